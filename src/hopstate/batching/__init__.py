@@ -1,0 +1,1 @@
+"""How a big graph or a long stream is cut into batches."""

@@ -1,0 +1,1 @@
+"""Immutable typed records and how they are read, checked and stored."""

@@ -1,0 +1,250 @@
+"""The static graph record: CSR adjacency plus features, labels and named split masks, immutable.
+
+Row v of the adjacency lists the targets of v's out-edges (A[source, target]); an undirected graph stores both
+directions. Arrays are numpy and may be memory-mapped; nothing here copies them without need.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hopstate.data.validate import check_graph
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from torch_geometric.data import Data
+
+SPLITS = ("train", "val", "test")
+Keep = Literal["keep", "drop"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graph:
+    """N nodes, E stored (directed) edges.
+
+    Args:
+        indptr: (N+1,) int64, indptr[v]:indptr[v+1] are v's entries in indices.
+        indices: (E,) int64 targets, sorted within each row.
+        x: (N, F) float32 node features, or None.
+        y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) float32 targets, or None.
+        edge_attr: (E, D) float32 in the order of indices, or None.
+        masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
+        node_ids: the user's own ids, or None where ids are 0..N-1.
+        class_names: names of the classes 0..C-1, or None.
+        name: for messages and file names.
+        source: where the arrays came from (path or generator), for messages.
+
+    Raises:
+        DataError: any promise above is broken; the message names the row.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    x: np.ndarray | None = None
+    y: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    node_ids: Vocabulary | None = None
+    class_names: tuple[str, ...] | None = None
+    name: str = "graph"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "masks", MappingProxyType(dict(self.masks)))
+        check_graph(self)
+        for array in (self.indptr, self.indices, self.x, self.y, self.edge_attr, *self.masks.values()):
+            if array is not None:
+                array.flags.writeable = False
+
+    # ---- sizes -----------------------------------------------------------------------------------------
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Stored entries: an undirected edge counts twice, a self-loop once."""
+        return len(self.indices)
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.x is None else self.x.shape[1]
+
+    @cached_property
+    def num_classes(self) -> int:
+        """Number of classes; 0 where y is missing or not integer."""
+        if self.y is None or self.y.dtype.kind != "i":
+            return 0
+        return max(int(self.y.max(initial=-1)) + 1, len(self.class_names or ()))
+
+    @cached_property
+    def num_splits(self) -> int:
+        """Number of stored splits; 0 where no masks are stored."""
+        mask = self.masks.get("train")
+        return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """(N,) int64 out-degrees."""
+        return np.diff(self.indptr)
+
+    # ---- edges -----------------------------------------------------------------------------------------
+    def edge_index(self) -> np.ndarray:
+        """Return (2, E) int64: sources above targets, in stored order."""
+        return np.stack([np.repeat(np.arange(self.num_nodes), self.degree), self.indices])
+
+    def to_scipy(self, dtype: type = np.float32) -> scipy.sparse.csr_array:
+        """Return the adjacency as a scipy CSR array of ones; int32 indices where they fit."""
+        import scipy.sparse
+
+        small = max(self.num_nodes, self.num_edges) < 2**31
+        kind = np.int32 if small else np.int64
+        parts = (np.ones(self.num_edges, dtype), self.indices.astype(kind), self.indptr.astype(kind))
+        return scipy.sparse.csr_array(parts, shape=(self.num_nodes, self.num_nodes))
+
+    @cached_property
+    def is_undirected(self) -> bool:
+        """Whether every stored edge has its reverse stored as often."""
+        a = self.to_scipy()
+        return bool((a != a.T).nnz == 0)
+
+    @cached_property
+    def num_self_loops(self) -> int:
+        sources, targets = self.edge_index()
+        return int((sources == targets).sum())
+
+    # ---- construction ----------------------------------------------------------------------------------
+    @classmethod
+    def from_edges(
+        cls,
+        edges: np.ndarray,
+        num_nodes: int | None = None,
+        *,
+        undirected: bool = True,
+        duplicates: Keep = "drop",
+        self_loops: Keep = "keep",
+        edge_attr: np.ndarray | None = None,
+        **fields: Any,
+    ) -> Graph:
+        """Build a graph from a list of edges.
+
+        Args:
+            edges: (E, 2) or (2, E) integers, (source, target); (2, 2) is read as (E, 2).
+            num_nodes: N; by default one more than the largest id, or the rows of x or y.
+            undirected: store the reverse of every edge too.
+            duplicates: "drop" keeps the first of equal edges (and its edge_attr).
+            self_loops: "drop" removes edges from a node to itself.
+            edge_attr: (E, D) in the order of edges.
+            fields: x, y, masks, node_ids, class_names, name, source of `Graph`.
+
+        Raises:
+            DataError: ids negative or out of range, wrong shapes; the first bad row is named.
+        """
+        from hopstate.data.build import csr_from_edges
+
+        rows = next((len(fields[k]) for k in ("x", "y", "node_ids") if fields.get(k) is not None), None)
+        indptr, indices, attr = csr_from_edges(
+            edges,
+            num_nodes if num_nodes is not None else rows,
+            undirected=undirected,
+            drop_duplicates=duplicates == "drop",
+            drop_self_loops=self_loops == "drop",
+            edge_attr=edge_attr,
+            where=fields.get("source", ""),
+        )
+        return cls(indptr=indptr, indices=indices, edge_attr=attr, **fields)
+
+    @classmethod
+    def from_scipy(cls, adjacency: Any, **fields: Any) -> Graph:
+        """Build a graph from any scipy sparse matrix; stored zeros are dropped, values are ignored.
+
+        Args:
+            adjacency: (N, N) sparse, A[source, target].
+            fields: options of `from_edges` and fields of `Graph`.
+        """
+        coo = adjacency.tocoo()
+        if coo.shape[0] != coo.shape[1]:
+            raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
+        stored = coo.data != 0
+        edges = np.stack([coo.row[stored], coo.col[stored]], 1)
+        return cls.from_edges(edges, coo.shape[0], **{"undirected": False, **fields})
+
+    @classmethod
+    def from_pyg(cls, data: Data, **fields: Any) -> Graph:
+        """Build a graph from a torch-geometric `Data`; see `hopstate.data.pyg`."""
+        from hopstate.data.pyg import graph_from_pyg
+
+        return graph_from_pyg(data, **fields)
+
+    def to_pyg(self) -> Data:
+        """Return a torch-geometric `Data` with x, y, edge_index, edge_attr and train/val/test masks."""
+        from hopstate.data.pyg import graph_to_pyg
+
+        return graph_to_pyg(self)
+
+    def with_(self, **changes: Any) -> Graph:
+        """Return a copy with some fields replaced (checked again)."""
+        return replace(self, **changes)
+
+    def save(self, folder: str) -> None:
+        """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
+        from hopstate.data.store import save_graph
+
+        save_graph(self, folder)
+
+    @classmethod
+    def load(cls, folder: str, *, mmap: bool = True) -> Graph:
+        """Read a folder written by `save`; with mmap, arrays stay on disk until touched."""
+        from hopstate.data.store import load_graph
+
+        return load_graph(folder, mmap=mmap)
+
+    # ---- splits and identity ---------------------------------------------------------------------------
+    def split(self, number: int = 0) -> dict[str, np.ndarray]:
+        """Return the row numbers of train, val and test of one stored split.
+
+        Raises:
+            DataError: no masks are stored, or fewer splits than number + 1.
+        """
+        if not self.num_splits:
+            raise DataError(f"{self.name} stores no split; ask for a random one (split.kind=random)")
+        if not 0 <= number < self.num_splits:
+            raise DataError(f"{self.name} stores splits 0..{self.num_splits - 1}; split {number} was asked for")
+        return {key: np.flatnonzero(m if m.ndim == 1 else m[number]) for key, m in self.masks.items()}
+
+    @cached_property
+    def structure_hash(self) -> str:
+        """Hex digest of the adjacency alone: the key of caches of positional encodings."""
+        return _digest(self.indptr, self.indices)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hex digest of adjacency, features, labels and edge features."""
+        arrays = [a for a in (self.x, self.y, self.edge_attr) if a is not None]
+        return _digest(self.indptr, self.indices, *arrays)
+
+    def __repr__(self) -> str:
+        loops = f", {self.num_self_loops} self-loops" if self.num_edges < 10**7 and self.num_self_loops else ""
+        return (
+            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} stored edges{loops}, "
+            f"{self.num_features} features, {self.num_classes} classes, {self.num_splits} splits)"
+        )
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        flat = np.ascontiguousarray(array).reshape(-1)
+        for start in range(0, len(flat), 1 << 22):  # blocks, so that a memory-mapped array is not read whole
+            digest.update(flat[start : start + (1 << 22)].tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,72 @@
+"""Every error and warning that hopstate raises on purpose, on one page.
+
+A message says what was wrong, where, and what to do next. Each class also derives from the built-in that
+a caller would expect, so that `except ValueError` keeps working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HopstateError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ConfigError(HopstateError, ValueError):
+    """A setting that cannot work: raised when the configuration is built, before any work starts."""
+
+
+class ShapeError(HopstateError, ValueError):
+    """Tensors or arrays whose shapes, dtypes or devices disagree at a public door."""
+
+
+class DataError(HopstateError, ValueError):
+    """Input data that break a record's promise: ids out of range, NaN, missing labels, empty splits."""
+
+
+class FormatError(DataError):
+    """A file whose content is not what its name or its format says: truncated, unknown, missing a part."""
+
+
+class MissingFileError(HopstateError, FileNotFoundError):
+    """A file or folder that is not there."""
+
+
+class MissingExtraError(HopstateError, ImportError):
+    """An optional library that is needed for what was asked; the message names the extra to install."""
+
+
+class DownloadError(HopstateError, OSError):
+    """A download that failed; the message says what to fetch by hand and where to put it."""
+
+
+class CheckpointError(HopstateError, RuntimeError):
+    """A run or checkpoint that cannot be used: another model, another version, damaged, or incomplete."""
+
+
+class StorageError(HopstateError, OSError):
+    """A file that could not be written; whatever stood there before is untouched."""
+
+
+class TimeOrderError(DataError):
+    """Events offered out of time order where order is a promise."""
+
+
+class LeakError(HopstateError, AssertionError):
+    """A prediction that changed although only events at or after its time were changed."""
+
+
+class HopstateWarning(UserWarning):
+    """Something a user should know that does not stop the work."""
+
+
+class SlowPathWarning(HopstateWarning):
+    """A fast path could not be used; the message names the reason. Given once per reason."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return a hint such as ``; did you mean 'num_hops'?`` for the closest of choices, or an empty string."""
+    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,1 @@
+"""Protocols and metrics; knows no model."""

@@ -1,0 +1,1 @@
+"""Run configurations of published table rows."""

@@ -1,0 +1,1 @@
+"""Load a trained run and score with it."""

@@ -1,0 +1,1 @@
+"""Assertions, strategies and the conformance suite that every model passes."""

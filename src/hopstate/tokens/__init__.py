@@ -1,0 +1,1 @@
+"""Graphs and event streams turned into token records."""

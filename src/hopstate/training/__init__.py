@@ -1,0 +1,1 @@
+"""The training loop, checkpoints, seeds and run folders; knows no model."""

@@ -1,0 +1,49 @@
+"""What the loop asks of a task: a model, seeded batches, a loss, an evaluation. Methods build tasks; the loop runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+from torch import Tensor, nn
+
+
+class Task(Protocol):
+    """One learning problem bound to one model.
+
+    The loop owns device, optimiser, precision, checkpoints and progress; a task owns data and model. Everything
+    random in a task is drawn from (seed, epoch), never from what happened before, so that a resumed run can
+    reach any position again; what cannot be redrawn goes into `state`.
+    """
+
+    model: nn.Module
+    metric: str  # the validation metric that chooses the model, a key of what evaluate returns
+    mode: Literal["max", "min"]
+
+    def num_batches(self, epoch: int) -> int:
+        """Number of training batches of an epoch."""
+        ...
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the epoch's training batches from position start on (nested tuples/dicts of CPU tensors)."""
+        ...
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return the scalar training loss of a batch already on the model's device."""
+        ...
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return pooled metrics of "train", "val" or "test"; the model is in eval mode, autograd is off."""
+        ...
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns (name to array) of a prediction table with the user's own ids."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors beyond the model's own that a checkpoint must hold (node memory, say); often empty."""
+        ...
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+        ...

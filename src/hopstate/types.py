@@ -1,0 +1,42 @@
+"""Shape annotations, aliases and the axis legend.
+
+Annotations such as ``Float[Tensor, "node feature"]`` are jaxtyping's. jaxtyping is only imported when the
+environment variable ``HOPSTATE_TYPECHECK`` is ``1`` (the tests set it), so that a plain ``import hopstate`` stays
+quick and depends on nothing; then `shapecheck` also verifies the shapes of every decorated call.
+
+Axes: node, edge, hop, token, feature, class, batch, length, channel, state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+CHECKING = os.environ.get("HOPSTATE_TYPECHECK") == "1"
+
+if TYPE_CHECKING or CHECKING:
+    from jaxtyping import Bool, Float, Int, Num
+else:
+
+    class _Shape:
+        """Stands for jaxtyping's classes where shapes are not checked: X[kind, "axes"] is just kind."""
+
+        def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
+            return item[0]
+
+    Bool = Float = Int = Num = _Shape
+
+
+def shapecheck(function: F) -> F:
+    """Verify the annotated shapes of each call where HOPSTATE_TYPECHECK=1; otherwise return function itself."""
+    if not CHECKING:
+        return function
+    from beartype import beartype
+    from jaxtyping import jaxtyped
+
+    return jaxtyped(typechecker=beartype)(function)
+
+
+__all__ = ["CHECKING", "Bool", "Float", "Int", "Num", "shapecheck"]
