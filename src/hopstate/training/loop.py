@@ -1,0 +1,319 @@
+"""The training loop: epochs over a `Task`'s batches, model choice on validation, checkpoints that resume bit for bit.
+
+Everything that decides the next step is in the checkpoint (weights, optimiser, generator states, position, best
+weights so far, running loss), and batches depend on (seed, epoch) alone, so an interrupted run that is resumed
+equals one that was never stopped (on CPU; on a GPU up to the device's own determinism).
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric
+
+from hopstate.errors import CheckpointError, ConfigError, HopstateError
+from hopstate.training.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    load_optimizer,
+    load_weights,
+    optimizer_tensors,
+    save_checkpoint,
+)
+from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
+from hopstate.training.progress import Reporter
+from hopstate.training.run import RunFolder
+from hopstate.training.seed import rng_state, seed_everything, set_rng_state
+from hopstate.training.task import Task
+
+Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """How long and how to train.
+
+    Args:
+        epochs: passes over the training batches at most.
+        patience: stop after this many epochs without a better validation metric; None never stops early.
+        eval_every: evaluate on validation every so many epochs.
+        optim: optimiser and learning-rate schedule.
+        grad_clip: largest global gradient norm, None for no clipping.
+        precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
+        seed: fixes weights, batch order, dropout and negatives.
+        checkpoint_seconds: least time between two checkpoints; 0 writes one every epoch.
+        progress: show a progress bar (a line now and then where output is no terminal).
+        tensorboard: also write TensorBoard events; "auto" does so where tensorboard is installed.
+    """
+
+    epochs: int = 200
+    patience: int | None = 50
+    eval_every: int = 1
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    grad_clip: float | None = None
+    precision: Precision = "32"
+    device: str = "auto"
+    seed: int = 0
+    checkpoint_seconds: float = 30.0
+    progress: bool = True
+    tensorboard: Literal["auto", "yes", "no"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("eval_every", 1), ("seed", 0), ("checkpoint_seconds", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"loop.{name} must be at least {least}; got {getattr(self, name)}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(
+                f"loop.patience must be at least 1, or null for no early stop; got {self.patience}"
+            )
+        if self.grad_clip is not None and self.grad_clip <= 0:
+            raise ConfigError(f"loop.grad_clip must be above 0, or null; got {self.grad_clip}")
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all of it is in the checkpoint."""
+
+    epoch: int = 0  # epochs completed
+    step: int = 0  # batches of the current epoch done
+    total_steps: int = 0  # optimiser steps since the start
+    loss_sum: float = 0.0  # over the current epoch's batches
+    best: float | None = None
+    best_epoch: int = 0
+    seconds: float = 0.0  # training time, evaluation included
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run ended with: interrupted or not, the best epoch, final metrics by split (of the best weights)."""
+
+    interrupted: bool
+    progress: Progress
+    metrics: dict[str, dict[str, float]]
+
+
+class Trainer:
+    """Run one task to its end, or to Ctrl-C, inside one run folder."""
+
+    def __init__(
+        self, task: Task, config: LoopConfig, run: RunFolder, *, method: str, data_hash: str = ""
+    ) -> None:
+        self.task, self.config, self.run = task, config, run
+        self.identity = {"method": method, "data_hash": data_hash}
+        self.fabric = _fabric(config)
+        self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
+        self.progress = Progress()
+        self.best: dict[str, torch.Tensor] = {}
+        self.optimizer: Any = None
+        self._losses: list[torch.Tensor] = []  # of steps whose loss has not been read from the device yet
+        self._last_save = time.monotonic()
+
+    def fit(self, *, resume: bool = False) -> FitResult:
+        """Train (or continue), choose the best epoch on validation, evaluate its weights on every split.
+
+        Raises:
+            CheckpointError: the folder's checkpoint is of another method or model, or is damaged.
+            HopstateError: the loss became NaN or infinite; the message names epoch and step.
+        """
+        task = self.task
+        parameters = [p for p in task.model.parameters() if p.requires_grad]
+        task.model, self.optimizer = self.fabric.setup(
+            task.model, make_optimizer(self.config.optim, parameters)
+        )
+        rows = self._restore() if resume and self.run.checkpoint.is_file() else []
+        self.run.start_metrics(rows)
+        with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+            while not self._finished():
+                row = self._epoch(stop, reporter)
+                if row is not None:
+                    self.run.append_metrics(row)
+                    reporter.epoch(row, self.progress)
+                if stop.is_set():
+                    self.save()
+                    reporter.draw(self.run.history(), self.progress)
+                    return FitResult(True, self.progress, {})
+                if time.monotonic() - self._last_save >= self.config.checkpoint_seconds:
+                    self.save()
+            self.progress.done = True
+            metrics = self._final()
+            reporter.draw(self.run.history(), self.progress)
+        return FitResult(False, self.progress, metrics)
+
+    # ---- one epoch -------------------------------------------------------------------------------------
+    def _finished(self) -> bool:
+        p, c = self.progress, self.config
+        stale = (
+            c.patience is not None
+            and p.best is not None
+            and p.epoch - p.best_epoch >= c.patience
+            and p.step == 0
+        )
+        return p.done or p.epoch >= c.epochs or stale
+
+    def _epoch(self, stop: threading.Event, reporter: Reporter) -> dict[str, Any] | None:
+        p, task, begin = self.progress, self.task, time.perf_counter()
+        count = task.num_batches(p.epoch)
+        if count == 0:
+            raise ConfigError("there is no training batch: the training split is empty")
+        task.model.train()
+        for batch in task.batches(p.epoch, p.step):
+            self._step(batch, count)
+            reporter.step(p, count)
+            if stop.is_set() and p.step < count:
+                p.seconds += time.perf_counter() - begin
+                return None
+        self._sum_losses()
+        row = {"epoch": p.epoch + 1, "step": p.total_steps, "lr": self.optimizer.param_groups[0]["lr"],
+               "train_loss": p.loss_sum / count}  # fmt: skip
+        p.epoch, p.step, p.loss_sum = p.epoch + 1, 0, 0.0
+        if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
+            row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
+            self._choose(row[f"val_{task.metric}"])
+        spent = time.perf_counter() - begin
+        p.seconds += spent
+        return row | {"seconds": round(spent, 4)}
+
+    def _step(self, batch: Any, count: int) -> None:
+        p, c = self.progress, self.config
+        rate = lr_at(c.optim, p.total_steps, c.epochs * count)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.fabric.autocast():
+            loss = self.task.loss(self.fabric.to_device(batch))
+        self.fabric.backward(loss)
+        if c.grad_clip is not None:
+            self.fabric.clip_gradients(
+                self.task.model, self.optimizer, max_norm=c.grad_clip, error_if_nonfinite=False
+            )
+        self._losses.append(loss.detach())
+        if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
+            self._sum_losses()
+        self.optimizer.step()
+        p.step, p.total_steps = p.step + 1, p.total_steps + 1
+
+    def _sum_losses(self) -> None:
+        p = self.progress
+        for value in torch.stack(self._losses).tolist() if self._losses else []:
+            if not math.isfinite(value):
+                raise HopstateError(f"the loss became {value} in epoch {p.epoch + 1}, by step {p.step + 1}; lower "
+                                    f"loop.optim.lr, set loop.grad_clip, or use precision 32")  # fmt: skip
+            p.loss_sum += value
+        self._losses.clear()
+
+    def _choose(self, value: float) -> None:
+        p = self.progress
+        better = p.best is None or (value > p.best if self.task.mode == "max" else value < p.best)
+        if better and not math.isnan(value):
+            p.best, p.best_epoch = value, p.epoch
+            self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return the task's metrics of a split with the present weights."""
+        self.task.model.eval()
+        with torch.no_grad(), self.fabric.autocast():
+            return self.task.evaluate(split)
+
+    # ---- checkpoints -----------------------------------------------------------------------------------
+    def save(self) -> None:
+        """Write the checkpoint; an earlier one survives any failure."""
+        self._sum_losses()
+        groups = {"model": self.task.model.state_dict(), "best": self.best, "rng": rng_state(),
+                  "optimizer": optimizer_tensors(self.optimizer), "task": self.task.state()}  # fmt: skip
+        record = {**self.identity, "progress": vars(self.progress), "precision": self._precision.state_dict()}
+        save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
+        self._last_save = time.monotonic()
+
+    def _restore(self) -> list[dict[str, Any]]:
+        where = str(self.run.checkpoint)
+        saved = load_checkpoint(self.run.checkpoint)
+        for key, value in self.identity.items():
+            if saved.record.get(key, value) != value:
+                what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
+                raise CheckpointError(
+                    f"{where} is of a {saved.record['method']} run and {what}; choose another --out"
+                )
+        load_weights(self.task.model, saved.tensors.get("model", {}), where)
+        load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
+        self.task.load_state(saved.tensors.get("task", {}))
+        self.best = saved.tensors.get("best", {})
+        self.progress = Progress(**saved.record["progress"])
+        self.progress.done = False  # more epochs may have been asked for
+        self._precision.load_state_dict(saved.record.get("precision", {}))
+        set_rng_state(saved.tensors["rng"])
+        return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
+
+    def _final(self) -> dict[str, dict[str, float]]:
+        self.save()
+        if self.best:
+            load_weights(self.task.model, self.best, "the best epoch")
+        metrics = {split: self.evaluate(split) for split in ("train", "val", "test")}
+        weights = {"model": dict(self.task.model.state_dict()), "task": self.task.state()}
+        record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
+        save_checkpoint(self.run.weights, Checkpoint(tensors=weights, record=record))
+        p = self.progress
+        self.run.write_json("result.json", {
+            **self.identity, "metric": self.task.metric, "metrics": metrics, "best_epoch": p.best_epoch, "epochs": p.epoch,
+            "seconds": round(p.seconds, 3), "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
+            "parameters": sum(t.numel() for t in self.task.model.parameters()), "peak_memory_mb": peak_memory_mb(),
+        })  # fmt: skip
+        return metrics
+
+
+def _fabric(config: LoopConfig) -> Fabric:
+    name, _, number = config.device.partition(":")
+    precision = {"32": "32-true", "64": "64-true"}.get(config.precision, config.precision)
+    devices: Any = [int(number)] if number else 1
+    accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError(f"loop.device={config.device}, but torch sees no CUDA device here; use auto or cpu")
+    if accelerator not in ("auto", "cpu", "gpu", "mps"):
+        raise ConfigError(f"unknown loop.device={config.device!r}; use auto, cpu, cuda, cuda:N or mps")
+    return Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
+
+
+def peak_memory_mb() -> float | None:
+    """Return the largest resident memory of this process so far, in MB (10^6 bytes); None where the system has no count."""
+    import sys
+
+    try:
+        import resource
+    except ImportError:
+        return None
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def on_signal(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "seed_everything"]

@@ -1,0 +1,62 @@
+"""Optimisers and learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from hopstate.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig:
+    """Optimiser and schedule.
+
+    Args:
+        name: "adamw" (decoupled weight decay) or "adam" (weight decay added to the gradient).
+        lr: peak learning rate.
+        weight_decay: strength of the decay.
+        schedule: how lr falls after the warm-up: "constant", "linear" or "cosine" to final_lr at the last step.
+        warmup: share of all steps over which lr rises linearly from 0, in [0, 1).
+        final_lr: learning rate of the last step of a falling schedule.
+    """
+
+    name: Literal["adamw", "adam"] = "adamw"
+    lr: float = 1e-3
+    weight_decay: float = 1e-5
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: float = 0.0
+    final_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise ConfigError(f"optim.lr must be above 0; got {self.lr}")
+        if self.weight_decay < 0:
+            raise ConfigError(f"optim.weight_decay must not be negative; got {self.weight_decay}")
+        if not 0 <= self.warmup < 1:
+            raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
+        if not 0 <= self.final_lr <= self.lr:
+            raise ConfigError(f"optim.final_lr must lie in [0, lr={self.lr}]; got {self.final_lr}")
+
+
+def make_optimizer(config: OptimConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the optimiser of config over parameters."""
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+
+
+def lr_at(config: OptimConfig, step: int, total: int) -> float:
+    """Return the learning rate of step (from 0) of total steps."""
+    rise = int(config.warmup * total)
+    if step < rise:
+        return config.lr * (step + 1) / rise
+    if config.schedule == "constant":
+        return config.lr
+    done = min(1.0, (step - rise) / max(1, total - 1 - rise))
+    left = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return config.final_lr + (config.lr - config.final_lr) * left

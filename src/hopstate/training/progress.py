@@ -1,0 +1,125 @@
+"""What a run shows while it works: a rich progress bar (or a line now and then), TensorBoard events, curves as PNG."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.training.run import RunFolder
+
+if TYPE_CHECKING:
+    from hopstate.training.loop import LoopConfig
+
+QUIET_SECONDS = 10.0  # between two lines where output is no terminal
+
+
+class Reporter:
+    """Show progress of one run; used as a context."""
+
+    def __init__(self, config: LoopConfig, run: RunFolder, metric: str, rows: list[dict[str, Any]]) -> None:
+        self.config, self.run, self.metric = config, run, metric
+        self.console = Console(stderr=True)
+        self.live = config.progress and self.console.is_terminal
+        self._last_line = time.monotonic()
+        self._writer = _tensorboard(config.tensorboard, run.path)
+        self._bar = Progress(
+            TextColumn("epoch"), MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console, disable=not self.live,
+        )  # fmt: skip
+        self._task = self._bar.add_task("train", total=config.epochs, completed=len(rows), now="")
+
+    def __enter__(self) -> Reporter:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if self._writer is not None:
+            self._writer.close()
+
+    def step(self, progress: Any, count: int) -> None:
+        """Note one training step of count in the epoch."""
+        if self.live:
+            self._bar.update(self._task, completed=progress.epoch + progress.step / count)
+
+    def epoch(self, row: dict[str, Any], progress: Any) -> None:
+        """Note a finished epoch and its metrics."""
+        value = row.get(f"val_{self.metric}")
+        best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
+        now = f"loss {row['train_loss']:.4f}" + (
+            f", val {self.metric} {value:.4f}{best}" if value is not None else ""
+        )
+        self._bar.update(self._task, completed=progress.epoch, now=now)
+        if self.config.progress and not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            self.console.print(
+                f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s", soft_wrap=True
+            )
+        if self._writer is not None:
+            for name, number in row.items():
+                if name not in ("epoch", "step"):
+                    self._writer.add_scalar(name, number, row["epoch"])
+
+    def draw(self, rows: list[dict[str, Any]], progress: Any) -> None:
+        """Write the curves of loss and validation metric, the chosen epoch marked."""
+        if rows:
+            draw_curves(self.run.curves, rows, self.metric, progress.best_epoch)
+
+
+def draw_curves(path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
+    """Write a PNG of training and validation loss and of the validation metric against epochs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from hopstate.training.checkpoint import replace_file
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for key, label in (("train_loss", "training"), ("val_loss", "validation")):
+        shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
+        if shown:
+            left.plot(*zip(*shown, strict=True), label=label, marker="." if len(shown) < 3 else "")
+    left.set(xlabel="epoch", ylabel="loss")
+    left.legend(frameon=False)
+    shown = [(row["epoch"], row[f"val_{metric}"]) for row in rows if row.get(f"val_{metric}") is not None]
+    if shown:
+        right.plot(*zip(*shown, strict=True), color="tab:green", marker="." if len(shown) < 3 else "")
+    if best_epoch:
+        right.axvline(best_epoch, color="grey", lw=1, ls="--")
+        right.set_title(f"chosen: epoch {best_epoch}", fontsize=10)
+    right.set(xlabel="epoch", ylabel=f"validation {metric}")
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    replace_file(path, lambda part: figure.savefig(part, dpi=120, format="png"))
+
+
+def _tensorboard(wanted: str, folder: Path) -> Any:
+    if wanted not in ("auto", "yes", "no"):
+        raise ConfigError(f"loop.tensorboard must be auto, yes or no; got {wanted!r}")
+    if wanted == "no":
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        if wanted == "yes":
+            raise MissingExtraError(
+                "loop.tensorboard=yes needs tensorboard: pip install 'hopstate[tensorboard]'"
+            ) from error
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

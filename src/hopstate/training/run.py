@@ -1,0 +1,217 @@
+"""A run folder: resolved configuration, environment, metrics as they come, curves, checkpoint, result."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.training.checkpoint import replace_file
+
+LIBRARIES = (
+    "hopstate",
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "torch-geometric",
+    "lightning-fabric",
+    "scikit-learn",
+)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    replace_file(path, lambda part: _write(part, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+class RunFolder:
+    """Files of one run. Nothing in it is ever deleted; what is rewritten is replaced whole."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    checkpoint = property(lambda self: self.path / "checkpoint.safetensors")
+    weights = property(lambda self: self.path / "model.safetensors")
+    curves = property(lambda self: self.path / "curves.png")
+
+    @classmethod
+    def create(cls, path: str | Path, config: dict[str, Any], *, resume: bool = False) -> RunFolder:
+        """Make the folder, or with resume take up an earlier run of the same configuration.
+
+        Raises:
+            ConfigError: the folder holds something and resume is off, or its run had other settings.
+        """
+        run = cls(path)
+        config = json.loads(json.dumps(config))
+        if run.path.is_dir() and any(run.path.iterdir()):
+            if not resume:
+                raise ConfigError(
+                    f"{path} is not empty; add --resume to continue that run, or choose another --out"
+                )
+            if (run.path / "config.json").is_file():
+                run._check_same(config)
+        run.path.mkdir(parents=True, exist_ok=True)
+        run.write_json("config.json", config)
+        run.write_json("environment.json", environment(config.get("loop", {}).get("seed")))
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open a finished or interrupted run for reading.
+
+        Raises:
+            MissingFileError: no such folder.
+            CheckpointError: the folder holds no run.
+        """
+        run = cls(path)
+        if not run.path.is_dir():
+            raise MissingFileError(f"no run folder at {path}")
+        if not (run.path / "config.json").is_file():
+            raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
+        return run
+
+    def _check_same(self, config: dict[str, Any]) -> None:
+        free = (
+            "loop.epochs",
+            "loop.patience",
+            "loop.progress",
+            "loop.device",
+            "loop.checkpoint_seconds",
+            "loop.tensorboard",
+        )
+        old, new = flatten(self.read_json("config.json")), flatten(config)
+        changed = [k for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and k not in free]
+        if changed:
+            k = changed[0]
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise ConfigError(f"{self.path} was run with {k}={old.get(k)!r}, now {new.get(k)!r}{more}; resume with its own "
+                              f"settings ({self.path / 'config.json'}) or choose another --out")  # fmt: skip
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the folder atomically."""
+        write_text(self.path / name, json.dumps(_null(value), indent=1) + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the folder.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError) as error:
+            raise CheckpointError(f"{self.path / name} cannot be read: {error}") from error
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the metric rows written so far; a torn last line is passed over."""
+        path = self.path / "metrics.jsonl"
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def start_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(_null(row)) + "\n" for row in rows))
+        write_text(self.path / "metrics.csv", _csv(rows, header=True) if rows else "")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Append one row to metrics.jsonl and metrics.csv."""
+        table = self.path / "metrics.csv"
+        text = _csv([row], header=not table.is_file() or not table.stat().st_size)
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(_null(row)) + "\n")
+        with table.open("a", encoding="utf-8", newline="") as file:
+            file.write(text)
+
+
+def _null(value: Any) -> Any:
+    """Return value with NaN and infinities as None: JSON has neither."""
+    if isinstance(value, dict):
+        return {k: _null(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_null(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(rows: list[dict[str, Any]], *, header: bool) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n", extrasaction="ignore")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested dict as {"a.b": value}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def environment(seed: int | None) -> dict[str, Any]:
+    """Return versions, machine, seed, the command line and the revision of the code if it runs from a git checkout."""
+    import torch
+
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": versions,
+        "seed": seed,
+        "command": sys.argv,
+        "revision": _revision(),
+    }
+
+
+def processor() -> str:
+    """Return the processor's model name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _revision() -> str | None:
+    here = Path(__file__).resolve()
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(here.parent), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", here.name) is None:  # installed inside somebody else's checkout
+        return None
+    return git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None

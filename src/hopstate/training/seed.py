@@ -1,0 +1,39 @@
+"""One seed for everything: global seeding, named streams drawn from it, and the state a checkpoint keeps."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seed_everything(seed: int) -> None:
+    """Seed python, numpy's legacy state (other libraries draw from it) and torch on all devices."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    torch.manual_seed(seed)
+
+
+def stream(seed: int, *names: int | str) -> np.random.Generator:
+    """Return the generator of a named stream, e.g. stream(0, "batches", epoch): equal names, equal draws."""
+    keys = [zlib.crc32(n.encode()) if isinstance(n, str) else int(n) for n in names]
+    return np.random.default_rng([seed, *keys])
+
+
+def rng_state() -> dict[str, Tensor]:
+    """Return torch's generator states by device, as byte tensors."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda{i}": s for i, s in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def set_rng_state(states: dict[str, Tensor]) -> None:
+    """Take back what `rng_state` returned; devices that are not here are passed over."""
+    torch.set_rng_state(states["cpu"])
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        if f"cuda{i}" in states:
+            torch.cuda.set_rng_state(states[f"cuda{i}"], i)
