@@ -1,3 +1,45 @@
-"""hopstate: graph learning where graphs are too large, too deep or too long-lived for ordinary models."""
+"""hopstate: graph learning where graphs are too large, too deep or too long-lived for ordinary models.
+
+import hopstate
+run = hopstate.fit("nagphormer", "minesweeper-generated")
+print(run.metrics["test"], run.predict().head())
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# public name → module; imported when first used, so that `import hopstate` stays quick
+_PUBLIC = {
+    "fit": "hopstate.api",
+    "evaluate": "hopstate.api",
+    "predict": "hopstate.api",
+    "open_run": "hopstate.api",
+    "Run": "hopstate.api",
+    "load_dataset": "hopstate.datasets",
+    "Graph": "hopstate.data.graph",
+    "read_graph": "hopstate.data.io",
+    "NAGphormer": "hopstate.models.nagphormer",
+}
+
+if TYPE_CHECKING:
+    from hopstate.api import Run, evaluate, fit, open_run, predict
+    from hopstate.data.graph import Graph
+    from hopstate.data.io import read_graph
+    from hopstate.datasets import load_dataset
+    from hopstate.models.nagphormer import NAGphormer
+
+__all__ = ["Graph", "NAGphormer", "Run", "evaluate", "fit", "load_dataset", "open_run", "predict", "read_graph"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -1,4 +1,4 @@
-"""Classification metrics over pooled scores, from scikit-learn, with one rule for what is undefined: NaN, never a guess."""
+"""Classification metrics over pooled scores, from scikit-learn; what is undefined is NaN."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the area under the ROC curve of y (n,) in {0, 1} and probabilities (n, 2) or scores (n,); NaN if one class."""
+    """Return the area under the ROC curve of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN for one class."""
     from sklearn.metrics import roc_auc_score
 
     scores = _positive(probabilities)
@@ -36,7 +36,7 @@ def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the average precision of y (n,) in {0, 1} and probabilities (n, 2) or scores (n,); NaN without positives."""
+    """Return the average precision of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN without positives."""
     from sklearn.metrics import average_precision_score
 
     scores = _positive(probabilities)
@@ -70,9 +70,7 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-def classification_metrics(
-    names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray
-) -> dict[str, float]:
+def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     """Return the named metrics and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
 
     Raises:
@@ -86,9 +84,5 @@ def classification_metrics(
                 f"unknown metric {name!r}{nearest(name, CLASSIFICATION)}; known: {', '.join(CLASSIFICATION)}"
             )
         if name in ("roc_auc", "average_precision") and probabilities.shape[1] != 2:
-            raise ConfigError(
-                f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy"
-            )
-    return {name: CLASSIFICATION[name](y, probabilities) for name in names} | {
-        "loss": cross_entropy(y, probabilities)
-    }
+            raise ConfigError(f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy")
+    return {name: CLASSIFICATION[name](y, probabilities) for name in names} | {"loss": cross_entropy(y, probabilities)}

@@ -1,1 +1,27 @@
 """One file per method: from data records through tokens and model to a task the loop can run."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hopstate.errors import ConfigError, nearest
+from hopstate.methods.base import Method
+
+# name → module that defines METHODS; imported when first asked for, so that the command line starts quickly
+MODULES = {
+    "nagphormer": "hopstate.methods.nagphormer",
+    "mlp": "hopstate.methods.full_batch",
+    "gcn": "hopstate.methods.full_batch",
+    "sage": "hopstate.methods.full_batch",
+}
+
+
+def get_method(name: str) -> Method:
+    """Return a method by name.
+
+    Raises:
+        ConfigError: there is none of that name; the nearest is suggested.
+    """
+    if name not in MODULES:
+        raise ConfigError(f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}")
+    return import_module(MODULES[name]).METHODS[name]

@@ -77,9 +77,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: the file is damaged, is no hopstate checkpoint, or is of a newer format.
     """
     if not path.is_file():
-        raise MissingFileError(
-            f"no checkpoint at {path}; train a model first, or give the run folder that holds one"
-        )
+        raise MissingFileError(f"no checkpoint at {path}; train a model first, or give the run folder that holds one")
     tensors: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
@@ -108,8 +106,11 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
     """
     own = model.state_dict()
     missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
-    wrong = [f"{k}: {tuple(weights[k].shape)} in the file, {tuple(own[k].shape)} in the model"
-             for k in sorted(own.keys() & weights.keys()) if own[k].shape != weights[k].shape]  # fmt: skip
+    wrong = [
+        f"{k}: {tuple(weights[k].shape)} in the file, {tuple(own[k].shape)} in the model"
+        for k in sorted(own.keys() & weights.keys())
+        if own[k].shape != weights[k].shape
+    ]
     if missing or extra or wrong:
         parts = [
             f"missing {missing[:3]}" if missing else "",
@@ -123,9 +124,7 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return an optimiser's per-parameter state as tensors named "<parameter number>.<key>"."""
     state = optimizer.state_dict()["state"]
-    return {
-        f"{i}.{key}": torch.as_tensor(value) for i, entry in state.items() for key, value in entry.items()
-    }
+    return {f"{i}.{key}": torch.as_tensor(value) for i, entry in state.items() for key, value in entry.items()}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -72,9 +72,7 @@ class LoopConfig:
             if getattr(self, name) < least:
                 raise ConfigError(f"loop.{name} must be at least {least}; got {getattr(self, name)}")
         if self.patience is not None and self.patience < 1:
-            raise ConfigError(
-                f"loop.patience must be at least 1, or null for no early stop; got {self.patience}"
-            )
+            raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
         if self.grad_clip is not None and self.grad_clip <= 0:
             raise ConfigError(f"loop.grad_clip must be above 0, or null; got {self.grad_clip}")
 
@@ -105,9 +103,7 @@ class FitResult:
 class Trainer:
     """Run one task to its end, or to Ctrl-C, inside one run folder."""
 
-    def __init__(
-        self, task: Task, config: LoopConfig, run: RunFolder, *, method: str, data_hash: str = ""
-    ) -> None:
+    def __init__(self, task: Task, config: LoopConfig, run: RunFolder, *, method: str, data_hash: str = "") -> None:
         self.task, self.config, self.run = task, config, run
         self.identity = {"method": method, "data_hash": data_hash}
         self.fabric = _fabric(config)
@@ -127,9 +123,7 @@ class Trainer:
         """
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
-        task.model, self.optimizer = self.fabric.setup(
-            task.model, make_optimizer(self.config.optim, parameters)
-        )
+        task.model, self.optimizer = self.fabric.setup(task.model, make_optimizer(self.config.optim, parameters))
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
         with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
@@ -152,12 +146,7 @@ class Trainer:
     # ---- one epoch -------------------------------------------------------------------------------------
     def _finished(self) -> bool:
         p, c = self.progress, self.config
-        stale = (
-            c.patience is not None
-            and p.best is not None
-            and p.epoch - p.best_epoch >= c.patience
-            and p.step == 0
-        )
+        stale = c.patience is not None and p.best is not None and p.epoch - p.best_epoch >= c.patience and p.step == 0
         return p.done or p.epoch >= c.epochs or stale
 
     def _epoch(self, stop: threading.Event, reporter: Reporter) -> dict[str, Any] | None:
@@ -173,8 +162,12 @@ class Trainer:
                 p.seconds += time.perf_counter() - begin
                 return None
         self._sum_losses()
-        row = {"epoch": p.epoch + 1, "step": p.total_steps, "lr": self.optimizer.param_groups[0]["lr"],
-               "train_loss": p.loss_sum / count}  # fmt: skip
+        row = {
+            "epoch": p.epoch + 1,
+            "step": p.total_steps,
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "train_loss": p.loss_sum / count,
+        }
         p.epoch, p.step, p.loss_sum = p.epoch + 1, 0, 0.0
         if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
             row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
@@ -193,9 +186,7 @@ class Trainer:
             loss = self.task.loss(self.fabric.to_device(batch))
         self.fabric.backward(loss)
         if c.grad_clip is not None:
-            self.fabric.clip_gradients(
-                self.task.model, self.optimizer, max_norm=c.grad_clip, error_if_nonfinite=False
-            )
+            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=c.grad_clip, error_if_nonfinite=False)
         self._losses.append(loss.detach())
         if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
             self._sum_losses()
@@ -206,8 +197,10 @@ class Trainer:
         p = self.progress
         for value in torch.stack(self._losses).tolist() if self._losses else []:
             if not math.isfinite(value):
-                raise HopstateError(f"the loss became {value} in epoch {p.epoch + 1}, by step {p.step + 1}; lower "
-                                    f"loop.optim.lr, set loop.grad_clip, or use precision 32")  # fmt: skip
+                raise HopstateError(
+                    f"the loss became {value} in epoch {p.epoch + 1}, by step {p.step + 1}; lower "
+                    f"loop.optim.lr, set loop.grad_clip, or use precision 32"
+                )
             p.loss_sum += value
         self._losses.clear()
 
@@ -228,8 +221,13 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint; an earlier one survives any failure."""
         self._sum_losses()
-        groups = {"model": self.task.model.state_dict(), "best": self.best, "rng": rng_state(),
-                  "optimizer": optimizer_tensors(self.optimizer), "task": self.task.state()}  # fmt: skip
+        groups = {
+            "model": self.task.model.state_dict(),
+            "best": self.best,
+            "rng": rng_state(),
+            "optimizer": optimizer_tensors(self.optimizer),
+            "task": self.task.state(),
+        }
         record = {**self.identity, "progress": vars(self.progress), "precision": self._precision.state_dict()}
         save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
         self._last_save = time.monotonic()
@@ -240,9 +238,7 @@ class Trainer:
         for key, value in self.identity.items():
             if saved.record.get(key, value) != value:
                 what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
-                raise CheckpointError(
-                    f"{where} is of a {saved.record['method']} run and {what}; choose another --out"
-                )
+                raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
         load_weights(self.task.model, saved.tensors.get("model", {}), where)
         load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
         self.task.load_state(saved.tensors.get("task", {}))
@@ -262,11 +258,20 @@ class Trainer:
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         save_checkpoint(self.run.weights, Checkpoint(tensors=weights, record=record))
         p = self.progress
-        self.run.write_json("result.json", {
-            **self.identity, "metric": self.task.metric, "metrics": metrics, "best_epoch": p.best_epoch, "epochs": p.epoch,
-            "seconds": round(p.seconds, 3), "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
-            "parameters": sum(t.numel() for t in self.task.model.parameters()), "peak_memory_mb": peak_memory_mb(),
-        })  # fmt: skip
+        self.run.write_json(
+            "result.json",
+            {
+                **self.identity,
+                "metric": self.task.metric,
+                "metrics": metrics,
+                "best_epoch": p.best_epoch,
+                "epochs": p.epoch,
+                "seconds": round(p.seconds, 3),
+                "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
+                "parameters": sum(t.numel() for t in self.task.model.parameters()),
+                "peak_memory_mb": peak_memory_mb(),
+            },
+        )
         return metrics
 
 
@@ -283,7 +288,7 @@ def _fabric(config: LoopConfig) -> Fabric:
 
 
 def peak_memory_mb() -> float | None:
-    """Return the largest resident memory of this process so far, in MB (10^6 bytes); None where the system has no count."""
+    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
     import sys
 
     try:

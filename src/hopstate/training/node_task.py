@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.graph import Graph
+from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import classification_metrics
 from hopstate.training.seed import stream
@@ -27,13 +27,15 @@ class NodeLabels:
         y: (N,) int64 classes, -1 where unknown.
         split: rows of "train", "val", "test".
         metrics: names of `hopstate.evaluation.metrics`, the first of which chooses the model.
-        graph: gives node ids and class names.
+        class_names: names of the classes 0..C-1, as predictions are written.
+        node_ids: the user's own node ids, None where they are the rows.
     """
 
     y: np.ndarray
     split: Mapping[str, Rows]
     metrics: tuple[str, ...]
-    graph: Graph = field(repr=False)
+    class_names: tuple[str, ...]
+    node_ids: Vocabulary | None = None
 
     def rows(self, split: str) -> Rows:
         """Return the rows of a split, or of "all" nodes.
@@ -42,25 +44,23 @@ class NodeLabels:
             ConfigError: an unknown split.
         """
         if split == "all":
-            return np.arange(self.graph.num_nodes)
+            return np.arange(len(self.y))
         if split not in self.split:
-            raise ConfigError(f"unknown split {split!r}; known: {', '.join(self.split)}, all")
+            raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
         return self.split[split]
 
     def score(self, rows: Rows, logits: Tensor) -> dict[str, float]:
         """Return the metrics of logits (n, C) over those of rows (n,) whose label is known."""
         known = self.y[rows] >= 0
         if not known.any():
-            raise DataError(
-                "no label is known among the nodes to evaluate on; give labels for them, or use predict"
-            )
+            raise DataError("no label is known among the nodes to evaluate on; give labels for them, or use predict")
         return classification_metrics(self.metrics, self.y[rows][known], _probabilities(logits)[known])
 
     def table(self, rows: Rows, logits: Tensor) -> dict[str, Any]:
         """Return prediction columns: node, prediction, p_<class>..., and label where labels are known."""
         probabilities = _probabilities(logits)
-        names = np.asarray(self.graph.class_names or range(probabilities.shape[1]))
-        ids = rows if self.graph.node_ids is None else self.graph.node_ids.names(rows)
+        names = np.asarray(self.class_names)
+        ids = rows if self.node_ids is None else self.node_ids.names(rows)
         columns = {"node": ids, "prediction": names[probabilities.argmax(1)]}
         columns |= {f"p_{name}": probabilities[:, i] for i, name in enumerate(names)}
         y = self.y[rows]

@@ -36,9 +36,16 @@ class Reporter:
         self._last_line = time.monotonic()
         self._writer = _tensorboard(config.tensorboard, run.path)
         self._bar = Progress(
-            TextColumn("epoch"), MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.fields[now]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), console=self.console, disable=not self.live,
-        )  # fmt: skip
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[now]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.live,
+        )
         self._task = self._bar.add_task("train", total=config.epochs, completed=len(rows), now="")
 
     def __enter__(self) -> Reporter:
@@ -61,9 +68,7 @@ class Reporter:
         """Note a finished epoch and its metrics."""
         value = row.get(f"val_{self.metric}")
         best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
-        now = f"loss {row['train_loss']:.4f}" + (
-            f", val {self.metric} {value:.4f}{best}" if value is not None else ""
-        )
+        now = f"loss {row['train_loss']:.4f}" + (f", val {self.metric} {value:.4f}{best}" if value is not None else "")
         self._bar.update(self._task, completed=progress.epoch, now=now)
         if self.config.progress and not self.live and time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()

@@ -59,9 +59,7 @@ class RunFolder:
         config = json.loads(json.dumps(config))
         if run.path.is_dir() and any(run.path.iterdir()):
             if not resume:
-                raise ConfigError(
-                    f"{path} is not empty; add --resume to continue that run, or choose another --out"
-                )
+                raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
             if (run.path / "config.json").is_file():
                 run._check_same(config)
         run.path.mkdir(parents=True, exist_ok=True)
@@ -85,21 +83,23 @@ class RunFolder:
         return run
 
     def _check_same(self, config: dict[str, Any]) -> None:
-        free = (
-            "loop.epochs",
-            "loop.patience",
-            "loop.progress",
-            "loop.device",
-            "loop.checkpoint_seconds",
-            "loop.tensorboard",
-        )
+        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
+        optim = config.get("loop", {}).get("optim", {})
+        if optim.get("schedule") == "constant" and not optim.get("warmup"):
+            free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.read_json("config.json")), flatten(config)
-        changed = [k for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k) and k not in free]
+        changed = [
+            k
+            for k in sorted(old.keys() | new.keys())
+            if old.get(k) != new.get(k) and k not in [f"loop.{name}" for name in free]
+        ]
         if changed:
             k = changed[0]
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise ConfigError(f"{self.path} was run with {k}={old.get(k)!r}, now {new.get(k)!r}{more}; resume with its own "
-                              f"settings ({self.path / 'config.json'}) or choose another --out")  # fmt: skip
+            raise ConfigError(
+                f"{self.path} was run with {k}={old.get(k)!r}, now {new.get(k)!r}{more}; resume with its own "
+                f"settings ({self.path / 'config.json'}) or choose another --out"
+            )
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file of the folder atomically."""

@@ -1,4 +1,4 @@
-"""What the loop asks of a task: a model, seeded batches, a loss, an evaluation. Methods build tasks; the loop runs them."""
+"""What the loop asks of a task: a model, seeded batches, a loss, an evaluation."""
 
 from __future__ import annotations
 

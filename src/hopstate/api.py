@@ -1,0 +1,252 @@
+"""What the command line and Python users both call: fit, evaluate, predict, load_data."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopstate.data.table import write_table
+from hopstate.datasets.registry import cache_folder, find_dataset, load_dataset
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.methods import get_method
+from hopstate.methods.base import Context, Method, ReadOptions
+from hopstate.methods.configuration import as_dict, config_from
+from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.loop import Trainer, seed_everything
+from hopstate.training.run import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder after `fit`: where it is, what it was and what it reached.
+
+    Args:
+        path: the run folder.
+        method: name of the method.
+        metrics: split → metric → value of the chosen epoch; empty where interrupted.
+        interrupted: Ctrl-C stopped it; fit with resume=True continues.
+        best_epoch: the epoch that validation chose, from 1.
+    """
+
+    path: Path
+    method: str
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    interrupted: bool = False
+    best_epoch: int = 0
+
+    def evaluate(self, split: str = "test", data: Any = None) -> dict[str, float]:
+        """Return the metrics of a split; see `evaluate`."""
+        return evaluate(self.path, data=data, split=split)
+
+    def predict(self, data: Any = None, *, split: str = "all", out: str | Path | None = None) -> pd.DataFrame:
+        """Return predictions with the user's own ids; see `predict`."""
+        return predict(self.path, data=data, split=split, out=out)
+
+
+def fit(
+    method: str,
+    data: Any,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    config: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a method on data and leave a run folder.
+
+    Args:
+        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them.
+        data: a file, a folder, the name of a data set, or a record such as `hopstate.Graph`.
+        out: the run folder; by default a new one under runs/.
+        resume: continue the run in out bit for bit where it stopped.
+        config: settings as a nested mapping, e.g. of a YAML file.
+        settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
+
+    Returns:
+        The run; its metrics are those of the epoch chosen on validation.
+
+    Raises:
+        ConfigError: a setting does not exist or cannot work, or out is taken.
+        DataError: the data break a promise; the message says which, where and what to do.
+        CheckpointError: out holds a checkpoint of something else.
+    """
+    chosen = get_method(method)
+    given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
+    source = data if isinstance(data, (str, Path)) else f"memory:{getattr(data, 'name', 'data')}"
+    built = config_from(chosen, {**given, "data": str(source)})
+    return fit_config(chosen, built, out=out, resume=resume, record=None if isinstance(data, (str, Path)) else data)
+
+
+def fit_config(
+    method: Method, config: Any, *, out: str | Path | None = None, resume: bool = False, record: Any = None
+) -> Run:
+    """Train with a method's own configuration dataclass; record replaces reading config.data."""
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    run = RunFolder.create(
+        out or new_folder(method.name, config.data), as_dict(config) | {"method": method.name}, resume=resume
+    )
+    seed_everything(config.loop.seed)
+    context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
+    task = method.build(record, config, context)
+    run.write_json("data.json", describe(record, task, context))
+    result = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash).fit(resume=resume)
+    return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
+
+
+def open_run(path: str | Path) -> Run:
+    """Return a finished run from its folder.
+
+    Raises:
+        MissingFileError: no such folder.
+        CheckpointError: it holds no run, or the run was not finished.
+    """
+    folder = RunFolder.open(path)
+    if not (folder.path / "result.json").is_file():
+        raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
+    result = folder.read_json("result.json")
+    return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
+
+
+def evaluate(run: str | Path, *, data: Any = None, split: str = "test", device: str | None = None) -> dict[str, float]:
+    """Return the metrics of a trained run on a split.
+
+    Args:
+        run: a run folder.
+        data: other data than it was trained on (file, name or record); None takes its own.
+        split: "train", "val", "test" or "all".
+        device: where to compute; None takes the run's own setting.
+
+    Raises:
+        CheckpointError: the folder holds no finished run, or data of another width.
+    """
+    with _trained(run, data, device) as (trainer, task):
+        return trainer.evaluate(split) if task is not None else {}
+
+
+def predict(
+    run: str | Path, *, data: Any = None, split: str = "all", out: str | Path | None = None, device: str | None = None
+) -> pd.DataFrame:
+    """Return predictions of a trained run as a table with the user's own ids.
+
+    Args:
+        run: a run folder.
+        data: other data than it was trained on; None takes its own.
+        split: "all", or one of the splits.
+        out: also write the table there (.csv or .parquet).
+        device: where to compute; None takes the run's own setting.
+    """
+    import pandas as pd
+    import torch
+
+    with _trained(run, data, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
+        task.model.eval()
+        table = pd.DataFrame(task.predict(split))
+    if out is not None:
+        write_table(table, Path(out))
+    return table
+
+
+class _trained:  # noqa: N801 - a context manager
+    """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
+
+    def __init__(self, run: str | Path, data: Any, device: str | None) -> None:
+        self.folder, self.data, self.device = RunFolder.open(run), data, device
+
+    def __enter__(self) -> tuple[Trainer, Any]:
+        self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
+        try:
+            return self._load()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._scratch.cleanup()
+
+    def _load(self) -> tuple[Trainer, Any]:
+        saved = load_checkpoint(self.folder.weights)
+        settings = self.folder.read_json("config.json")
+        method = get_method(settings.pop("method"))
+        if self.device is not None:
+            settings["loop"]["device"] = self.device
+        if isinstance(self.data, (str, Path)):
+            settings["data"] = str(self.data)
+        config = config_from(method, settings)
+        in_memory = self.data is not None and not isinstance(self.data, (str, Path))
+        record = self.data if in_memory else load_data(config.data, config.read, method.data)
+        context = Context(
+            run=Path(self._scratch.name),
+            cache=cache_folder(),
+            metrics=data_metrics(config.data),
+            trained=self.folder.read_json("data.json"),
+        )
+        seed_everything(config.loop.seed)
+        task = method.build(record, config, context)
+        load_weights(task.model, saved.tensors["model"], str(self.folder.weights))
+        task.load_state(saved.tensors.get("task", {}))
+        trainer = Trainer(task, config.loop, self.folder, method=method.name)
+        task.model = trainer.fabric.setup_module(task.model)
+        return trainer, task
+
+
+def load_data(source: str, read: ReadOptions, kind: str) -> Any:
+    """Return the record of a file, folder or data set name."""
+    if source.startswith("memory:"):
+        raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
+    if find_dataset(source) is not None and not Path(source).exists():
+        return load_dataset(source)
+    if kind == "graph":
+        from hopstate.data.io import read_graph
+
+        return read_graph(
+            source,
+            format=read.format,
+            features=read.features,
+            labels=read.labels,
+            nan=read.nan,
+            undirected=read.undirected,
+            duplicates=read.duplicates,
+            self_loops=read.self_loops,
+        )
+    raise ConfigError(f"no reader for {kind}")
+
+
+def data_metrics(source: str) -> tuple[str, ...]:
+    """Return the published metric of a named data set, else nothing."""
+    known = find_dataset(source)
+    return (known.metric,) if known is not None else ()
+
+
+def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
+    """Return what a run must remember of its data to be applied to others."""
+    labels = getattr(task, "labels", None)
+    return {
+        "name": record.name,
+        "source": getattr(record, "source", ""),
+        "content_hash": record.content_hash,
+        "num_nodes": record.num_nodes,
+        "num_features": getattr(record, "num_features", 0),
+        "class_names": list(labels.class_names) if labels is not None else [],
+        "metrics": list(context.metrics),
+    }
+
+
+def new_folder(method: str, data: str) -> Path:
+    """Return an unused folder name under runs/."""
+    stem = Path(data).stem.replace(":", "-") or "data"
+    base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{method}-{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path

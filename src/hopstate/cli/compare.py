@@ -1,0 +1,128 @@
+"""`hopstate compare METHOD,METHOD --data DATA`: each method over splits and seeds, one table; finished runs are kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate import api
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method
+from hopstate.methods.configuration import config_of, parser_of
+from hopstate.training.run import RunFolder, write_text
+
+EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
+written with its name in front, e.g. -- --nagphormer.model.dim 64."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the command."""
+    own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
+    parser = argparse.ArgumentParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
+    parser.add_argument("methods", help="names joined by commas")
+    parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
+    parser.add_argument("--splits", default="0", help="numbers of splits, e.g. 0,1,2 or 0-9 (default: 0)")
+    parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
+    parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
+    options = parser.parse_args(own)
+    folder = Path(options.out) if options.out else api.new_folder("compare", options.data)
+    rows = []
+    for name in options.methods.split(","):
+        results = []
+        for split in numbers(options.splits):
+            for seed in numbers(options.seeds):
+                where = folder / f"{name}-split{split}-seed{seed}"
+                fixed = [f"--data={options.data}", f"--split.number={split}", f"--loop.seed={seed}"]
+                results.append(_one(name, [*fixed, *_settings(name, rest, options.methods.split(","))], where))
+                if results[-1] is None:
+                    return 130
+        rows.append(_row(name, [r for r in results if r is not None]))
+        write_text(folder / "table.json", json.dumps(rows, indent=1))
+    show(rows, options.data)
+    print(f"runs and table.json: {folder}")
+    return 0
+
+
+def _one(name: str, arguments: list[str], where: Path) -> dict[str, Any] | None:
+    """Return the result of one run: an earlier one of the same settings, or a new or continued one."""
+    method = get_method(name)
+    parser = parser_of(method, prog=f"hopstate compare: {name}")
+    config = config_of(method, parser.parse_args(arguments), parser)
+    done = api.fit_config(method, config, out=where, resume=True)
+    return None if done.interrupted else RunFolder(where).read_json("result.json")
+
+
+def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:
+    """Return the settings among rest that concern one method."""
+    kept, mine = [], True
+    for word in rest:
+        if word.startswith("--"):
+            first, _, tail = word[2:].partition(".")
+            mine = first not in methods or first == name
+            word = f"--{tail}" if first == name and tail else word
+        if mine:
+            kept.append(word)
+    return kept
+
+
+def numbers(text: str) -> list[int]:
+    """Return the whole numbers of a list such as 0,2,5-7.
+
+    Raises:
+        ConfigError: text is no such list.
+    """
+    found: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no list of numbers; write for example 0,1,2 or 0-9") from None
+    return found
+
+
+def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    metric = results[0]["metric"]
+
+    def over(pick: Any) -> tuple[float, float]:
+        values = np.array([pick(r) for r in results], float)
+        return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+    test, val = over(lambda r: r["metrics"]["test"][metric]), over(lambda r: r["metrics"]["val"][metric])
+    return {
+        "method": name,
+        "metric": metric,
+        "runs": len(results),
+        "test_mean": test[0],
+        "test_std": test[1],
+        "val_mean": val[0],
+        "val_std": val[1],
+        "seconds_per_epoch": over(lambda r: r["seconds_per_epoch"])[0],
+        "seconds": over(lambda r: r["seconds"])[0],
+        "parameters": results[0]["parameters"],
+    }
+
+
+def show(rows: list[dict[str, Any]], data: str) -> None:
+    """Print the table, best mean first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    metric = rows[0]["metric"]
+    table = Table(title=f"{data}: {metric} in percent, mean ± standard deviation over runs")
+    for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for r in sorted(rows, key=lambda r: -r["test_mean"]):
+        table.add_row(
+            r["method"],
+            f"{100 * r['test_mean']:.2f} ± {100 * r['test_std']:.2f}",
+            f"{100 * r['val_mean']:.2f} ± {100 * r['val_std']:.2f}",
+            str(r["runs"]),
+            f"{r['seconds_per_epoch']:.2f}",
+            f"{r['parameters']:,}",
+        )
+    Console().print(table)

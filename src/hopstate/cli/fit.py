@@ -1,0 +1,56 @@
+"""`hopstate fit METHOD --data DATA ...`: train, with every option of the method's configuration as a flag."""
+
+from __future__ import annotations
+
+import sys
+
+from hopstate.api import Run, fit_config
+from hopstate.errors import ConfigError
+from hopstate.methods import MODULES, get_method
+from hopstate.methods.configuration import config_of, parser_of
+
+USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--config FILE] [--print_config] [options]
+
+methods: {", ".join(MODULES)}
+`hopstate fit METHOD --help` lists every option of a method with its default."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the command; 130 where Ctrl-C stopped it."""
+    if len(argv) < 2 or argv[1].startswith("-"):
+        print(USAGE)
+        if len(argv) < 2:
+            raise ConfigError("which method? name one of those above")
+        return 0
+    method = get_method(argv[1])
+    parser = parser_of(method, prog=f"hopstate fit {method.name}")
+    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
+    parsed = parser.parse_args(argv[2:])
+    out, resume = parsed.pop("out"), parsed.pop("resume")
+    done = fit_config(method, config_of(method, parsed, parser), out=out, resume=resume)
+    if done.interrupted:
+        print(
+            f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}",
+            file=sys.stderr,
+        )
+        return 130
+    print_result(done)
+    return 0
+
+
+def print_result(done: Run) -> None:
+    """Print the metrics of a finished run by split, and where everything lies."""
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(done.metrics["test"])
+    table = Table(title=f"{done.method}, epoch {done.best_epoch} (chosen on validation)")
+    table.add_column("split")
+    for name in names:
+        table.add_column(name, justify="right")
+    for split, values in done.metrics.items():
+        table.add_row(split, *(f"{values[name]:.4f}" for name in names))
+    console = Console()
+    console.print(table)
+    console.print(f"run folder: {done.path}  (curves.png, metrics.csv, result.json, model.safetensors)", soft_wrap=True)

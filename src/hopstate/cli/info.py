@@ -1,0 +1,28 @@
+"""`hopstate info`: versions, devices, cache folder, and the path each fast operator takes here."""
+
+from __future__ import annotations
+
+from hopstate.datasets.registry import cache_folder
+from hopstate.training.run import environment
+
+
+def run(argv: list[str]) -> int:
+    """Run the command."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hopstate.ops.info import describe_paths
+
+    facts = environment(None)
+    console = Console()
+    for name in ("python", "platform", "processor", "threads", "gpu", "revision"):
+        console.print(f"{name:<10} {facts[name]}", soft_wrap=True, highlight=False)
+    console.print(
+        "versions   " + ", ".join(f"{k} {v}" for k, v in facts["versions"].items()), soft_wrap=True, highlight=False
+    )
+    console.print(f"cache      {cache_folder()}", soft_wrap=True, highlight=False)
+    table = Table("operator", "path", "why")
+    for row in describe_paths():
+        table.add_row(*row)
+    console.print(table)
+    return 0

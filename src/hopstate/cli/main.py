@@ -1,0 +1,79 @@
+"""`hopstate COMMAND ...`: each command imports what it needs only when it runs."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+
+from hopstate.errors import ConfigError, HopstateError, HopstateWarning, nearest
+
+# command → (module with run(argv) -> exit status, one line of help)
+COMMANDS = {
+    "fit": ("hopstate.cli.fit", "train a method on a file or a named data set"),
+    "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
+    "predict": ("hopstate.cli.apply", "predictions of a trained run as CSV or Parquet"),
+    "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
+    "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),
+    "info": ("hopstate.cli.info", "versions, devices, and which fast paths are in use and why"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; return the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if argv[0] in ("-V", "--version"):
+        from hopstate import __version__
+
+        print(f"hopstate {__version__}")
+        return 0
+    before = warnings.showwarning
+    warnings.showwarning = _show(before)
+    try:
+        return _command(argv[0])(argv)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except HopstateError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output (head, less) has left
+        sys.stderr.close()
+        return 0
+    finally:
+        warnings.showwarning = before
+
+
+def usage() -> str:
+    """Return the overview of commands."""
+    lines = [f"  {name:<11} {help_}" for name, (_, help_) in COMMANDS.items()]
+    return "\n".join(
+        ["usage: hopstate COMMAND [options]", "", *lines, "", "hopstate COMMAND --help tells more of a command."]
+    )
+
+
+def _command(name: str) -> Callable[[list[str]], int]:
+    if name not in COMMANDS:
+        raise ConfigError(f"unknown command {name!r}{nearest(name, COMMANDS)}; known: {', '.join(COMMANDS)}")
+    return import_module(COMMANDS[name][0]).run
+
+
+def _show(otherwise: Callable[..., None]) -> Callable[..., None]:
+    def show(message: Warning | str, category: type[Warning], *rest: object, **named: object) -> None:
+        if issubclass(category, HopstateWarning):
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            otherwise(message, category, *rest, **named)
+
+    return show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""What a method is: a configuration and a function that turns data and configuration into a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hopstate.errors import ConfigError
+from hopstate.training.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a user's files are read.
+
+    Args:
+        format: "auto" goes by content and extension; else one of the formats that `hopstate datasets` names.
+        features: table of node features keyed by node id, for edge lists.
+        labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
+        nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
+        undirected: store every edge in both directions.
+        duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
+        self_loops: "keep" or "drop" edges from a node to itself.
+    """
+
+    format: str = "auto"
+    features: str | None = None
+    labels: str | None = None
+    nan: Literal["error", "zero"] = "error"
+    undirected: bool = True
+    duplicates: Literal["keep", "drop"] = "drop"
+    self_loops: Literal["keep", "drop"] = "keep"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """Which nodes are for training, validation and test.
+
+    Args:
+        kind: "stored" masks of the data, "random" fractions, or "auto": stored where there are any.
+        number: which of several stored splits, from 0; a random split is drawn from (seed, number).
+        fractions: shares of train, val and test of a random split; they sum to at most 1.
+        seed: fixes a random split, apart from the seed of training.
+        stratified: keep class shares equal in the three parts of a random split.
+    """
+
+    kind: Literal["auto", "stored", "random"] = "auto"
+    number: int = 0
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    seed: int = 0
+    stratified: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.fractions) <= 0 or sum(self.fractions) > 1 + 1e-9:
+            raise ConfigError(
+                f"split.fractions are three positive shares that sum to at most 1; got {list(self.fractions)}"
+            )
+        if self.number < 0 or self.seed < 0:
+            raise ConfigError(f"split.number and split.seed must not be negative; got {self.number} and {self.seed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What surrounds a build.
+
+    Args:
+        run: folder of this run (a scratch folder when a trained model is only applied).
+        cache: folder shared between runs, for what is dear to compute and named by content.
+        metrics: the data set's own metrics; the first chooses the model.
+        trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
+            are then optional.
+    """
+
+    run: Path
+    cache: Path
+    metrics: tuple[str, ...] = ()
+    trained: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method.
+
+    Args:
+        name: what the command line calls it.
+        config: its run configuration, a dataclass with the fields data, read, loop and the method's own.
+        build: (data record, configuration, context) → task.
+        data: the kind of record it works on.
+        summary: one line for help texts.
+        source: the paper.
+    """
+
+    name: str
+    config: type[Any]
+    build: Callable[[Any, Any, Context], Task]
+    data: Literal["graph", "events"]
+    summary: str
+    source: str

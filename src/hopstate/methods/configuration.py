@@ -1,0 +1,88 @@
+"""Configurations from YAML, flags and Python dicts through one jsonargparse parser per method."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
+
+from hopstate.errors import ConfigError, nearest
+from hopstate.methods.base import Method
+
+
+class Parser(ArgumentParser):
+    """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Raise ConfigError in place of printing usage and leaving."""
+        raise ConfigError(f"{self._plain(message)}{self._hint(message)}") from ex
+
+    def _plain(self, message: str) -> str:
+        return re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip()
+
+    def _hint(self, message: str) -> str:
+        unknown = re.search(
+            r"[Uu]nrecognized arguments: --([\w.]+)|[Kk]ey ['\"]?([\w.]+)['\"]? is not (?:expected|accepted)", message
+        )
+        unknown = unknown or re.search(r"[Kk]ey ['\"]([\w.]+)['\"]", message)
+        if not unknown:
+            return ""
+        name = next(group for group in unknown.groups() if group)
+        known = self.keys()
+        ends = {key.rsplit(".", 1)[-1]: key for key in known}
+        close = nearest(name, known) or nearest(name.rsplit(".", 1)[-1], ends)
+        return close or f"; known: {', '.join(sorted(known)[:8])}, ... (--help lists all)"
+
+    def keys(self) -> list[str]:
+        """Return the dotted names of all options."""
+        return [action.dest for action in self._actions if action.dest not in ("help", "config", "print_config")]
+
+
+def parser_of(method: Method, prog: str | None = None) -> Parser:
+    """Return the parser of a method's whole run configuration."""
+    parser = Parser(prog=prog, description=f"{method.name}: {method.summary} ({method.source})", exit_on_error=False)
+    parser.add_argument(
+        "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
+    )
+    parser.add_class_arguments(method.config, nested_key=None, fail_untyped=False)
+    return parser
+
+
+def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
+    """Return the method's configuration dataclass from parsed settings."""
+    built = parser.instantiate_classes(parsed)
+    names = [f.name for f in dataclasses.fields(method.config)]
+    return method.config(**{name: built[name] for name in names})
+
+
+def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
+    """Return the method's configuration from nested or dotted settings, the rest at its defaults.
+
+    Raises:
+        ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
+    """
+    parser = parser_of(method)
+    arguments = [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]
+    return config_of(method, parser.parse_args(arguments), parser)
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """Return a configuration dataclass as plain nested dicts, JSON-able."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = dataclasses.asdict(value)
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,31 @@
+"""Schedules hit their stated ends; impossible settings are named."""
+
+import pytest
+
+from hopstate.errors import ConfigError
+from hopstate.training.optim import OptimConfig, lr_at
+
+
+def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:
+    for schedule in ("linear", "cosine"):
+        c = OptimConfig(lr=1.0, schedule=schedule, warmup=0.25, final_lr=0.1)
+        rates = [lr_at(c, step, 100) for step in range(100)]
+        assert rates[24] == 1.0
+        assert rates[0] == pytest.approx(1 / 25)
+        assert rates[25:] == sorted(rates[25:], reverse=True)
+        assert rates[-1] == pytest.approx(0.1)
+
+
+def test_constant_stays() -> None:
+    c = OptimConfig(lr=0.3)
+    assert {lr_at(c, step, 10) for step in range(12)} == {0.3}
+
+
+def test_one_step_in_all() -> None:
+    assert lr_at(OptimConfig(lr=0.3, schedule="cosine"), 0, 1) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("bad", [{"lr": 0.0}, {"weight_decay": -1.0}, {"warmup": 1.0}, {"final_lr": 2.0}])
+def test_bad_settings(bad: dict) -> None:
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        OptimConfig(**bad)
