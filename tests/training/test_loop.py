@@ -86,7 +86,7 @@ def test_resumed_run_equals_uninterrupted(tmp_path: Path, batches: int) -> None:
 def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path) -> None:
     whole, _ = train(tmp_path / "whole", config())
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     count = 0
@@ -95,9 +95,9 @@ def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path) -> None:
         nonlocal count
         count += 1
         if count == 20:
-            raise Killed
+            raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         train(tmp_path / "cut", config(), on_batch=die)
     second, _ = train(tmp_path / "cut", config(), resume=True)
     assert second.metrics == whole.metrics
@@ -247,7 +247,7 @@ def test_settings_that_cannot_work_are_named(changes: dict, message: str) -> Non
 
 
 def test_unknown_device_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown loop.device='quantum'"):
+    with pytest.raises(ConfigError, match=r"unknown loop\.device='quantum'"):
         train(tmp_path / "run", config(device="quantum"))
 
 

@@ -1,4 +1,4 @@
-"""`hopstate compare METHOD,METHOD --data DATA`: each method over splits and seeds, one table; finished runs are kept."""
+"""`hopstate compare METHOD,METHOD --data DATA`: methods over splits and seeds, one table."""
 
 from __future__ import annotations
 

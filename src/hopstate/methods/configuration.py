@@ -25,17 +25,14 @@ class Parser(ArgumentParser):
         return re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip()
 
     def _hint(self, message: str) -> str:
-        unknown = re.search(
-            r"[Uu]nrecognized arguments: --([\w.]+)|[Kk]ey ['\"]?([\w.]+)['\"]? is not (?:expected|accepted)", message
-        )
-        unknown = unknown or re.search(r"[Kk]ey ['\"]([\w.]+)['\"]", message)
-        if not unknown:
+        unknown = re.search(r"nrecognized arguments: --([\w.]+)", message)
+        inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
+        if not unknown and not inside:
             return ""
-        name = next(group for group in unknown.groups() if group)
+        name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
         known = self.keys()
-        ends = {key.rsplit(".", 1)[-1]: key for key in known}
-        close = nearest(name, known) or nearest(name.rsplit(".", 1)[-1], ends)
-        return close or f"; known: {', '.join(sorted(known)[:8])}, ... (--help lists all)"
+        last = {key.rsplit(".", 1)[-1]: key for key in known}
+        return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
 
     def keys(self) -> list[str]:
         """Return the dotted names of all options."""
@@ -44,7 +41,12 @@ class Parser(ArgumentParser):
 
 def parser_of(method: Method, prog: str | None = None) -> Parser:
     """Return the parser of a method's whole run configuration."""
-    parser = Parser(prog=prog, description=f"{method.name}: {method.summary} ({method.source})", exit_on_error=False)
+    parser = Parser(
+        prog=prog,
+        description=f"{method.name}: {method.summary} ({method.source})",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
     )

@@ -37,7 +37,7 @@ class HopTokensConfig:
     def __post_init__(self) -> None:
         if self.num_hops < 0 or self.eigenvectors < 0:
             raise ConfigError(
-                f"tokens.num_hops and tokens.eigenvectors must not be negative; got {self.num_hops}, {self.eigenvectors}"
+                f"tokens.num_hops, tokens.eigenvectors must not be negative; got {self.num_hops}, {self.eigenvectors}"
             )
         parse_bytes(self.memory_budget)
 

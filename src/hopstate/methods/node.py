@@ -1,4 +1,4 @@
-"""What all node-classification methods do first: check that the graph can be learned on, choose the split, the metrics."""
+"""What all node-classification methods do first: check the graph, choose the split and the metrics."""
 
 from __future__ import annotations
 
