@@ -92,15 +92,18 @@ def fit_config(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     record = load_data(config.data, config.read, method.data) if record is None else record
-    run = RunFolder.create(
-        out or new_folder(method.name, config.data), as_dict(config) | {"method": method.name}, resume=resume
-    )
+    run = RunFolder.create(out or new_folder(method.name, config.data), stored_config(method, config), resume=resume)
     seed_everything(config.loop.seed)
     context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
     task = method.build(record, config, context)
     run.write_json("data.json", describe(record, task, context))
     result = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash).fit(resume=resume)
     return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
+
+
+def stored_config(method: Method, config: Any) -> dict[str, Any]:
+    """Return what a run folder holds as its configuration."""
+    return as_dict(config) | {"method": method.name}
 
 
 def open_run(path: str | Path) -> Run:

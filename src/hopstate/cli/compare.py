@@ -52,8 +52,11 @@ def _one(name: str, arguments: list[str], where: Path) -> dict[str, Any] | None:
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
     config = config_of(method, parser.parse_args(arguments), parser)
+    folder = RunFolder(where)
+    if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
+        return folder.read_json("result.json")
     done = api.fit_config(method, config, out=where, resume=True)
-    return None if done.interrupted else RunFolder(where).read_json("result.json")
+    return None if done.interrupted else folder.read_json("result.json")
 
 
 def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the area under the ROC curve of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); NaN for one class."""
+    """Return the area under the ROC curve of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); else NaN."""
     from sklearn.metrics import roc_auc_score
 
     scores = _positive(probabilities)

@@ -1,0 +1,32 @@
+"""`hopstate datasets`: every data set of the papers, where it comes from, whether it is on disk."""
+
+from __future__ import annotations
+
+import argparse
+
+from hopstate.datasets.registry import cache_folder, dataset_table
+
+
+def run(argv: list[str]) -> int:
+    """Run the command."""
+    from rich.console import Console
+    from rich.table import Table
+
+    parser = argparse.ArgumentParser(prog="hopstate datasets", description=__doc__)
+    parser.add_argument("name", nargs="?", default="", help="show only those whose name holds this, with all details")
+    options = parser.parse_args(argv[1:])
+    rows = [row for row in dataset_table() if options.name.lower() in row["name"].lower()]
+    console = Console()
+    if options.name and len(rows) <= 5:
+        for row in rows:
+            for key, value in row.items():
+                console.print(f"{key:<10} {value}", soft_wrap=True, highlight=False)
+            console.print()
+    else:
+        columns = ("name", "kind", "loader", "split", "metric", "on_disk")
+        table = Table(*columns)
+        for row in rows:
+            table.add_row(*(str(row[c]) for c in columns))
+        console.print(table)
+    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows address and licence. Cache: {cache_folder()}")
+    return 0 if rows else 1

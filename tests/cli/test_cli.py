@@ -1,0 +1,192 @@
+"""The command line as a new user meets it: fit, evaluate, predict, compare on files; errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from hopstate.cli.compare import numbers
+from hopstate.cli.main import COMMANDS, main
+from hopstate.errors import ConfigError
+
+QUICK = ["--loop.epochs=3", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+SMALL = [*QUICK, "--model.dim=16", "--tokens.num_hops=2", "--tokens.eigenvectors=2", "--batch_size=16"]
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Path]:
+    """A small two-class graph with string ids as three CSV files: edges, features, labels with a split."""
+    rng = np.random.default_rng(0)
+    names = np.array([f"user {i:02d}" for i in range(60)])
+    side = np.arange(60) % 2
+    pairs = rng.integers(0, 60, (400, 2))
+    pairs = pairs[(side[pairs[:, 0]] == side[pairs[:, 1]]) | (rng.random(400) < 0.1)]
+    paths = {key: tmp_path / f"{key}.csv" for key in ("edges", "features", "labels")}
+    pd.DataFrame({"source": names[pairs[:, 0]], "target": names[pairs[:, 1]]}).to_csv(paths["edges"], index=False)
+    x = rng.normal(size=(60, 4)) + side[:, None]
+    pd.DataFrame({"id": names, **{f"f{i}": x[:, i] for i in range(4)}}).to_csv(paths["features"], index=False)
+    split = np.array(["train", "train", "val", "test"])[rng.permutation(60) % 4]
+    frame = pd.DataFrame({"id": names, "label": np.array(["cat", "dog"])[side], "split": split})
+    frame.to_csv(paths["labels"], index=False)
+    return paths
+
+
+def options(tables: dict[str, Path]) -> list[str]:
+    return [f"--data={tables['edges']}", f"--read.features={tables['features']}", f"--read.labels={tables['labels']}"]
+
+
+def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Path], capsys) -> None:
+    assert main(["fit", "nagphormer", *options(tables), *SMALL, "--out=run"]) == 0
+    assert "run folder: run" in capsys.readouterr().out
+    assert main(["evaluate", "run", "--split", "val"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["accuracy"] == json.loads(Path("run/result.json").read_text())["metrics"]["val"]["accuracy"]
+    for name, read in (("p.csv", pd.read_csv), ("p.parquet", pd.read_parquet)):
+        assert main(["predict", "run", "--out", name]) == 0
+        table = read(name)
+        assert table["node"].str.startswith("user ").all()
+        assert set(table["prediction"]) <= {"cat", "dog"}
+        np.testing.assert_allclose(table["p_cat"] + table["p_dog"], 1, atol=1e-9)
+        assert len(table) == 60
+
+
+def test_predict_on_another_file_with_its_own_ids(tables: dict[str, Path], tmp_path: Path) -> None:
+    assert main(["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]) == 0
+    features = pd.read_csv(tables["features"])
+    features["id"] = "new " + features["id"]
+    edges = ("new " + pd.read_csv(tables["edges"])).iloc[:100]
+    other = tmp_path / "other"
+    other.mkdir()
+    features.to_csv(other / "f.csv", index=False)
+    edges.to_csv(other / "e.csv", index=False)
+    from hopstate import predict, read_graph
+
+    graph = read_graph(str(other / "e.csv"), features=str(other / "f.csv"))
+    table = predict("run", data=graph)
+    assert table["node"].str.startswith("new user").all()
+    assert set(table["prediction"]) <= {"cat", "dog"}
+
+
+def test_compare_prints_one_table_and_keeps_finished_runs(tables: dict[str, Path], capsys) -> None:
+    arguments = ["compare", "mlp,gcn,sage,nagphormer", f"--data={tables['edges']}", "--seeds=0-1", "--out=both", "--"]
+    arguments += [*options(tables)[1:], *QUICK, "--model.dim=8", "--nagphormer.tokens.num_hops=2"]
+    arguments += ["--nagphormer.tokens.eigenvectors=2", "--nagphormer.batch_size=16"]
+    assert main(arguments) == 0
+    rows = json.loads(Path("both/table.json").read_text())
+    assert [row["method"] for row in rows] == ["mlp", "gcn", "sage", "nagphormer"]
+    assert all(row["runs"] == 2 for row in rows)
+    before = Path("both/mlp-split0-seed1/model.safetensors").read_bytes()
+    assert main(arguments) == 0
+    assert Path("both/mlp-split0-seed1/model.safetensors").read_bytes() == before
+    assert "mean ± standard deviation" in capsys.readouterr().out
+
+
+def test_config_file_print_config_and_flags_agree(tables: dict[str, Path], capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["fit", "nagphormer", *options(tables), *SMALL, "--print_config"])
+    printed = capsys.readouterr().out
+    Path("run.yaml").write_text(printed)
+    assert yaml.safe_load(printed)["tokens"]["num_hops"] == 2
+    assert main(["fit", "nagphormer", "--config=run.yaml", "--loop.epochs=2", "--out=run"]) == 0
+    assert json.loads(Path("run/result.json").read_text())["epochs"] == 2
+
+
+def test_every_option_of_every_method_is_in_help(capsys) -> None:
+    for method in ("nagphormer", "gcn"):
+        with pytest.raises(SystemExit):
+            main(["fit", method, "--help"])
+        text = capsys.readouterr().out
+        for word in ("--data", "--split.number", "--loop.optim.lr", "--model.dropout", "--out", "--resume"):
+            assert word in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["fti"], 2, "did you mean 'fit'"),
+        (["fit", "nagformer", "--data=x"], 2, "did you mean 'nagphormer'"),
+        (["fit", "nagphormer", "--data=x", "--tokens.hops=3"], 2, r"did you mean 'tokens.num_hops'"),
+        (["fit", "nagphormer", "--data=nowhere.csv"], 1, "nowhere.csv"),
+        (["fit", "nagphormer"], 2, "required: data"),
+        (["fit", "nagphormer", "--data=x", "--resume"], 2, "--out RUN"),
+        (["evaluate", "nowhere"], 1, "no run folder at nowhere"),
+        (["predict", "nowhere", "--out", "p.csv"], 1, "no run folder at nowhere"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], status: int, message: str, capsys) -> None:
+    assert main(arguments) == status
+    assert message in capsys.readouterr().err
+
+
+def test_predict_refuses_an_unknown_extension_and_writes_nothing(tables: dict[str, Path], capsys) -> None:
+    assert main(["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]) == 0
+    assert main(["predict", "run", "--out", "p.xlsx"]) == 1
+    assert ".parquet" in capsys.readouterr().err
+    assert not Path("p.xlsx").exists()
+
+
+def test_evaluate_on_data_of_another_width_is_named(tables: dict[str, Path], capsys) -> None:
+    assert main(["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]) == 0
+    assert main(["evaluate", "run", "--data", "minesweeper-generated"]) == 1
+    assert "7 features a node, the model was trained with 4" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("hopstate ")
+
+
+def test_info_and_datasets_run(capsys) -> None:
+    assert main(["info"]) == 0
+    assert "processor" in capsys.readouterr().out
+    assert main(["datasets"]) == 0
+    assert "minesweeper" in capsys.readouterr().out
+
+
+def test_number_lists() -> None:
+    assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
+    with pytest.raises(ConfigError, match="no list of numbers"):
+        numbers("a-b")
+
+
+def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path], tmp_path: Path) -> None:
+    settings = [a for a in SMALL if "epochs" not in a]
+    base = [sys.executable, "-m", "hopstate.cli.main", "fit", "nagphormer", *options(tables), *settings]
+    environment = {**os.environ, "HOPSTATE_DATA": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    cut = [*base, "--loop.epochs=4000", "--loop.patience=null", "--out=cut"]
+    process = subprocess.Popen(cut, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (
+        Path("cut/metrics.csv").exists() and Path("cut/metrics.csv").stat().st_size
+    ):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    assert "--resume --out cut" in errors
+    done = len(Path("cut/metrics.jsonl").read_text().splitlines())
+    epochs = f"--loop.epochs={done + 5}"
+    subprocess.run([*base, "--loop.patience=null", epochs, "--out=cut", "--resume"], env=environment, check=True)
+    subprocess.run([*base, "--loop.patience=null", epochs, "--out=whole"], env=environment, check=True)
+    keep = ("best_epoch", "epochs", "metrics")
+    cut_result, whole = (json.loads(Path(d, "result.json").read_text()) for d in ("cut", "whole"))
+    assert {k: cut_result[k] for k in keep} == {k: whole[k] for k in keep}
