@@ -1,0 +1,178 @@
+"""Normalised Laplacians of small edge sets, polynomial filters of them, and the filter's critical coefficient.
+
+L = I - D^-1/2 A D^-1/2, its eigenvalues in [0, 2]; a node without an edge has the row of the identity.
+A filter is p(y) = sum_k c_k y^k; P = p(L).
+
+Source: CTDG-SSM, arXiv:2606.04672, section 3 (operators), Remark 2 (p(y) != 0 on [0, 2]), appendix G (removals).
+Deviation: a filter must be positive, not only nonzero: -p gives the same dynamics with the input's sign turned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.types import Float, Int, shapecheck
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+EPSILON = 1e-3  # the least value of a filter on [0, 2] that is accepted
+
+
+@shapecheck
+def dense_laplacian(
+    pairs: Int[Tensor, "2 edge"],
+    weight: Float[Tensor, "edge"],
+    num_nodes: int,
+    blocks: int = 1,
+) -> Float[Tensor, "batch node node2"]:
+    """Return L = I - D^-1/2 A D^-1/2 of every block of a block-diagonal undirected graph.
+
+    Args:
+        pairs: (2, E) end points, each edge once; repeated edges add up; a self-loop counts once in A and in D.
+        weight: (E,) edge weights >= 0; the dtype of the result.
+        num_nodes: N, a multiple of blocks; rows of block b are b*N/blocks and on, and no edge joins two blocks.
+        blocks: number S of blocks.
+
+    Returns:
+        (S, N/S, N/S); an isolated node's row is that of the identity.
+
+    Raises:
+        ShapeError: num_nodes is no multiple of blocks, or an edge joins two blocks.
+    """
+    n, rest = divmod(num_nodes, max(blocks, 1))
+    if rest or blocks < 1:
+        raise ShapeError(f"{num_nodes} nodes cannot be cut into {blocks} equal blocks")
+    block, other = pairs // max(n, 1)
+    if not torch.equal(block, other):
+        raise ShapeError("an edge joins two blocks of a block-diagonal graph")
+    u, v = pairs % max(n, 1)
+    loop = (u == v).to(weight.dtype)
+    A = weight.new_zeros(blocks * n * n)
+    A.index_add_(0, (block * n + u) * n + v, weight)
+    A.index_add_(0, (block * n + v) * n + u, weight * (1 - loop))
+    A = A.view(blocks, n, n)
+    scale = _inverse_root(A.sum(-1))
+    return torch.eye(n, dtype=A.dtype, device=A.device) - scale[:, :, None] * A * scale[:, None, :]
+
+
+def sparse_laplacian(
+    pairs: np.ndarray, weight: np.ndarray, num_nodes: int, dtype: np.dtype | type = np.float64
+) -> scipy.sparse.csr_array:
+    """Return L = I - D^-1/2 A D^-1/2 as a scipy CSR array; arguments as in `dense_laplacian`, one block."""
+    import scipy.sparse as sp
+
+    u, v = pairs
+    w = np.asarray(weight, np.float64)
+    off = u != v
+    parts = (np.concatenate([w, w[off]]), (np.concatenate([u, v[off]]), np.concatenate([v, u[off]])))
+    A = sp.csr_array(sp.coo_array(parts, shape=(num_nodes, num_nodes)))
+    degree = A.sum(1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0)
+    S = sp.diags_array(scale)
+    return sp.csr_array(sp.eye_array(num_nodes) - S @ A @ S).astype(dtype)
+
+
+def _inverse_root(degree: Tensor) -> Tensor:
+    return torch.where(degree > 0, degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt(), 0)
+
+
+def matrix_polynomial(coefficients: Tensor, L: Tensor) -> Tensor:
+    """Return sum_k c_k L^k by Horner's rule.
+
+    Args:
+        coefficients: (m+1,) c_0..c_m.
+        L: (..., n, n).
+    """
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    result = coefficients[-1] * eye
+    for c in coefficients.flip(0)[1:]:
+        result = result @ L + c * eye
+    return result.expand(L.shape) if result.dim() < L.dim() else result
+
+
+def filter_minimum(coefficients: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Return (min of p on [0, 2], where it is taken), from the roots of p'.
+
+    Args:
+        coefficients: c_0..c_m of p(y) = sum_k c_k y^k.
+    """
+    p = np.polynomial.Polynomial(np.asarray(coefficients, np.float64))
+    roots = p.deriv().roots() if p.degree() > 0 else np.zeros(0)
+    inside = roots.real[(abs(roots.imag) < 1e-9) & (roots.real > 0) & (roots.real < 2)]
+    points = np.concatenate([[0.0, 2.0], inside])
+    values = p(points)
+    return float(values.min()), float(points[values.argmin()])
+
+
+def check_filter(coefficients: Sequence[float] | np.ndarray, epsilon: float = EPSILON) -> None:
+    """Check that p(y) = sum_k c_k y^k is at least epsilon on [0, 2], the range of a Laplacian's eigenvalues.
+
+    Raises:
+        ConfigError: it is not, or a coefficient is not finite; the message names the least value and where it is.
+    """
+    c = np.asarray(coefficients, np.float64)
+    if c.ndim != 1 or not len(c) or not np.isfinite(c).all():
+        raise ConfigError(f"a filter is a list of finite coefficients c_0, c_1, ...; got {coefficients!r}")
+    least, where = filter_minimum(c)
+    if least < epsilon:
+        raise ConfigError(
+            f"the filter p(y) = {' + '.join(f'{v:g} y^{k}' for k, v in enumerate(c))} falls to {least:.3g} at "
+            f"y = {where:.3g}; p(L) is safely invertible only where p >= {epsilon:g} on [0, 2]: raise c_0, or use "
+            "non-negative coefficients"
+        )
+
+
+def path_gain(coefficients: Sequence[float] | np.ndarray) -> float:
+    """Return the factor by which one event moves a signal from a path's end to the node that it adds there.
+
+    An event adds node v to the end u of a path; the nodes within m hops of u (m the filter's order) take part:
+    H <- exp(-G) H, G = P^-1 (P - P_before). The rows that take part again at the next event are a linear map of
+    those that took part at the last, T; the gain is T's spectral radius, what a long path multiplies by per hop.
+
+    Args:
+        coefficients: c_0..c_m of a filter that `check_filter` accepts.
+    """
+    c = torch.as_tensor(np.asarray(coefficients, np.float64))
+    n = len(c) + 1  # the new node, the path's end, and m nodes behind it
+    pairs = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
+    ones = torch.ones(n - 1, dtype=torch.float64)
+    P = matrix_polynomial(c, dense_laplacian(pairs, ones, n))[0]
+    before = matrix_polynomial(c, dense_laplacian(pairs[:, :-1], ones[:-1], n))[0]
+    T = torch.linalg.matrix_exp(torch.linalg.solve(P, before) - torch.eye(n, dtype=torch.float64))[1:, :-1]
+    return float(torch.linalg.eigvals(T).abs().max())
+
+
+@lru_cache(maxsize=64)
+def critical_alpha(order: int) -> float:
+    """Return the a for which p(y) = 1 + a (y + ... + y^order) passes a signal along a growing path undiminished.
+
+    Below it a signal fades exponentially with the number of hops, above it the state explodes.
+
+    Args:
+        order: m >= 1, the highest power of L.
+
+    Raises:
+        ConfigError: order is below 1: such a filter passes nothing to a neighbour.
+    """
+    if order < 1:
+        raise ConfigError(f"a filter of order {order} passes nothing to a neighbour and has no critical gain")
+
+    def excess(alpha: float) -> float:
+        return path_gain([1.0, *[alpha] * order]) - 1
+
+    high = 1.0
+    while excess(high) < 0:
+        high *= 2
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return high

@@ -1,0 +1,209 @@
+"""How a change of the graph moves a memory: G = P^-1 (P - P_before), P = p(L), as a dense or a sparse operator.
+
+Both give the same two things to `hopstate.ops.quadrature.evolve`, and gradients with respect to the filter's
+coefficients: solves with a factor of P, and sum_k (-G)^k Z_k by Horner's rule, of which every exp(-sG) is one.
+G is similar to the symmetric P^-1/2 (P - P_before) P^-1/2, and -G > -1, so the series never cancels.
+
+Source: CTDG-SSM, arXiv:2606.04672, theorem 4.2 and algorithm 3.
+Deviation: no inverse and no exponential is formed; the exponentials act on the memory's columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hopstate.errors import HopstateError
+from hopstate.ops.laplacian import matrix_polynomial
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+NORM_STEPS = 10  # of the power iteration for G's spectral radius on the sparse path
+NORM_MARGIN = 1.25  # what that estimate is multiplied by: it comes from below
+
+
+class Transition(Protocol):
+    """What `evolve` needs: P^-1 X, a spectral radius of G (an upper bound), and sum_k (-G)^k Z_k."""
+
+    radius: float
+
+    def solve(self, X: Tensor) -> Tensor: ...
+
+    def series(self, Z: Tensor) -> Tensor: ...
+
+
+def num_terms(radius: float, tolerance: float) -> int:
+    """Return the K for which the Taylor series of exp(x), |x| <= radius, is cut after x^K/K! with error <= tolerance.
+
+    Raises:
+        HopstateError: radius is not finite or above 500: exp(-G) would overflow.
+    """
+    if not radius <= 500:
+        raise HopstateError(
+            f"one batch would multiply the memory by up to exp({radius:.3g}); lower the filter's coefficients "
+            "(filter_start), or check them for NaN"
+        )
+    term, k = 1.0, 0
+    while True:
+        following = term * radius / (k + 1)
+        if following <= tolerance * (1 - min(radius / (k + 2), 0.99)):
+            return k
+        term, k = following, k + 1
+
+
+class DenseTransition:
+    """G of every block as a dense matrix; differentiable through autograd.
+
+    Args:
+        coefficients: (m+1,) c_0..c_m, p >= epsilon on [0, 2].
+        after, before: (S, n, n) Laplacians with and without what the batch changed.
+    """
+
+    def __init__(self, coefficients: Tensor, after: Tensor, before: Tensor) -> None:
+        P = matrix_polynomial(coefficients, after)
+        self.factor = torch.linalg.cholesky(P)
+        self.G = torch.cholesky_solve(P - matrix_polynomial(coefficients, before), self.factor)
+        size = self.G.detach().abs()
+        norms = torch.minimum(size.sum(-1).amax(-1), size.sum(-2).amax(-1)) if size.numel() else size.new_zeros(1)
+        self.radius = float(norms.max())
+
+    def solve(self, X: Tensor) -> Tensor:
+        """Return P^-1 X of X (S, n, d)."""
+        return torch.cholesky_solve(X, self.factor)
+
+    def series(self, Z: Tensor) -> Tensor:
+        """Return sum_k (-G)^k Z_k of Z (K+1, S, n, d)."""
+        R = Z[-1]
+        for k in range(len(Z) - 2, -1, -1):
+            R = torch.baddbmm(Z[k], self.G, R, alpha=-1)
+        return R
+
+
+class SparseTransition:
+    """G by products with sparse matrices and solves with a sparse factor of P; the cost grows with the edges.
+
+    Args:
+        coefficients: (m+1,) c_0..c_m, p >= epsilon on [0, 2]; on the CPU.
+        after, before: Laplacians with and without what the batch changed, scipy CSR, (n, n).
+    """
+
+    def __init__(self, coefficients: Tensor, after: scipy.sparse.csr_array, before: scipy.sparse.csr_array) -> None:
+        self.coefficients = coefficients
+        self.system = _System(coefficients.detach().cpu().double().numpy(), after, before)
+        self.radius = self.system.radius()
+
+    def solve(self, X: Tensor) -> Tensor:
+        """Return P^-1 X of X (1, n, d)."""
+        return _Solve.apply(self.coefficients, X[0], self.system)[None]
+
+    def series(self, Z: Tensor) -> Tensor:
+        """Return sum_k (-G)^k Z_k of Z (K+1, 1, n, d)."""
+        return _Series.apply(self.coefficients, Z[:, 0], self.system)[None]
+
+
+class _System:
+    """The sparse matrices of one batch: P's factor, P - P_before, and their derivatives by each coefficient."""
+
+    def __init__(self, c: np.ndarray, after: Any, before: Any) -> None:
+        import scipy.sparse as sp
+        from scipy.sparse.linalg import splu
+
+        n, dtype = after.shape[0], after.dtype
+        power, power_before = sp.eye_array(n, format="csr", dtype=dtype), sp.eye_array(n, format="csr", dtype=dtype)
+        self.powers, self.changes = [power], [sp.csr_array((n, n), dtype=dtype)]
+        for _ in c[1:]:
+            power, power_before = power @ after, power_before @ before
+            self.powers.append(power)
+            change = power - power_before
+            change.eliminate_zeros()
+            self.changes.append(change)
+        scalars = c.astype(dtype)
+        P = sum((a * M for a, M in zip(scalars, self.powers, strict=True)), start=sp.csr_array((n, n), dtype=dtype))
+        self.change = sum((a * M for a, M in zip(scalars, self.changes, strict=True)), start=self.changes[0])
+        self.P, self.bound = P, float((abs(c) * 2.0 ** np.arange(len(c))).sum() / abs(c[0])) if c[0] else math.inf
+        self.lu = splu(P.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+
+    def radius(self) -> float:
+        """Return an estimate from above of G's spectral radius: power iteration in P's inner product."""
+        if not self.change.nnz:
+            return 0.0
+        v = 1 + np.cos(np.arange(self.P.shape[0])).astype(self.P.dtype)
+        v, found = self.lu.solve(self.change @ v), 0.0
+        for _ in range(NORM_STEPS):
+            size = math.sqrt(max(float(v @ (self.P @ v)), 0.0))
+            if size == 0:
+                break
+            v = self.lu.solve(self.change @ (v / size))
+            found = math.sqrt(max(float(v @ (self.P @ v)), 0.0))
+        return min(found * NORM_MARGIN, self.bound)
+
+    def solve(self, X: np.ndarray) -> np.ndarray:
+        """Return P^-1 X."""
+        return self.lu.solve(np.asfortranarray(X)) if X.size else X
+
+    def coefficient_gradients(self, V: np.ndarray, Y: np.ndarray, X: np.ndarray | None) -> list[float]:
+        """Return -<V, L^j Y> + <V, (L^j - L_before^j) X> for every coefficient j; X None leaves out the second."""
+        sums = []
+        for power, change in zip(self.powers, self.changes, strict=True):
+            total = -float(np.vdot(V, power @ Y))
+            sums.append(total if X is None else total + float(np.vdot(V, change @ X)))
+        return sums
+
+
+class _Solve(torch.autograd.Function):
+    """Y = P^-1 X; dX = P^-1 dY; dc_j = -<dX, L^j Y>."""
+
+    @staticmethod
+    def forward(ctx: Any, coefficients: Tensor, X: Tensor, system: _System) -> Tensor:
+        Y = torch.from_numpy(np.ascontiguousarray(system.solve(X.detach().numpy())))
+        ctx.system = system
+        ctx.save_for_backward(coefficients, Y)
+        return Y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        coefficients, Y = ctx.saved_tensors
+        V = ctx.system.solve(gradient.numpy())
+        dc = ctx.system.coefficient_gradients(V, Y.numpy(), None) if ctx.needs_input_grad[0] else None
+        return (None if dc is None else coefficients.new_tensor(dc)), torch.from_numpy(np.ascontiguousarray(V)), None
+
+
+class _Series(torch.autograd.Function):
+    """R_K = Z_K, R_k = Z_k - G R_{k+1}; the adjoint runs upwards, A_{k+1} = -(P - P_before) P^-1 A_k."""
+
+    @staticmethod
+    def forward(ctx: Any, coefficients: Tensor, Z: Tensor, system: _System) -> Tensor:
+        z = Z.detach().numpy()
+        R = [np.ascontiguousarray(z[-1])]
+        for k in range(len(z) - 2, -1, -1):
+            R.append(z[k] - system.solve(system.change @ R[-1]))
+        ctx.system = system
+        ctx.R = R[::-1]  # R_0..R_K
+        ctx.save_for_backward(coefficients, Z)
+        return torch.from_numpy(np.ascontiguousarray(R[-1]))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        coefficients, Z = ctx.saved_tensors
+        system, R, z = ctx.system, ctx.R, Z.detach().numpy()
+        A, V = [gradient.numpy()], []
+        for _ in range(len(R) - 1):
+            V.append(system.solve(A[-1]))
+            A.append(-(system.change @ V[-1]))
+        dc = None
+        if ctx.needs_input_grad[0]:
+            if V:  # all terms side by side, so that every sparse matrix is read once
+                applied = [z[k] - R[k] for k in range(len(V))]  # G R_{k+1}
+                wide = [np.concatenate(part, axis=1) for part in (V, applied, R[1:])]
+                dc = coefficients.new_tensor(system.coefficient_gradients(*wide)).neg()
+            else:
+                dc = torch.zeros_like(coefficients)
+        return dc, torch.from_numpy(np.stack(A)), None
