@@ -1,0 +1,164 @@
+"""The selective scan over packed or padded sequences, its single-step form and its exact influence.
+
+    h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k        y_k = (C_k . h_k + D u_k) silu(z_k)
+
+with gain = (exp(delta A) - 1) / A for zero-order hold and gain = delta for Euler. A is diagonal: (channel, state).
+
+Source: DyG-Mamba, Theorems 4.1 and 4.2; Graph Mamba Networks, equation 3; Gu & Dao 2023, arXiv:2312.00752.
+Deviation: Mamba's code has the Euler rule only; zero-order hold, which both graph papers write, is the default here.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from hopstate.ops.discretize import Discretization, check_discretization
+from hopstate.ops.selective_scan import check
+from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
+from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
+from hopstate.ops.selective_scan.op import scan
+from hopstate.types import Float, Int, shapecheck
+
+
+def selective_scan(
+    u: Float[Tensor, "*token channel"],
+    delta: Float[Tensor, "*token channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "*token state"],
+    C: Float[Tensor, "*token state"],
+    *,
+    D: Float[Tensor, " channel"] | None = None,
+    z: Float[Tensor, "*token channel"] | None = None,
+    offsets: Int[Tensor, " _"] | None = None,
+    reverse: bool = False,
+    initial_state: Float[Tensor, "sequence channel state"] | None = None,
+    discretization: Discretization = "zoh",
+    return_state: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Run h_k = exp(delta_k A) h_{k-1} + gain_k B_k u_k, y_k = (C_k . h_k + D u_k) silu(z_k) over every sequence.
+
+    Args:
+        u: inputs, (token, channel) packed or (batch, length, channel); float16, bfloat16, float32 or float64.
+        delta: step sizes >= 0 of u's shape, in units of 1/A: projected from the input or given, as time spans are.
+        A: decay rates < 0, (channel, state).
+        B, C: input and output maps, (token, state) or (batch, length, state), shared by all channels.
+        D: weight of the skip connection, (channel,).
+        z: gate of u's shape.
+        offsets: int64 (sequence + 1,): packed sequence i is tokens offsets[i]..offsets[i + 1] - 1; sequences may be
+            empty. Without offsets, packed input is one sequence.
+        reverse: run every sequence from its last token to its first.
+        initial_state: states before each sequence's first step, (sequence, channel, state); zero if absent.
+        discretization: "zoh" (exact) or "euler" (Mamba's gain = delta).
+        return_state: also return the states after each sequence's last step.
+
+    Returns:
+        y of u's shape and dtype; with return_state also the final states (sequence, channel, state), in float32, or
+        float64 for float64 input.
+
+    Raises:
+        ShapeError: shapes, dtypes or devices that disagree.
+        DataError: offsets that do not cover the tokens, A >= 0, a negative step. NaN in delta where HOPSTATE_CHECK=1;
+            on a GPU all of these only there.
+        ConfigError: an unknown discretization.
+    """
+    sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
+    zoh = check_discretization(discretization) == "zoh"
+    shape, channels, S = u.shape, A.shape[0], A.shape[1]
+    if offsets is None:
+        offsets = torch.arange(sequences + 1, device=u.device) * shape[-2]
+    u, delta = u.reshape(-1, channels), delta.reshape(-1, channels)
+    B, C = B.reshape(-1, S), C.reshape(-1, S)
+    z = None if z is None else z.reshape(-1, channels)
+    path = choose_path(u.device.type, u.dtype)
+    if path.name == "naive":
+        warn_slow("selective_scan", path.reason)
+        check.check_values(delta, A, offsets)
+        y, state = selective_scan_naive(
+            u, delta, A, B, C, D, z, offsets, initial_state, reverse=reverse, discretization=discretization
+        )
+    else:
+        inputs = (u, delta, A, B, C, D, z, initial_state)
+        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+        y, state, _ = scan(*inputs[:7], offsets, initial_state, reverse, zoh, keep, return_state)
+    return (y.view(shape), state) if return_state else y.view(shape)
+
+
+@shapecheck
+def selective_step(
+    state: Float[Tensor, "sequence channel state"],
+    u: Float[Tensor, "sequence channel"],
+    delta: Float[Tensor, "sequence channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "sequence state"],
+    C: Float[Tensor, "sequence state"],
+    *,
+    D: Float[Tensor, " channel"] | None = None,
+    z: Float[Tensor, "sequence channel"] | None = None,
+    discretization: Discretization = "zoh",
+) -> tuple[Float[Tensor, "sequence channel"], Float[Tensor, "sequence channel state"]]:
+    """Advance every sequence by one token: the body of `selective_scan`, for streams whose state is kept.
+
+    Args:
+        state: states before the token, such as `selective_scan` returns with return_state.
+        u, delta, A, B, C, D, z, discretization: one token of each sequence, as in `selective_scan`.
+
+    Returns:
+        y in u's dtype, and the new states in float32, or float64 for float64 input; the old ones are left alone.
+
+    Raises:
+        ShapeError, ConfigError: as `selective_scan`.
+    """
+    check_discretization(discretization)
+    if u.dim() != 2:
+        raise check.ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
+    check.check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
+    kind = torch.promote_types(u.dtype, torch.float32)
+    state, y = advance(state.to(kind), u.to(kind), delta.to(kind), A.to(kind), B.to(kind), C.to(kind), discretization)
+    if D is not None:
+        y = y + D.to(kind) * u.to(kind)
+    if z is not None:
+        check.check_same("z", z, tuple(u.shape), "u's", u)
+        y = y * silu(z.to(kind))
+    return y.to(u.dtype), state
+
+
+def selective_influence(
+    delta: Float[Tensor, "*token channel"],
+    A: Float[Tensor, "channel state"],
+    B: Float[Tensor, "*token state"],
+    C: Float[Tensor, "*token state"],
+    *,
+    offsets: Int[Tensor, " _"] | None = None,
+    reverse: bool = False,
+    discretization: Discretization = "zoh",
+) -> Float[Tensor, "*token channel"]:
+    """Return w_j = C_L (prod_{i>j} exp(delta_i A)) gain_j B_j: how much each token's input weighs in the last output.
+
+    The scan is linear in u, so these weights are exact: from a zero state, and before skip and gate, the sum over a
+    sequence's tokens of w_j u_j is its last output (its first token's, where reverse). They are also the gradient of
+    that output, and are computed as one: no product of decays is formed, however long the sequence.
+
+    Args: as `selective_scan`.
+
+    Returns:
+        Weights of delta's shape and dtype; they carry no gradient.
+
+    Source: DyG-Mamba, Theorem 4.2.
+    """
+    sequences = check.check_scan(delta, delta, A, B, C, None, None, offsets, None)
+    length = delta.shape[-2]
+    if offsets is None:
+        offsets = torch.arange(sequences + 1, device=delta.device) * length
+    starts, ends = offsets[:-1], offsets[1:]
+    read = (starts if reverse else ends - 1)[ends > starts]
+    flat = delta.detach().reshape(-1, delta.shape[-1])
+    with torch.enable_grad():
+        u = torch.zeros_like(flat).requires_grad_()
+        maps = (x.detach().reshape(-1, A.shape[1]) for x in (B, C))
+        y = selective_scan(u, flat, A.detach(), *maps, offsets=offsets, reverse=reverse, discretization=discretization)
+        assert isinstance(y, Tensor)
+        last = torch.zeros_like(y).index_fill_(0, read, 1.0)
+        (weights,) = torch.autograd.grad(y, u, last)
+    return weights.view(delta.shape)
