@@ -1,0 +1,200 @@
+"""Eigenvectors of the symmetric normalised Laplacian with the smallest non-trivial eigenvalues.
+
+L = I - D^-1/2 A D^-1/2 with D the row sums of A; a directed A is replaced by (A + A^T) / 2. On a graph of several
+connected components L is block-diagonal: every component has one trivial eigenvalue 0, all its others are positive,
+and the s smallest of all components together are asked for; each vector is zero outside its component, and an
+isolated node is zero everywhere.
+
+Every component is solved alone, with its trivial vector D^1/2 1 projected out, by one of three routes:
+dense where it is small, Lanczos on (L + sigma I)^-1 where the factor of L stays sparse, else Lanczos on I - L.
+A Krylov space from one start vector holds one vector of a repeated eigenvalue's space, so after each solve Lanczos is
+run again in the orthogonal complement of what was found, until nothing smaller is left there. Residuals are checked.
+
+Within an eigenspace the basis is fixed by the eigenspace alone (`canonical_basis`), signs included, so that the
+result does not depend on the route as long as the s-th eigenvalue is not one of several equal ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hopstate.errors import HopstateError
+
+DENSE = 600  # nodes up to which the dense solver is quicker
+FILL = 40  # stored entries of a factor, in multiples of those of L, up to which factorising is quicker
+SIGMA = 1e-4  # shift that makes L + sigma I definite; well below the eigenvalues that matter at such sizes
+EQUAL = 1e-8  # eigenvalues closer than this are one eigenvalue
+RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
+
+
+def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the count smallest non-trivial eigenvalues of L and their eigenvectors.
+
+    Args:
+        indptr: (N+1,) row starts of A.
+        indices: (E,) columns; an entry stored twice counts twice.
+        count: s.
+
+    Returns:
+        values: (s,) float64 ascending, NaN beyond those that exist (N less the number of components).
+        vectors: (N, s) float64, orthonormal columns; zero beyond those that exist.
+
+    Raises:
+        HopstateError: a solver did not converge to residuals below `RESIDUAL`.
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(indptr) - 1
+    values, vectors = np.full(count, np.nan), np.zeros((n, count))
+    if n == 0 or count == 0 or len(indices) == 0:
+        return values, vectors
+    a = _symmetric(indptr, indices)
+    _, labels = connected_components(a, directed=False)
+    best: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries), ascending
+    for rows, bound in _components(a, labels):
+        if len(best) == count and bound >= best[-1][0]:
+            continue  # nothing in this component can be among the smallest
+        found, basis = _component_eigenpairs(a[rows][:, rows], count)
+        best += [(float(v), rows, basis[:, i]) for i, v in enumerate(found)]
+        best = sorted(best, key=lambda pair: pair[0])[:count]
+    for column, (value, rows, entries) in enumerate(best):
+        values[column], vectors[rows, column] = value, entries
+    return values, vectors
+
+
+def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:
+    import scipy.sparse as sp
+
+    n = len(indptr) - 1
+    a = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
+    a.sum_duplicates()
+    difference = a - a.T
+    return ((a + a.T) / 2).tocsr() if difference.nnz and abs(difference).max() else a
+
+
+def _components(a: Any, labels: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """Return (rows, lower bound of the first non-trivial eigenvalue), larger components first, isolated nodes not.
+
+    The bound is 1 / (diameter * volume), Chung 1997, Lemma 1.9, with n - 1 for the diameter.
+    """
+    sizes = np.bincount(labels)
+    volumes = np.bincount(labels, a.sum(1))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    members = np.argsort(labels, kind="stable")
+    order = np.argsort(-sizes, kind="stable")
+    return [(members[starts[c] : starts[c + 1]], 1 / ((sizes[c] - 1) * volumes[c])) for c in order[: (sizes > 1).sum()]]
+
+
+def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the min(count, n - 1) smallest non-trivial eigenpairs of a connected graph's Laplacian."""
+    import scipy.sparse as sp
+
+    n = a.shape[0]
+    degree = np.asarray(a.sum(1)).ravel()
+    scale = sp.diags_array(1 / np.sqrt(degree))
+    laplacian = (sp.eye_array(n) - scale @ a @ scale).tocsr()
+    trivial = np.sqrt(degree / degree.sum())
+    wanted = min(count, n - 1)
+    if n <= DENSE or wanted > n // 3:
+        values, vectors = np.linalg.eigh(laplacian.toarray() + 3 * np.outer(trivial, trivial))
+        return _canonical(values[:-1], vectors[:, :-1], wanted)  # the trivial vector was moved to eigenvalue 3
+    values, vectors = _iterate(laplacian, trivial, wanted)
+    return _canonical(values, vectors, wanted)
+
+
+def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return at least wanted smallest eigenpairs in the complement of trivial, none missed."""
+    apply = _inverse(laplacian) or (lambda x: x - laplacian @ x)
+    generator = np.random.default_rng(0)
+    basis, ask = trivial[:, None], wanted
+    values, vectors = np.empty(0), np.empty((len(trivial), 0))
+    while True:
+        new = _lanczos(apply, basis, ask, generator)
+        smallest_new = _rayleigh_ritz(laplacian, new)[0][0]
+        complete = len(values) >= wanted and smallest_new > values[wanted - 1] - EQUAL
+        values, vectors = _rayleigh_ritz(laplacian, np.concatenate([vectors, new], 1))
+        if complete:
+            break
+        basis, ask = np.concatenate([trivial[:, None], vectors], 1), min(2, len(trivial) - 1 - vectors.shape[1])
+        if ask < 1:
+            break
+    worst = np.linalg.norm(laplacian @ vectors[:, :wanted] - vectors[:, :wanted] * values[:wanted], axis=0).max()
+    if not worst <= RESIDUAL:
+        raise HopstateError(f"Laplacian eigenvectors did not converge: residual {worst:.2g}; ask for fewer of them")
+    return values, vectors
+
+
+def _inverse(laplacian: Any) -> Any:
+    """Return x -> (L + sigma I)^-1 x, or None where its factor would fill in."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+    from scipy.sparse.linalg import splu
+
+    order = reverse_cuthill_mckee(laplacian, symmetric_mode=True)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=order.dtype)
+    rows = np.repeat(np.arange(len(order)), np.diff(laplacian.indptr))
+    first = np.full(len(order), len(order))
+    np.minimum.at(first, place[rows], place[laplacian.indices])
+    envelope = int((np.arange(len(order)) - first).sum())  # bounds the entries of a factor in this order
+    if envelope > FILL * laplacian.nnz:
+        return None
+    shifted = (laplacian + SIGMA * sp.eye_array(len(order))).tocsc()
+    options = {"SymmetricMode": True}
+    return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options).solve
+
+
+def _lanczos(apply: Any, basis: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return (n, count) eigenvectors of the largest eigenvalues of apply in the orthogonal complement of basis."""
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+    n = len(basis)
+
+    def project(x: np.ndarray) -> np.ndarray:
+        return x - basis @ (basis.T @ x)
+
+    operator = LinearOperator((n, n), lambda x: project(apply(project(x.ravel()))), dtype=np.float64)
+    start = project(generator.standard_normal(n))
+    ncv = min(n, max(3 * count + 1, 40))
+    try:
+        return eigsh(operator, count, which="LA", v0=start, ncv=ncv, tol=1e-12, maxiter=500)[1]
+    except ArpackNoConvergence as error:
+        raise HopstateError(
+            f"Laplacian eigenvectors did not converge ({len(error.eigenvalues)} of {count}); ask for fewer of them"
+        ) from error
+
+
+def _rayleigh_ritz(laplacian: Any, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenpairs of L restricted to the span of basis, ascending."""
+    q, _ = np.linalg.qr(basis)
+    values, rotation = np.linalg.eigh(q.T @ (laplacian @ q))
+    return values, q @ rotation
+
+
+def _canonical(values: np.ndarray, vectors: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first wanted pairs with each eigenspace in its canonical basis."""
+    cuts = np.flatnonzero(np.diff(values) > EQUAL) + 1
+    groups = np.split(np.arange(len(values)), cuts)
+    basis = [canonical_basis(vectors[:, g]) for g in groups if g[0] < wanted]
+    return values[:wanted], np.concatenate(basis, 1)[:, :wanted]
+
+
+def canonical_basis(space: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of a space that depends on the space alone, not on the basis it was given in.
+
+    The first vector is the projection of the unit vector that lies nearest to the space (the first of equals), the
+    next the same in what remains: a Cholesky factor, with pivoting, of the projector. Each is positive at its pivot.
+
+    Args:
+        space: (n, m) orthonormal columns.
+    """
+    rest, out = space.copy(), np.empty_like(space)
+    for i in range(space.shape[1]):
+        weight = np.einsum("nm,nm->n", rest, rest)
+        pivot = int(np.argmax(weight >= weight.max() * (1 - 1e-6)))
+        direction = rest[pivot] / np.linalg.norm(rest[pivot])
+        out[:, i] = rest @ direction
+        rest = rest - np.outer(out[:, i], direction)
+    return out

@@ -1,0 +1,221 @@
+"""Hop2Token: each node as the sequence of its hop averages, made once before training.
+
+Where the tokens are larger than a stated budget they are written to one .npy file in row-major node order, a block of
+features at a time, so that a batch of nodes reads one contiguous stretch a node.
+
+Source: Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, StorageError
+from hopstate.ops.propagate import hop_powers
+
+_WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
+
+
+class HopTokens:
+    """(N, K+1, F) float32 tokens in memory or in a file, read by rows.
+
+    Args:
+        array: the tokens, a plain array or a `np.memmap`.
+        memory_budget: bytes of a mapped file that may stay in memory between reads.
+    """
+
+    def __init__(self, array: np.ndarray, *, memory_budget: int) -> None:
+        self.array, self.memory_budget = array, memory_budget
+        self._read = 0  # bytes of the file touched since they were last let go
+
+    @property
+    def num_nodes(self) -> int:
+        return self.array.shape[0]
+
+    @property
+    def num_hops(self) -> int:
+        return self.array.shape[1] - 1
+
+    @property
+    def num_features(self) -> int:
+        return self.array.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tokens, wherever they are."""
+        return self.array.nbytes
+
+    @property
+    def path(self) -> Path | None:
+        """The file that holds the tokens, None where they are in memory."""
+        return Path(str(self.array.filename)) if isinstance(self.array, np.memmap) else None
+
+    def rows(self, node_ids: np.ndarray) -> Tensor:
+        """Return the tokens of some nodes.
+
+        Args:
+            node_ids: (b,) int64, in any order.
+
+        Returns:
+            (b, K+1, F) float32, a copy.
+        """
+        if not isinstance(self.array, np.memmap):
+            return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
+        rows = torch.from_numpy(np.asarray(self.array[node_ids]))
+        self._read += len(node_ids) * (self.array[0].nbytes + mmap.PAGESIZE)
+        if self._read > self.memory_budget // 4:
+            _let_go(self.array)
+            self._read = 0
+        return rows
+
+
+def hop_tokens(
+    graph: Graph,
+    num_hops: int,
+    *,
+    extra: np.ndarray | None = None,
+    memory_budget: int,
+    folder: Path | None = None,
+) -> HopTokens:
+    """Return A_hat^k [x, extra] for k = 0..K of every node.
+
+    Args:
+        graph: with features x (N, F).
+        num_hops: K.
+        extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
+        memory_budget: bytes; larger tokens go to a file in folder, and making them takes no more memory than this.
+        folder: where that file goes; a file of the same graph and settings found there is used as it is.
+
+    Raises:
+        DataError: the graph has no features, or extra has other rows.
+        ConfigError: the tokens exceed the budget and no folder is given, or not one column fits the budget.
+        StorageError: the disk has not enough room, or the file could not be written.
+    """
+    parts = _columns(graph, extra)
+    shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
+    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
+    if nbytes <= memory_budget:
+        tokens = np.empty(shape, np.float32)
+        _fill_hop0(tokens, parts, 0)
+        hop_powers(graph.indptr, graph.indices, tokens)
+        return HopTokens(tokens, memory_budget=memory_budget)
+    if folder is None:
+        raise ConfigError(
+            f"hop tokens of {nbytes:,} bytes exceed the memory budget of {memory_budget:,}; "
+            f"raise it, or give a folder for them to be kept in"
+        )
+    path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
+    if not path.is_file():
+        _write(path, graph, parts, shape, memory_budget)
+    array = np.load(path, mmap_mode="r")
+    _advise_random(array)
+    return HopTokens(array, memory_budget=memory_budget)
+
+
+def _columns(graph: Graph, extra: np.ndarray | None) -> list[np.ndarray]:
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features to make tokens of")
+    if extra is None:
+        return [graph.x]
+    if extra.ndim != 2 or len(extra) != graph.num_nodes:
+        raise DataError(f"extra columns must have shape ({graph.num_nodes}, s); got {extra.shape}")
+    return [graph.x, extra]
+
+
+def _key(graph: Graph, num_hops: int, extra: np.ndarray | None) -> str:
+    digest = hashlib.blake2b(f"{graph.content_hash} {num_hops}".encode(), digest_size=12)
+    if extra is not None:
+        digest.update(np.ascontiguousarray(extra, np.float32).tobytes())
+    return digest.hexdigest()
+
+
+def _fill_hop0(tokens: np.ndarray, parts: list[np.ndarray], first: int) -> None:
+    """Copy columns first, first + 1, ... of the joined parts to tokens[:, 0]."""
+    last, at = first + tokens.shape[2], 0
+    for part in parts:
+        a, b = max(first, at), min(last, at + part.shape[1])
+        if a < b:
+            tokens[:, 0, a - first : b - first] = part[:, a - at : b - at]
+        at += part.shape[1]
+
+
+def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, int, int], memory_budget: int) -> None:
+    """Write the tokens to path, a block of columns at a time, atomically."""
+    n, hops, width = shape
+    columns = min(width, memory_budget // 4 // (4 * n * hops))
+    if columns < 1:
+        raise ConfigError(
+            f"one column of hop tokens takes {4 * n * hops:,} bytes, more than a quarter of the memory budget "
+            f"of {memory_budget:,}; raise it to {16 * n * hops:,}"
+        )
+    part = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        start = _reserve(part, shape)
+        for first in range(0, width, columns):
+            block = np.empty((n, hops, min(columns, width - first)), np.float32)
+            _fill_hop0(block, parts, first)
+            hop_powers(graph.indptr, graph.indices, block)
+            _copy_columns(part, start, shape, block, first)
+            del block
+        part.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(f"could not write hop tokens to {path}: {error}") from error
+        raise
+
+
+def _reserve(part: Path, shape: tuple[int, int, int]) -> int:
+    """Make an .npy file of shape with its room on disk reserved (a mapped write cannot report a full disk)."""
+    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
+    free = shutil.disk_usage(part.parent).free
+    if free < nbytes:
+        raise StorageError(
+            f"hop tokens need {nbytes:,} bytes, {part.parent} has {free:,} free; free some space, choose another "
+            f"run folder, or take fewer hops"
+        )
+    with part.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_2_0(file, header)
+        start = file.tell()
+        file.truncate(start + nbytes)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, start + nbytes)
+    return start
+
+
+def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np.ndarray, first: int) -> None:
+    """Copy block (N, K+1, c) to columns first.. of the file, through a window so that little of it is ever mapped."""
+    n, hops, width = shape
+    rows = max(1, _WINDOW // (4 * hops * width))
+    for a in range(0, n, rows):
+        b = min(n, a + rows)
+        offset = start + 4 * a * hops * width
+        window = np.memmap(part, np.float32, "r+", offset, (b - a, hops, width))
+        window[:, :, first : first + block.shape[2]] = block[a:b]
+        del window
+
+
+def _advise_random(array: np.ndarray) -> None:
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+
+
+def _let_go(array: np.ndarray) -> None:
+    """Unmap what was read; it stays in the system's page cache as long as there is room."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
