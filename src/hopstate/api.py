@@ -188,7 +188,7 @@ class _trained:  # noqa: N801 - a context manager
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record = self.data if in_memory else load_data(config.data, config.read, method.data)
         context = Context(
-            run=Path(self._scratch.name),
+            run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),
             metrics=data_metrics(config.data),
             trained=self.folder.read_json("data.json"),

@@ -66,7 +66,7 @@ class Context:
     """What surrounds a build.
 
     Args:
-        run: folder of this run (a scratch folder when a trained model is only applied).
+        run: folder of this run (a scratch folder when a trained model is applied to other data).
         cache: folder shared between runs, for what is dear to compute and named by content.
         metrics: the data set's own metrics; the first chooses the model.
         trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
