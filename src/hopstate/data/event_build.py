@@ -1,0 +1,112 @@
+"""From loose columns to an `EventStream`: ids to rows, times to one type, a stable sort by time."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import DELETE, EventStream
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, HopstateWarning
+
+
+def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
+    """Build a stream from columns in any order; see `EventStream.from_arrays`."""
+    where = fields.get("source") or fields.get("name", "events")
+    src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
+    for name, column in (("dst", dst), ("t", t)):
+        if column.shape != src.shape:
+            raise DataError(f"{where}: src has shape {src.shape} but {name} has {column.shape}")
+    src, dst, vocabulary = rows_from(src, dst, fields.pop("node_ids", None), where)
+    columns = {"src": src, "dst": dst, "t": t}
+    for name, dtype in (("kind", np.int8), ("edge_attr", np.float32), ("labels", None)):
+        if fields.get(name) is not None:
+            columns[name] = np.asarray(fields.pop(name), dtype)
+            if len(columns[name]) != len(src):
+                raise DataError(f"{where}: {name} has {len(columns[name])} rows, there are {len(src)} events")
+    if fields.get("x") is not None:
+        fields["x"] = np.asarray(fields["x"], np.float32)
+    if np.any(t[1:] < t[:-1]):
+        if warn:
+            late = int(np.flatnonzero(t[1:] < t[:-1])[0]) + 1
+            message = f"{where}: events were not sorted by time (first at row {late}); they were sorted, ties kept"
+            warnings.warn(message, HopstateWarning, stacklevel=3)
+        order = np.argsort(t, kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+    return EventStream(**columns, **{**fields, "node_ids": vocabulary})
+
+
+def times_from(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times as int64 or float64, nothing narrowed.
+
+    Raises:
+        DataError: a time that is NaN, infinite or not a number.
+    """
+    if t.dtype.kind == "M":
+        if np.isnat(t).any():
+            raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")
+        return t.astype("datetime64[ns]").astype(np.int64)
+    if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: a time is over 2^63")
+    if t.dtype.kind in "iub":
+        return t.astype(np.int64, copy=False)
+    try:
+        t = t.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where}: times must be numbers or dates; got {t.dtype} ({error})") from None
+    if not np.isfinite(t).all():
+        row = int(np.argmin(np.isfinite(t)))
+        raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
+    return t
+
+
+def rows_from(
+    src: np.ndarray, dst: np.ndarray, vocabulary: Vocabulary | None, where: str
+) -> tuple[np.ndarray, np.ndarray, Vocabulary | None]:
+    """Return node rows and their vocabulary: integers are rows, other ids are collected in sorted order.
+
+    Raises:
+        DataError: ids that are missing, fractions, or not in a vocabulary that was given.
+    """
+    if all(column.dtype.kind in "iub" for column in (src, dst)):
+        return src.astype(np.int64, copy=False), dst.astype(np.int64, copy=False), vocabulary
+    for name, column in (("src", src), ("dst", dst)):
+        if column.dtype.kind == "f":
+            bad = np.flatnonzero(~(np.isfinite(column) & (column == np.floor(column))))
+            detail = f"; row {bad[0]} is {column[bad[0]]}" if len(bad) else "; convert them to integers or strings"
+            raise DataError(f"{where}: {name} holds fractions or missing ids{detail}")
+    src, dst = src.astype(str), dst.astype(str)
+    if vocabulary is None:
+        vocabulary = Vocabulary.of(src, dst)
+    rows = vocabulary.rows(src), vocabulary.rows(dst)
+    for ids, found in zip((src, dst), rows, strict=True):
+        if (found < 0).any():
+            vocabulary.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
+    return *rows, vocabulary
+
+
+def check_deletes(stream: EventStream) -> None:
+    """Check that every deletion removes an edge that stands at that point of the stream, in its own direction.
+
+    Raises:
+        DataError: a deletion of an edge that was never added, or was already deleted; the event is named.
+    """
+    if not stream.has_deletes:
+        return
+    pair = stream.src * stream.num_nodes + stream.dst
+    order = np.argsort(pair, kind="stable")
+    step = np.where(stream.kind[order] == DELETE, -1, 1)
+    total = np.cumsum(step)
+    first = np.concatenate([[True], pair[order][1:] != pair[order][:-1]])
+    before = (total - step)[first]  # edges standing before each pair's first event
+    standing = total - np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(order))))
+    if (standing < 0).any():
+        event = int(order[standing < 0].min())
+        u, v = stream.src[event], stream.dst[event]
+        names = (u, v) if stream.node_ids is None else (stream.node_ids.ids[u], stream.node_ids.ids[v])
+        raise DataError(
+            f"{stream.name}: event {event} deletes the edge {names[0]} -> {names[1]}, which does not stand then; "
+            "remove the deletion or add the edge first"
+        )

@@ -1,0 +1,195 @@
+"""Splits of an event stream: chronological, DyGLib's transductive/inductive, by date, and fixed masks.
+
+Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), for `dyglib_split`; its new nodes depend on CPython's order of a
+set of integers, reproduced here with the ids of the data set (1..N where the stream has no vocabulary of integers).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
+
+_EMPTY = np.empty(0, np.int64)
+_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+PARTS = ("train", "val", "test", "new_val", "new_test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventSplit:
+    """Positions of a stream's events, ascending, for training, validation and testing.
+
+    Args:
+        train, val, test: int64 positions.
+        new_val, new_test: those of val and test that touch a node absent from training (the "inductive" rows).
+        new_nodes: nodes whose events were taken out of training, or empty.
+        val_time, test_time: training ends at val_time (inclusive), validation at test_time.
+    """
+
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+    new_val: np.ndarray = field(default_factory=_EMPTY.copy)
+    new_test: np.ndarray = field(default_factory=_EMPTY.copy)
+    new_nodes: np.ndarray = field(default_factory=_EMPTY.copy)
+    val_time: float = float("nan")
+    test_time: float = float("nan")
+
+    def rows(self, part: str) -> np.ndarray:
+        """Return the positions of "train", "val", "test", "new_val" or "new_test"."""
+        if part not in PARTS:
+            raise ConfigError(f"unknown part {part!r}; known: {', '.join(PARTS)}")
+        return getattr(self, part)
+
+
+def chronological_split(stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15) -> EventSplit:
+    """Split by the quantiles of time: events up to the first train, after the second test; ties are never cut.
+
+    Raises:
+        ConfigError: ratios that are not positive or leave nothing.
+        DataError: no training, validation or test events remain.
+    """
+    val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
+    return split_at(stream, val_time, test_time)
+
+
+def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
+    """Split by time: training t <= val_time, validation val_time < t <= test_time, test later.
+
+    Args:
+        val_time, test_time: in the stream's unit; or dates (`datetime`, or text such as "2024-03-01") where the
+            stream's time_unit is s, ms, us or ns since 1970, UTC.
+
+    Raises:
+        ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
+        DataError: no training, validation or test events remain.
+    """
+    low, high = _instant(stream, val_time), _instant(stream, test_time)
+    if low > high:
+        raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
+    first, second = np.searchsorted(stream.t, [low, high], side="right")
+    rows = np.arange(len(stream))
+    return _finish(stream, rows[:first], rows[first:second], rows[second:], _EMPTY, low, high)
+
+
+def split_by_masks(stream: EventStream, masks: dict[str, np.ndarray]) -> EventSplit:
+    """Split by fixed boolean masks over the events, named train, val and test.
+
+    Raises:
+        DataError: a mask is missing, has the wrong length, overlaps another or is empty.
+    """
+    for name in ("train", "val", "test"):
+        if name not in masks or masks[name].shape != (len(stream),) or masks[name].dtype != bool:
+            raise DataError(f"{stream.name}: need a boolean mask {name!r} of shape ({len(stream)},)")
+    if (masks["train"].astype(int) + masks["val"] + masks["test"]).max(initial=0) > 1:
+        raise DataError(f"{stream.name}: an event is in more than one of train, val and test")
+    train, val, test = (np.flatnonzero(masks[name]) for name in ("train", "val", "test"))
+    times = (float(stream.t[part[-1]]) if len(part) else float("nan") for part in (train, val))
+    return _finish(stream, train, val, test, _EMPTY, *times)
+
+
+def dyglib_split(
+    stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15, new_ratio: float = 0.1, seed: int = 2020
+) -> EventSplit:
+    """Split as DyGLib: by quantiles of time; a tenth of the nodes, drawn from those seen later, leave training.
+
+    Args:
+        val_ratio, test_ratio: shares of the time span's events.
+        new_ratio: share of all nodes to draw.
+        seed: of `random.sample`.
+
+    Raises:
+        ConfigError: ratios that are not positive or leave nothing.
+        DataError: no training, validation or test events remain.
+    """
+    val_time, test_time = _quantiles(stream, val_ratio, test_ratio)
+    ids = np.arange(1, stream.num_nodes + 1)
+    if stream.node_ids is not None and stream.node_ids.ids.dtype.kind == "i":
+        ids = stream.node_ids.ids
+    later = int(np.searchsorted(stream.t, val_time, side="right"))
+    # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.
+    pool = set(ids[stream.src[later:]].tolist()).union(set(ids[stream.dst[later:]].tolist()))
+    met = len(np.union1d(stream.src, stream.dst))
+    count = int(new_ratio * met)
+    if count > len(pool):
+        raise ConfigError(f"new_ratio {new_ratio} asks for {count} new nodes, only {len(pool)} are seen after training")
+    drawn = random.Random(seed).sample(tuple(pool), count)
+    new = np.flatnonzero(np.isin(ids, drawn))
+    second = int(np.searchsorted(stream.t, test_time, side="right"))
+    rows = np.arange(len(stream))
+    kept = rows[:later][~_touches(stream, rows[:later], new)]
+    return _finish(stream, kept, rows[later:second], rows[second:], new, val_time, test_time)
+
+
+def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    among = np.zeros(stream.num_nodes, bool)
+    among[nodes] = True
+    return among[stream.src[rows]] | among[stream.dst[rows]]
+
+
+def _finish(
+    stream: EventStream,
+    train: np.ndarray,
+    val: np.ndarray,
+    test: np.ndarray,
+    new_nodes: np.ndarray,
+    val_time: float,
+    test_time: float,
+) -> EventSplit:
+    for name, part in (("training", train), ("validation", val), ("test", test)):
+        if not len(part):
+            raise DataError(
+                f"{stream.name}: the split leaves no {name} events (train {len(train)}, val {len(val)}, "
+                f"test {len(test)}); choose other ratios or times, or more data"
+            )
+    unseen = np.ones(stream.num_nodes, bool)
+    unseen[stream.src[train]] = False
+    unseen[stream.dst[train]] = False
+    absent = np.flatnonzero(unseen)
+    new_val, new_test = (part[_touches(stream, part, absent)] for part in (val, test))
+    return EventSplit(
+        train=train,
+        val=val,
+        test=test,
+        new_val=new_val,
+        new_test=new_test,
+        new_nodes=new_nodes,
+        val_time=float(val_time),
+        test_time=float(test_time),
+    )
+
+
+def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tuple[float, float]:
+    if not (val_ratio > 0 and test_ratio > 0 and val_ratio + test_ratio < 1):
+        raise ConfigError(f"val_ratio {val_ratio} and test_ratio {test_ratio} must be positive and leave training data")
+    if not len(stream):
+        raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
+    val_time, test_time = np.quantile(stream.t, [1 - val_ratio - test_ratio, 1 - test_ratio])
+    return float(val_time), float(test_time)
+
+
+def _instant(stream: EventStream, when: Any) -> float | int:
+    """Return a time in the stream's unit; dates count from 1970, UTC."""
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise ConfigError(f"{when!r} is not a date such as 2024-03-01 or 2024-03-01T12:00:00") from None
+    elif isinstance(when, date) and not isinstance(when, datetime):
+        when = datetime(when.year, when.month, when.day)
+    if not isinstance(when, datetime):
+        return when
+    if stream.time_unit not in _SECONDS:
+        raise ConfigError(
+            f"{stream.name}: dates need a stream whose time_unit is one of {', '.join(_SECONDS)}; "
+            f"it is {stream.time_unit!r}"
+        )
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    microseconds = round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 10**6)
+    return microseconds * _SECONDS[stream.time_unit] // 10**6

@@ -1,0 +1,257 @@
+"""The event stream record: who met whom, when, and with which features; immutable and sorted by time.
+
+An event's id is its position in the stream. Arrays are numpy and may be memory-mapped; slices are views.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, TimeOrderError
+
+ADD, DELETE = 0, 1
+_CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventBatch:
+    """Some events of a stream, in stream order.
+
+    Args:
+        event_ids: (B,) int64 positions in the stream.
+        src, dst: (B,) int64 node rows.
+        t: (B,) int64 or float64.
+        kind: (B,) int8, or None where every event adds.
+        edge_attr: (B, D) float32 or None.
+        labels: (B,) or None.
+    """
+
+    event_ids: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    kind: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventStream:
+    """E events between N nodes, sorted by time.
+
+    Args:
+        src, dst: (E,) int64 node rows in 0..N-1.
+        t: (E,) int64 or float64, never decreasing; kept in the type given.
+        kind: (E,) int8, 0 (`ADD`) or 1 (`DELETE`), or None where every event adds.
+        edge_attr: (E, D) float32 or None.
+        labels: (E,) integers or floats, for node classification at the source; or None.
+        x: (N, F) float32 node features or None.
+        num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
+        node_ids: the user's own ids, or None where ids are 0..N-1.
+        time_unit: the unit of t ("s", "day", ...), for messages and cards; "" if unknown.
+        name: for messages and file names.
+        source: where the arrays came from, for messages.
+        first_id: the id of the first event: not 0 in a slice.
+
+    Raises:
+        DataError: any promise above is broken; the message names the event.
+        TimeOrderError: a time is smaller than the one before it (`from_arrays` sorts).
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    kind: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    x: np.ndarray | None = None
+    num_nodes: int = -1
+    node_ids: Vocabulary | None = None
+    time_unit: str = ""
+    name: str = "events"
+    source: str = ""
+    first_id: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_nodes < 0:
+            object.__setattr__(self, "num_nodes", _default_num_nodes(self))
+        _check(self)
+        for array in (self.src, self.dst, self.t, self.kind, self.edge_attr, self.labels, self.x):
+            if array is not None:
+                array.flags.writeable = False
+
+    @classmethod
+    def from_arrays(cls, src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
+        """Build a stream from columns in any order and of any id type; sorted stably by time.
+
+        Args:
+            src, dst: (E,) integers, used as node rows; or strings, collected in a `Vocabulary`.
+            t: (E,) integers or floats.
+            warn: say (as a `HopstateWarning`) that unsorted events were sorted.
+            fields: the other fields of `EventStream`, rows in the order of src.
+
+        Raises:
+            DataError: columns that disagree or cannot be read as ids and times.
+        """
+        from hopstate.data.event_build import stream_from_arrays
+
+        return stream_from_arrays(src, dst, t, warn=warn, **fields)
+
+    # ---- sizes -----------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def num_events(self) -> int:
+        return len(self.src)
+
+    @property
+    def event_ids(self) -> np.ndarray:
+        """(E,) int64 ids; they keep counting from the whole stream in a slice."""
+        return np.arange(self.first_id, self.first_id + len(self))
+
+    @cached_property
+    def has_edge_features(self) -> bool:
+        """Whether any edge feature is not zero."""
+        return _any_nonzero(self.edge_attr)
+
+    @cached_property
+    def has_node_features(self) -> bool:
+        """Whether any node feature is not zero."""
+        return _any_nonzero(self.x)
+
+    @cached_property
+    def has_deletes(self) -> bool:
+        return self.kind is not None and bool((self.kind == DELETE).any())
+
+    @cached_property
+    def is_bipartite(self) -> bool:
+        """Whether no node is both a source and a destination."""
+        sources = np.zeros(self.num_nodes, bool)
+        destinations = np.zeros(self.num_nodes, bool)
+        sources[self.src] = True
+        destinations[self.dst] = True
+        return not bool((sources & destinations).any())
+
+    # ---- parts -----------------------------------------------------------------------------------------
+    def slice(self, start: int, stop: int) -> EventStream:
+        """Return events start..stop-1 by position, as views; ids, nodes and node features stay those of the whole."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        part = {name: column[start : max(start, stop)] for name, column in self._columns().items()}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in part}
+        rest["first_id"] = self.first_id + start
+        view = object.__new__(EventStream)  # a view of checked columns needs no second check
+        for name, value in (rest | part).items():
+            object.__setattr__(view, name, value)
+        return view
+
+    def between(self, t0: float, t1: float) -> EventStream:
+        """Return the events with t0 <= t < t1, as views."""
+        start, stop = np.searchsorted(self.t, [t0, t1], side="left")
+        return self.slice(int(start), int(stop))
+
+    def take(self, rows: np.ndarray) -> EventBatch:
+        """Return the events at the given positions of this stream."""
+        columns = {name: column[rows] for name, column in self._columns().items()}
+        return EventBatch(event_ids=np.asarray(rows, np.int64) + self.first_id, **columns)
+
+    def with_(self, **changes: Any) -> EventStream:
+        """Return a copy with some fields replaced (checked again)."""
+        return replace(self, **changes)
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        columns = ("src", "dst", "t", "kind", "edge_attr", "labels")
+        return {name: getattr(self, name) for name in columns if getattr(self, name) is not None}
+
+    # ---- identity --------------------------------------------------------------------------------------
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over every array, hexadecimal; equal streams hash equally whatever file they came from."""
+        digest = hashlib.sha256(f"events {self.num_nodes}".encode())
+        for name, array in {**self._columns(), "x": self.x}.items():
+            if array is None:
+                continue
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            for start in range(0, len(array), _CHUNK):
+                digest.update(np.ascontiguousarray(array[start : start + _CHUNK]))
+        if self.node_ids is not None:
+            digest.update("\n".join(map(str, self.node_ids.ids.tolist())).encode())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        span = f", t {self.t[0]}..{self.t[-1]} {self.time_unit}".rstrip() if len(self) else ""
+        return f"EventStream({self.name!r}, {len(self):,} events, {self.num_nodes:,} nodes{span})"
+
+
+def _any_nonzero(array: np.ndarray | None) -> bool:
+    if array is None:
+        return False
+    return any(bool(np.any(array[i : i + _CHUNK])) for i in range(0, len(array), _CHUNK))
+
+
+def _default_num_nodes(stream: EventStream) -> int:
+    if stream.x is not None:
+        return len(stream.x)
+    if stream.node_ids is not None:
+        return len(stream.node_ids)
+    return int(max(stream.src.max(initial=-1), stream.dst.max(initial=-1))) + 1
+
+
+def _check(stream: EventStream) -> None:
+    where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
+    num_events = len(stream.src)
+    for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):
+        column = getattr(stream, name)
+        if column.dtype not in kinds or column.shape != (num_events,):
+            raise DataError(
+                f"{where}: {name} must be ({num_events},) {' or '.join(kinds)}; got {column.shape} {column.dtype}"
+            )
+    for name, width in (("kind", 1), ("edge_attr", 2), ("labels", 1)):
+        column = getattr(stream, name)
+        if column is not None and (column.ndim != width or len(column) != num_events):
+            raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
+    for name, rows in (("x", stream.x), ("node_ids", stream.node_ids)):
+        if rows is not None and len(rows) != stream.num_nodes:
+            raise DataError(f"{where}: {name} has {len(rows)} rows, the stream has {stream.num_nodes} nodes")
+    for name, array in (("edge_attr", stream.edge_attr), ("x", stream.x)):
+        if array is not None and (array.dtype != np.float32 or array.ndim != 2):
+            raise DataError(f"{where}: {name} must be two-dimensional float32; got {array.shape} {array.dtype}")
+        if array is not None and not all(
+            np.isfinite(array[i : i + _CHUNK]).all() for i in range(0, len(array), _CHUNK)
+        ):
+            row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
+            raise DataError(f"{where}: {name} holds NaN or infinity, first in row {row}")
+    if stream.kind is not None and (stream.kind.dtype != np.int8 or np.any((stream.kind < 0) | (stream.kind > 1))):
+        raise DataError(f"{where}: kind must be int8, 0 (add) or 1 (delete)")
+    for start in range(0, num_events, _CHUNK):
+        _check_rows(stream, where, start, min(start + _CHUNK, num_events))
+
+
+def _check_rows(stream: EventStream, where: str, start: int, stop: int) -> None:
+    for name in ("src", "dst"):
+        column = getattr(stream, name)[start:stop]
+        bad = np.flatnonzero((column < 0) | (column >= stream.num_nodes))
+        if len(bad):
+            value, row = column[bad[0]], start + bad[0]
+            why = "negative" if value < 0 else f"not under {stream.num_nodes} (the number of nodes)"
+            raise DataError(f"{where}: {name} of event {row} is {value}, which is {why}")
+    t = stream.t[max(start - 1, 0) : stop]
+    if t.dtype.kind == "f" and not np.isfinite(t).all():
+        row = max(start - 1, 0) + int(np.flatnonzero(~np.isfinite(t))[0])
+        raise DataError(f"{where}: the time of event {row} is {stream.t[row]}; remove the event or give it a time")
+    late = np.flatnonzero(t[1:] < t[:-1])
+    if len(late):
+        row = max(start - 1, 0) + int(late[0]) + 1
+        raise TimeOrderError(
+            f"{where}: event {row} has time {stream.t[row]}, before {stream.t[row - 1]} of the event above it; "
+            "EventStream.from_arrays sorts"
+        )

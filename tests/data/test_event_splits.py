@@ -1,0 +1,81 @@
+"""Splits of event streams; DyGLib's against arrays that its own code produced."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.data.event_splits import chronological_split, dyglib_split, split_at, split_by_masks
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
+
+
+def stream_of(t, **fields) -> EventStream:
+    t = np.asarray(t)
+    rng = np.random.default_rng(0)
+    return EventStream.from_arrays(*rng.integers(0, 9, (2, len(t))), t, num_nodes=9, **fields)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["uci", "enron"])
+def test_dyglib_split_is_that_of_its_own_code(shared, name):
+    table = pd.read_csv(shared / f"data/temporal/{name}/ml_{name}.csv")
+    golden = np.load(shared / f"golden/dyglib_{name}.npz")
+    split = dyglib_split(EventStream.from_arrays(table.u.to_numpy() - 1, table.i.to_numpy() - 1, table.ts.to_numpy()))
+    for part in ("train", "val", "test", "new_val", "new_test"):
+        np.testing.assert_array_equal(split.rows(part), golden[part], err_msg=part)
+    np.testing.assert_array_equal(split.new_nodes + 1, np.sort(golden["new_nodes"]))
+    assert (split.val_time, split.test_time) == (golden["val_time"], golden["test_time"])
+
+
+def test_chronological_split_never_cuts_a_tie():
+    split = chronological_split(stream_of(np.repeat(np.arange(10), 10)))
+    t = np.repeat(np.arange(10), 10)
+    assert set(t[split.train]).isdisjoint(t[split.val])
+    assert set(t[split.val]).isdisjoint(t[split.test])
+    assert sorted(np.concatenate([split.train, split.val, split.test])) == list(range(100))
+
+
+def test_new_parts_touch_a_node_absent_from_training():
+    stream = stream_of(np.arange(100))
+    split = dyglib_split(stream, new_ratio=0.3)
+    known = np.union1d(stream.src[split.train], stream.dst[split.train])
+    assert not np.isin(split.new_nodes, known).any()
+    for part, of in ((split.new_val, split.val), (split.new_test, split.test)):
+        touches = ~(np.isin(stream.src[of], known) & np.isin(stream.dst[of], known))
+        np.testing.assert_array_equal(part, of[touches])
+
+
+def test_split_by_date_counts_in_the_unit_of_the_stream():
+    days = np.arange(10) * 86400
+    split = split_at(stream_of(days, time_unit="s"), "1970-01-05", "1970-01-08T12:00:00")
+    assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([0, 1, 2, 3, 4], [5, 6, 7], [8, 9])
+    with pytest.raises(ConfigError, match="time_unit"):
+        split_at(stream_of(days), "1970-01-05", "1970-01-08")
+    with pytest.raises(ConfigError, match="not a date"):
+        split_at(stream_of(days, time_unit="s"), "yesterday", "1970-01-08")
+    with pytest.raises(ConfigError, match="after"):
+        split_at(stream_of(days), 6, 5)
+
+
+def test_split_by_masks():
+    stream, masks = stream_of(np.arange(6)), {}
+    for name, rows in (("train", [0, 1, 2]), ("val", [3]), ("test", [5])):
+        masks[name] = np.isin(np.arange(6), rows)
+    assert split_by_masks(stream, masks).test.tolist() == [5]
+    with pytest.raises(DataError, match="more than one"):
+        split_by_masks(stream, masks | {"val": masks["train"]})
+    with pytest.raises(DataError, match="'val'"):
+        split_by_masks(stream, {"train": masks["train"]})
+
+
+def test_a_split_that_leaves_nothing_is_an_error():
+    with pytest.raises(DataError, match="no validation events"):
+        chronological_split(stream_of(np.zeros(50)))
+    with pytest.raises(DataError, match="the split leaves no"):
+        chronological_split(stream_of([1]))
+    with pytest.raises(DataError, match="empty"):
+        chronological_split(stream_of([]))
+    with pytest.raises(ConfigError, match="leave training"):
+        chronological_split(stream_of(np.arange(9)), val_ratio=0.6, test_ratio=0.5)
+    with pytest.raises(ConfigError, match="part"):
+        chronological_split(stream_of(np.arange(9))).rows("new")
