@@ -1,1 +1,10 @@
 """Pure tensor and array functions: no Module, no graph object, no hidden randomness."""
+
+from hopstate.ops.selective_scan import (
+    selective_influence,
+    selective_scan,
+    selective_scan_naive,
+    selective_step,
+)
+
+__all__ = ["selective_influence", "selective_scan", "selective_scan_naive", "selective_step"]

@@ -69,7 +69,7 @@ def backward(
     grads = (du, ddelta, dA, dB, dC, dD, dz, dinitial)
     run_units(kernels.scan_backward, num_groups * num_spans, groups, spans, bounds, *flags, *inputs, *grads)
     summed_A = dA.reshape(num_groups, blocks, S, LANES).sum(0).transpose(0, 2, 1).reshape(-1, S)[:channels]
-    summed_D = dD.reshape(num_groups, -1).sum(0)[: 0 if D is None else channels]
+    summed_D = dD.reshape(num_groups, blocks * LANES).sum(0)[: 0 if D is None else channels]
     shaped = (
         (du, u), (ddelta, delta), (summed_A, A), (_sum_first(dB, num_spans), B), (_sum_first(dC, num_spans), C),
         (summed_D, D), (dz, z), (dinitial, initial),
@@ -79,7 +79,7 @@ def backward(
 
 def _flat(x: Tensor | None, kind: torch.dtype) -> np.ndarray:
     """x as one flat numpy array of kind, without a copy where it already is one; absent inputs are empty."""
-    return (torch.empty(0, dtype=kind) if x is None else x.detach().to(kind).reshape(-1)).numpy()
+    return (torch.empty(0, dtype=kind) if x is None else x.detach().to(kind).contiguous().view(-1)).numpy()
 
 
 def _as(grad: np.ndarray, like: Tensor | None, kind: torch.dtype) -> Tensor:

@@ -18,6 +18,9 @@ import torch
 from hopstate.errors import SlowPathWarning
 
 
+NUMBA, TRITON = (importlib.util.find_spec(name) is not None for name in ("numba", "triton"))
+
+
 class Path(NamedTuple):
     """The path in use and why."""
 
@@ -28,23 +31,18 @@ class Path(NamedTuple):
 def choose_path(device: str, dtype: torch.dtype) -> Path:
     """Return the path for tensors of this dtype on this kind of device ("cpu", "cuda", ...)."""
     if device == "cpu":
-        if not _installed("numba"):
+        if not NUMBA:
             return Path("naive", "numba is not installed (pip install numba)")
         if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
             return Path("naive", "NUMBA_DISABLE_JIT switches numba's compiler off")
         return Path("numba", "compiled CPU kernels, first call compiles and caches them")
     if device == "cuda":
-        if not _installed("triton"):
+        if not TRITON:
             return Path("naive", "Triton is not installed (pip install 'hopstate[gpu]')")
         if dtype == torch.float64:
             return Path("naive", "the Triton kernels keep float32 states and the input is float64")
         return Path("triton", "Triton kernels, first call of a shape compiles and caches them")
     return Path("naive", f"there are no kernels for device {device!r}")
-
-
-@lru_cache
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 @lru_cache

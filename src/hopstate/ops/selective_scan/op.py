@@ -93,7 +93,7 @@ def _backward_cuda(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, d
 @scan_backward.register_fake
 def _backward_fake(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh):  # type: ignore[no-untyped-def]
     likes = (u, delta, A, B, C, D, z, initial)
-    return tuple(u.new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in likes)
+    return [u.new_empty(0) if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in likes]
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -19,7 +19,7 @@ from hopstate.ops.selective_scan import check
 from hopstate.ops.selective_scan.dispatch import choose_path, warn_slow
 from hopstate.ops.selective_scan.naive import advance, selective_scan_naive
 from hopstate.ops.selective_scan.op import scan
-from hopstate.types import Float, Int, shapecheck
+from hopstate.types import Float, Int
 
 
 def selective_scan(
@@ -65,12 +65,12 @@ def selective_scan(
     """
     sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
     zoh = check_discretization(discretization) == "zoh"
-    shape, channels, S = u.shape, A.shape[0], A.shape[1]
+    shape = u.shape
     if offsets is None:
         offsets = torch.arange(sequences + 1, device=u.device) * shape[-2]
-    u, delta = u.reshape(-1, channels), delta.reshape(-1, channels)
-    B, C = B.reshape(-1, S), C.reshape(-1, S)
-    z = None if z is None else z.reshape(-1, channels)
+    if u.dim() == 3:
+        u, delta, B, C = (x.flatten(0, 1) for x in (u, delta, B, C))
+        z = None if z is None else z.flatten(0, 1)
     path = choose_path(u.device.type, u.dtype)
     if path.name == "naive":
         warn_slow("selective_scan", path.reason)
@@ -85,7 +85,6 @@ def selective_scan(
     return (y.view(shape), state) if return_state else y.view(shape)
 
 
-@shapecheck
 def selective_step(
     state: Float[Tensor, "sequence channel state"],
     u: Float[Tensor, "sequence channel"],
@@ -153,10 +152,10 @@ def selective_influence(
         offsets = torch.arange(sequences + 1, device=delta.device) * length
     starts, ends = offsets[:-1], offsets[1:]
     read = (starts if reverse else ends - 1)[ends > starts]
-    flat = delta.detach().reshape(-1, delta.shape[-1])
+    flat = delta.detach().flatten(0, -2)
     with torch.enable_grad():
         u = torch.zeros_like(flat).requires_grad_()
-        maps = (x.detach().reshape(-1, A.shape[1]) for x in (B, C))
+        maps = (x.detach().flatten(0, -2) for x in (B, C))
         y = selective_scan(u, flat, A.detach(), *maps, offsets=offsets, reverse=reverse, discretization=discretization)
         assert isinstance(y, Tensor)
         last = torch.zeros_like(y).index_fill_(0, read, 1.0)
