@@ -6,10 +6,7 @@ whatever goes wrong (disk full, a killed process), the previous checkpoint survi
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hopstate.errors import CheckpointError, MissingFileError, StorageError
+from hopstate.data.files import replace_file
+from hopstate.errors import CheckpointError, MissingFileError
 
 FORMAT = 1
 
@@ -30,27 +28,6 @@ class Checkpoint:
 
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
-
-
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Call write on a temporary file beside path, then rename it to path.
-
-    Raises:
-        StorageError: writing failed; path is as it was before.
-    """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        write(part)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        kept = "; the previous one is untouched" if path.exists() else ""
-        raise StorageError(
-            f"could not write {path}: {error}{kept}; free some space or choose another folder"
-        ) from error
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -1,0 +1,33 @@
+"""Writing files so that nothing is ever half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from hopstate.errors import StorageError
+
+
+def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Call write on a temporary file beside path, then rename it to path.
+
+    Raises:
+        StorageError: writing failed; path is as it was before.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        write(part)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except (OSError, SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        kept = "; the previous one is untouched" if path.exists() else ""
+        raise StorageError(
+            f"could not write {path}: {error}{kept}; free some space or choose another folder"
+        ) from error
