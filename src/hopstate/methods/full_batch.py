@@ -47,7 +47,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context)
     model = Backbone(config.model, kind=kind, in_dim=graph.num_features, num_classes=len(labels.class_names))
-    inputs = (torch.from_numpy(graph.x), Adjacency.of(graph.indptr, graph.indices))
+    inputs = (torch.tensor(graph.x), Adjacency.of(graph.indptr, graph.indices))
     return FullGraphTask(model, inputs, labels, seed=config.loop.seed)
 
 
