@@ -13,7 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
+
+MIN_GROUP = 16_384  # numbers (tokens x channels) that make a unit worth a thread of its own
+MAX_GROUPS = 64  # partial sums to keep
 
 
 def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
@@ -34,6 +39,19 @@ def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
     work()
     for future in waiting:
         future.result()
+
+
+def group_sequences(bounds: np.ndarray, channels: int) -> np.ndarray:
+    """Cut packed sequences into groups of about equal tokens, by shape alone; return group bounds in sequences."""
+    tokens, sequences = int(bounds[-1]), bounds.size - 1
+    wanted = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
+    inner = np.searchsorted(bounds, np.arange(1, wanted) * (tokens / wanted))
+    return np.unique(np.concatenate([[0], inner, [sequences]])).astype(np.int64)
+
+
+def flat_array(x: Tensor | None, kind: torch.dtype) -> np.ndarray:
+    """x as one flat array of kind, without a copy where it already is one; an absent x is empty."""
+    return (torch.empty(0, dtype=kind) if x is None else x.detach().to(kind).contiguous().view(-1)).numpy()
 
 
 @lru_cache(maxsize=4)

@@ -9,13 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.ops.parallel import run_units
+from hopstate.ops.parallel import MIN_GROUP, flat_array, group_sequences, run_units
 from hopstate.ops.selective_scan import cpu_kernels as kernels
 from hopstate.ops.selective_scan.check import check_steps
 from hopstate.ops.simd import LANES
 
-MIN_GROUP = 16_384  # numbers (tokens x channels) that make a unit worth a thread of its own
-MAX_GROUPS = 64  # partial sums of dA to keep: groups x channels x S
 MIN_UNITS = 16  # below this many groups, channels are split too
 
 
@@ -26,7 +24,7 @@ def forward(
     """Return y, final states (empty unless wanted) and checkpoints (empty unless kept)."""
     (tokens, channels), S, sequences = u.shape, A.shape[1], offsets.numel() - 1
     kind = torch.promote_types(u.dtype, torch.float32)
-    inputs = [_flat(x, kind) for x in (u, delta, A, B, C, D, z, initial)]
+    inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial)]
     bounds = offsets.detach().numpy()
     groups, spans = _cut(bounds, channels, S)
     y = np.empty(tokens * channels, inputs[0].dtype)
@@ -55,7 +53,7 @@ def backward(
     """Return du, ddelta, dA, dB, dC, dD, dz, dinitial, each in its input's dtype; empty where there is no input."""
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
-    inputs = [_flat(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
+    inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
     real = inputs[0].dtype
     bounds = offsets.detach().numpy()
     groups, spans = _cut(bounds, channels, S)
@@ -77,11 +75,6 @@ def backward(
     return tuple(_as(grad, like, kind) for grad, like in shaped)
 
 
-def _flat(x: Tensor | None, kind: torch.dtype) -> np.ndarray:
-    """x as one flat numpy array of kind, without a copy where it already is one; absent inputs are empty."""
-    return (torch.empty(0, dtype=kind) if x is None else x.detach().to(kind).contiguous().view(-1)).numpy()
-
-
 def _as(grad: np.ndarray, like: Tensor | None, kind: torch.dtype) -> Tensor:
     if like is None:
         return torch.empty(0, dtype=kind)
@@ -101,10 +94,7 @@ def _cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndar
 
     Only shapes decide, never the number of threads. Returns group bounds in sequences and span bounds in blocks.
     """
-    tokens, sequences, blocks = int(bounds[-1]), bounds.size - 1, -(-channels // LANES)
-    wanted = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
-    inner = np.searchsorted(bounds, np.arange(1, wanted) * (tokens / wanted))
-    groups = np.unique(np.concatenate([[0], inner, [sequences]])).astype(np.int64)
+    groups, tokens, blocks = group_sequences(bounds, channels), int(bounds[-1]), -(-channels // LANES)
     num_groups = groups.size - 1
     # each span keeps its own dB and dC: 2 S numbers a token, held to a tenth of the 6 channels a token of the rest
     most = max(1, min(blocks, int(0.3 * channels / S), tokens * channels // (MIN_GROUP * max(num_groups, 1))))

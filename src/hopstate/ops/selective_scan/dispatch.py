@@ -17,7 +17,6 @@ import torch
 
 from hopstate.errors import SlowPathWarning
 
-
 NUMBA, TRITON = (importlib.util.find_spec(name) is not None for name in ("numba", "triton"))
 
 

@@ -80,7 +80,7 @@ def scan_backward(
     """Return the gradients of u, delta, A, B, C, D, z, initial; without elements for absent inputs."""
     from hopstate.ops.selective_scan import cpu
 
-    return cpu.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)
+    return cpu.backward(u, delta, A, B, C, D, z, offsets, initial, checkpoints, dy, dfinal, reverse, zoh)  # type: ignore[return-value]
 
 
 @scan_backward.register_kernel("cuda")

@@ -1,0 +1,48 @@
+"""The depthwise causal convolution's CPU path: the weight laid out by lanes, compiled kernels on threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.ops.conv1d import cpu_kernels as kernels
+from hopstate.ops.parallel import flat_array, group_sequences, run_units
+from hopstate.ops.simd import LANES
+
+
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool) -> Tensor:
+    """Return y in x's dtype."""
+    channels, width = weight.shape
+    kind = torch.promote_types(x.dtype, torch.float32)
+    bounds = offsets.detach().numpy()
+    groups = group_sequences(bounds, channels)
+    wide = flat_array(x, kind)
+    y = np.empty_like(wide)
+    bias = torch.zeros(channels, dtype=kind) if bias is None else bias
+    arrays = (wide, _by_lane(weight, kind), _by_lane(bias[:, None], kind), y)
+    run_units(kernels.convolve, groups.size - 1, groups, bounds, channels, width, reverse, *arrays)
+    return torch.from_numpy(y).view(x.shape).to(x.dtype)
+
+
+def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Return the gradients of weight and bias."""
+    kind, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
+    bounds = offsets.detach().numpy()
+    groups = group_sequences(bounds, channels)
+    inputs = flat_array(x, kind), flat_array(dy, kind)
+    shape = (groups.size - 1, -(-channels // LANES))
+    dweight, dbias = (np.zeros((*shape, w, LANES), inputs[0].dtype) for w in (width, 1))
+    sums = (dweight.reshape(-1), dbias.reshape(-1))
+    run_units(kernels.weight_grad, shape[0], groups, bounds, channels, width, reverse, *inputs, *sums)
+    by_channel = (s.sum(0).transpose(0, 2, 1).reshape(-1, s.shape[2])[:channels] for s in (dweight, dbias))
+    in_weight, in_bias = (torch.from_numpy(np.ascontiguousarray(s)) for s in by_channel)
+    return in_weight, in_bias[:, 0].clone()
+
+
+def _by_lane(weight: Tensor, kind: torch.dtype) -> np.ndarray:
+    """(channel, width) as flat [block, width, lane], zero past the last channel."""
+    channels, width = weight.shape
+    padded = np.zeros((-(-channels // LANES) * LANES, width), flat_array(weight[:0], kind).dtype)
+    padded[:channels] = weight.detach().to(kind).numpy()
+    return padded.reshape(-1, LANES, width).transpose(0, 2, 1).reshape(-1)

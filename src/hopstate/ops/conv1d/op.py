@@ -1,0 +1,71 @@
+"""The depthwise causal convolution as torch.library ops.
+
+The gradient of x is the same convolution of dy in the other direction: only the weight's gradient needs its own op.
+"""
+
+# No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hopstate.ops.selective_scan import check
+
+
+@torch.library.custom_op("hopstate::conv1d", mutates_args=(), device_types="cpu")
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool) -> Tensor:
+    """Return y of checked, packed x."""
+    from hopstate.ops.conv1d import cpu
+
+    check.check_offsets(offsets, x.shape[0])
+    return cpu.forward(x, weight, bias, offsets, reverse)
+
+
+@convolve.register_kernel("cuda")
+def _forward_cuda(x, weight, bias, offsets, reverse):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton
+
+    if check.checking():
+        check.check_offsets(offsets, x.shape[0])
+    return triton.forward(x, weight, bias, offsets, reverse)
+
+
+@convolve.register_fake
+def _forward_fake(x, weight, bias, offsets, reverse):  # type: ignore[no-untyped-def]
+    return x.new_empty(x.shape)
+
+
+@torch.library.custom_op("hopstate::conv1d_weight_grad", mutates_args=(), device_types="cpu")
+def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: bool) -> tuple[Tensor, Tensor]:
+    """Return the gradients of weight, (channel, width), and bias, (channel,), in float32 or float64."""
+    from hopstate.ops.conv1d import cpu
+
+    return cpu.weight_grad(x, dy, offsets, width, reverse)
+
+
+@weight_grad.register_kernel("cuda")
+def _weight_grad_cuda(x, dy, offsets, width, reverse):  # type: ignore[no-untyped-def]
+    from hopstate.ops.conv1d import triton
+
+    return triton.weight_grad(x, dy, offsets, width, reverse)
+
+
+@weight_grad.register_fake
+def _weight_grad_fake(x, dy, offsets, width, reverse):  # type: ignore[no-untyped-def]
+    kind, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
+    return x.new_empty(channels, width, dtype=kind), x.new_empty(channels, dtype=kind)
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, bias, offsets, ctx.reverse = inputs
+    ctx.save_for_backward(x, weight, bias, offsets)
+
+
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, bias, offsets = ctx.saved_tensors
+    dx = convolve(dy, weight, None, offsets, not ctx.reverse) if ctx.needs_input_grad[0] else None
+    dweight, dbias = weight_grad(x, dy, offsets, weight.shape[1], ctx.reverse)
+    return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None
+
+
+convolve.register_autograd(_backward, setup_context=_keep_for_backward)
