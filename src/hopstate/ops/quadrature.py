@@ -50,8 +50,8 @@ def evolve(transition: Transition, H: Tensor, U: Tensor, rate: Tensor, *, count:
     """Return exp(-G) (H * exp(rate)) + int_0^1 exp(-sG) (P^-1 U * exp(s rate)) ds.
 
     Args:
-        transition: P and G of the batch, shared by every layer.
-        H: (S, n, d) memory of the active nodes of S blocks; S = 1 on the sparse path.
+        transition: P and G of the batch, shared by every layer; of S blocks, or of one that stands for all.
+        H: (S, n, d) memory of the active nodes of S blocks.
         U: (S, n, d) input times its step.
         rate: (S, n, d) step * A, <= 0.
         count: quadrature nodes.
@@ -61,13 +61,20 @@ def evolve(transition: Transition, H: Tensor, U: Tensor, rate: Tensor, *, count:
     """
     if not H.shape == U.shape == rate.shape:
         raise ShapeError(f"memory, input and rate must agree; got {H.shape}, {U.shape}, {rate.shape}")
+    S, n, d = H.shape
+    if transition.blocks < S:  # one change for all: blocks side by side, as columns
+        H, U, rate = (x.transpose(0, 1).reshape(1, n, S * d) for x in (H, U, rate))
+        return _evolve(transition, H, U, rate, count).view(n, S, d).transpose(0, 1)
+    return _evolve(transition, H, U, rate, count)
+
+
+def _evolve(transition: Transition, H: Tensor, U: Tensor, rate: Tensor, count: int) -> Tensor:
     K = num_terms(transition.radius, torch.finfo(H.dtype).eps / 2)
     s, w = (torch.as_tensor(v, dtype=H.dtype, device=H.device).view(-1, 1, 1, 1) for v in gauss_legendre(count))
     C = transition.solve(U)
     columns = torch.cat([(H * rate.exp())[None], w * C * (s * rate).exp()])  # (1+count, S, n, d)
     table = torch.as_tensor(_series_coefficients(count, K), dtype=H.dtype, device=H.device)
-    Z = (table @ columns.flatten(1)).view(K + 1, *H.shape)
-    return transition.series(Z)
+    return transition.series((table @ columns.flatten(1)).view(K + 1, *H.shape))
 
 
 def kronecker_reference(

@@ -29,9 +29,10 @@ NORM_MARGIN = 1.25  # what that estimate is multiplied by: it comes from below
 
 
 class Transition(Protocol):
-    """What `evolve` needs: P^-1 X, a spectral radius of G (an upper bound), and sum_k (-G)^k Z_k."""
+    """What `evolve` needs: P^-1 X, sum_k (-G)^k Z_k, a bound on G's spectral radius, the number of blocks."""
 
     radius: float
+    blocks: int
 
     def solve(self, X: Tensor) -> Tensor: ...
 
@@ -67,6 +68,7 @@ class DenseTransition:
 
     def __init__(self, coefficients: Tensor, after: Tensor, before: Tensor) -> None:
         P = matrix_polynomial(coefficients, after)
+        self.blocks = len(after)
         self.factor = torch.linalg.cholesky(P)
         self.G = torch.cholesky_solve(P - matrix_polynomial(coefficients, before), self.factor)
         size = self.G.detach().abs()
@@ -94,7 +96,7 @@ class SparseTransition:
     """
 
     def __init__(self, coefficients: Tensor, after: scipy.sparse.csr_array, before: scipy.sparse.csr_array) -> None:
-        self.coefficients = coefficients
+        self.coefficients, self.blocks = coefficients, 1
         self.system = _System(coefficients.detach().cpu().double().numpy(), after, before)
         self.radius = self.system.radius()
 

@@ -1,0 +1,115 @@
+"""One batch of events as a memory model sees it: its active nodes, their edges with and without it, its inputs.
+
+Active nodes are the events' end points and whatever the neighbour look-up adds. The graph `after` the batch has the
+batch's edges and the context (the neighbours' edges), the graph `before` it has the context and the removed edges;
+an edge met several times weighs as often. Blocks are batches of separate streams that advance together, block b in
+rows b*n/blocks and on.
+
+Source: CTDG-SSM, arXiv:2606.04672, section 5 (subgraph sampling), appendices E.1 and G.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.errors import DataError, ShapeError, TimeOrderError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ActiveBatch:
+    """Events on n active nodes, all positions being rows of nodes.
+
+    Args:
+        nodes: (n,) int64 distinct nodes.
+        source, target: (B,) int64 rows of the events' end points.
+        time: (B,) float64, never decreasing within a block.
+        after, before: (2, E) int64 edges with and without what the batch changed; repeats add up.
+        gap: (B,) ln(1 + time since the pair last met), or None where the model takes no times.
+        node_attr: (n, F) features of the active nodes, or None.
+        edge_attr: (B, D) features of the events, or None.
+        blocks: number of separate streams of n/blocks nodes each.
+
+    Raises:
+        ShapeError: columns of different lengths, or n no multiple of blocks.
+    """
+
+    nodes: Tensor
+    source: Tensor
+    target: Tensor
+    time: Tensor
+    after: Tensor
+    before: Tensor
+    gap: Tensor | None = None
+    node_attr: Tensor | None = None
+    edge_attr: Tensor | None = None
+    blocks: int = 1
+
+    def __post_init__(self) -> None:
+        B, n = len(self.time), len(self.nodes)
+        columns = {k: getattr(self, k) for k in ("source", "target", "gap", "edge_attr")}
+        wrong = [f"{k} has {len(v)}" for k, v in columns.items() if v is not None and len(v) != B]
+        if self.node_attr is not None and len(self.node_attr) != n:
+            wrong.append(f"node_attr has {len(self.node_attr)} rows for {n} active nodes")
+        if wrong or n % self.blocks:
+            raise ShapeError(f"{B} events on {n} nodes in {self.blocks} blocks: {'; '.join(wrong) or 'uneven blocks'}")
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    @classmethod
+    def build(
+        cls,
+        src: np.ndarray,
+        dst: np.ndarray,
+        t: np.ndarray,
+        *,
+        context: np.ndarray | None = None,
+        removed: np.ndarray | None = None,
+        gap: np.ndarray | None = None,
+        x: Tensor | None = None,
+        edge_attr: np.ndarray | None = None,
+    ) -> ActiveBatch:
+        """Collect the active nodes of a batch and renumber its edges.
+
+        Args:
+            src, dst: (B,) nodes of the events, which may be none.
+            t: (B,) times, never decreasing.
+            context: (2, E) edges that stand before and after: the events of sampled neighbours, without removed ones.
+            removed: (2, R) edges that the batch removes; of a removed node, all its edges.
+            gap: (B,) ln(1 + time since the pair last met).
+            x: (N, F) features of all nodes; the active rows are taken.
+            edge_attr: (B, D) features of the events.
+
+        Raises:
+            TimeOrderError: t decreases; the first place is named.
+            DataError: a negative node.
+        """
+        none = np.empty((2, 0), np.int64)
+        new = np.stack([np.asarray(src, np.int64), np.asarray(dst, np.int64)])
+        around = none if context is None else np.asarray(context, np.int64)
+        gone = none if removed is None else np.asarray(removed, np.int64)
+        late = np.flatnonzero(np.diff(t) < 0)
+        if len(late):
+            i = late[0]
+            raise TimeOrderError(f"event {i + 1} of the batch is at {t[i + 1]}, before event {i} at {t[i]}; sort them")
+        nodes, places = np.unique(np.concatenate([new, around, gone], 1), return_inverse=True)
+        if len(nodes) and nodes[0] < 0:
+            raise DataError(f"node {nodes[0]} is negative; nodes are rows 0..N-1")
+        rows = torch.from_numpy(places.reshape(2, -1))
+        B, E = new.shape[1], around.shape[1]
+        active = torch.from_numpy(nodes)
+        return cls(
+            nodes=active,
+            source=rows[0, :B],
+            target=rows[1, :B],
+            time=torch.from_numpy(np.asarray(t, np.float64)),
+            after=rows[:, : B + E],
+            before=rows[:, B:],
+            gap=None if gap is None else torch.from_numpy(np.asarray(gap, np.float32)),
+            node_attr=None if x is None else x[active],
+            edge_attr=None if edge_attr is None else torch.from_numpy(np.asarray(edge_attr, np.float32)),
+        )

@@ -1,0 +1,237 @@
+"""CTDG-SSM: a memory per node and layer that every batch of events moves, by its inputs and by the graph's change.
+
+A batch: encode the events' features, mean over a node's events, then layer by layer X <- X + GELU(H) with H the
+layer's memory after the batch (`hopstate.layers.hippo`); P and G are built once for all layers. Nodes that are not
+active keep what they have. Scoring reads a state, `update` returns the next: score a batch before updating with it.
+
+Axes: n active node, N node, B event, K layer, d channel.
+Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 5, algorithms 1-3.
+Deviations: repeated nodes are averaged at the encoder's output, before the layers, so that one row stands for a node
+in every matrix; the row of an event's own end comes first in the input of both ends, as algorithm 3 has it for the
+static embeddings; filters start at their critical coefficients (`hopstate.layers.hippo`). Nothing is taken from the
+released code, which departs from the paper in its Laplacians, inverse and exponential.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.data.active import ActiveBatch
+from hopstate.data.node_state import NodeState
+from hopstate.errors import ConfigError, HopstateError, ShapeError, TimeOrderError
+from hopstate.layers.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
+from hopstate.layers.temporal_heads import GapEncoding, StaticEmbedding, StaticKind, decoder
+from hopstate.ops.laplacian import dense_laplacian, sparse_laplacian
+from hopstate.ops.transition import DenseTransition, SparseTransition, Transition
+
+
+class CTDGSSM(nn.Module):
+    """The model; its memory is a `NodeState`, passed in and returned.
+
+    Args:
+        config: sizes and options.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """What CTDG-SSM is made of.
+
+        Args:
+            node_dim: columns of the raw node features, 0 for none.
+            edge_dim: columns of the events' features, 0 for none.
+            dim: d, channels of memory and representation.
+            num_layers: memories on top of each other.
+            order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
+            filter_start: "critical", one number, or one per power.
+            learn_filter: train the coefficients (kept above 0); otherwise they stay as started.
+            time_dim: columns of the encodings of gaps in time, 0 for none.
+            static: static node embedding: none, onehot, random, learnable.
+            static_dim: its columns, where the kind leaves a choice.
+            num_nodes: fixed number of nodes, for onehot and learnable.
+            step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
+            quadrature_nodes: Gauss-Legendre nodes of the input's integral.
+            max_norm: bound on the norm of a node's memory, null for none.
+            dense_limit: most active nodes (of a block) for which matrices are dense.
+            decoder: "link", "node" or "sequence".
+            num_classes: of "node" and "sequence"; one logit a node where 2.
+            hidden: hidden units of the decoder, 0 for the paper's linear one.
+        """
+
+        node_dim: int = 0
+        edge_dim: int = 0
+        dim: int = 32
+        num_layers: int = 2
+        order: int = 1
+        filter_start: FilterStart = "critical"
+        learn_filter: bool = True
+        time_dim: int = 16
+        static: StaticKind = "none"
+        static_dim: int = 32
+        num_nodes: int | None = None
+        step_bias: float = -3.0
+        quadrature_nodes: int = 8
+        max_norm: float | None = None
+        dense_limit: int = 256
+        decoder: str = "link"
+        num_classes: int = 2
+        hidden: int = 0
+
+        def __post_init__(self) -> None:
+            least = {"dim": 1, "num_layers": 1, "static_dim": 1, "quadrature_nodes": 1, "num_classes": 2}
+            least |= dict.fromkeys(("node_dim", "edge_dim", "time_dim", "dense_limit", "hidden"), 0)
+            for name, bound in least.items():
+                if getattr(self, name) < bound:
+                    raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
+            if self.decoder not in ("link", "node", "sequence"):
+                raise ConfigError(f"decoder must be link, node or sequence; got {self.decoder!r}")
+            if self.max_norm is not None and self.max_norm <= 0:
+                raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
+            filter_coefficients(self.order, self.filter_start)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        c = self.config = config
+        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
+        self.static = StaticEmbedding(c.static, c.static_dim, c.num_nodes)
+        self.gap_in = GapEncoding(c.time_dim, learn=False)
+        inputs = self.inputs = 2 * (c.node_dim + self.static.dim) + c.edge_dim + c.time_dim
+        if inputs == 0:
+            raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
+        self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
+        self.cells = nn.ModuleList(
+            HippoCell(c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm)
+            for _ in range(c.num_layers)
+        )
+        timed = c.decoder != "sequence"
+        self.gap_out = GapEncoding(c.time_dim if timed else 0, learn=True)
+        one = c.dim + self.static.dim
+        width = (2 if c.decoder == "link" else 1) * one + self.gap_out.frequency.numel()
+        outputs = 1 if c.decoder == "link" or c.num_classes == 2 else c.num_classes
+        self.decoder = decoder(width, outputs, c.hidden)
+
+    # ---- memory -----------------------------------------------------------------------------------------
+    @property
+    def tag(self) -> str:
+        """Name of the states that this model reads and writes."""
+        return f"ctdg-ssm: {self.config.num_layers} layers of {self.config.dim} channels"
+
+    def initial_state(self, num_nodes: int = 0) -> NodeState:
+        """Return the memory before the first event, on the model's device and in its dtype; it grows as needed."""
+        like = next(self.encoder.parameters())
+        c = self.config
+        return NodeState.zeros(num_nodes, c.num_layers, c.dim, tag=self.tag, dtype=like.dtype, device=like.device)
+
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
+        """Return the memory after a batch; state itself stays as it was, whatever is raised.
+
+        Args:
+            state: of this model's widths; new nodes grow it.
+            batch: events and active nodes.
+            in_place: write into state's tensors instead (inference only); still nothing is written on an error.
+
+        Raises:
+            CheckpointError: state is another model's.
+            TimeOrderError: an event precedes one that state has seen.
+            DataError: a node beyond a fixed vocabulary.
+            ShapeError: features of other widths than the configuration's.
+            HopstateError: the memory is no longer finite.
+        """
+        state = self._checked(state, batch)
+        if not len(batch.nodes):
+            return state
+        transition = self._transition(batch)
+        blocks = batch.blocks
+        x = self._encode(batch).view(blocks, -1, self.config.dim)
+        before = state.memory[:, batch.nodes].view(len(self.cells), *x.shape)
+        memory = []
+        for cell, H in zip(self.cells, before, strict=True):
+            memory.append(cell(H, x, transition))
+            x = x + F.gelu(memory[-1])
+        rows = torch.stack(memory).flatten(1, 2)
+        if not bool(torch.isfinite(rows).all()):
+            raise HopstateError(
+                "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "
+                "max_norm"
+            )
+        seen = batch.nodes[torch.cat([batch.source, batch.target])]
+        return state.replaced(
+            batch.nodes, rows, x.flatten(0, 1), seen=seen, time=batch.time.repeat(2), in_place=in_place
+        )
+
+    def _checked(self, state: NodeState, batch: ActiveBatch) -> NodeState:
+        state.check_tag(self.tag)
+        c = self.config
+        widths = {"node_attr": (batch.node_attr, c.node_dim), "edge_attr": (batch.edge_attr, c.edge_dim)}
+        for name, (attr, width) in widths.items():
+            found = 0 if attr is None else attr.shape[1]
+            if found != width:
+                raise ShapeError(f"the model takes {name} of {width} columns; the batch has {found}")
+        if (batch.gap is None) == (c.time_dim > 0):
+            raise ShapeError(f"time_dim={c.time_dim}, but the batch has {'no ' if batch.gap is None else ''}gaps")
+        self.static.check(batch.nodes)
+        if len(batch.nodes):
+            state = state.grown(int(batch.nodes.max()) + 1)
+        if batch.blocks == 1 and len(batch) and float(batch.time[0]) < state.clock:
+            raise TimeOrderError(
+                f"the batch starts at time {float(batch.time[0]):g}, but the memory has seen {state.clock:g}; "
+                "stream events in order of time"
+            )
+        for ends in (batch.source, batch.target):
+            state.check_times(batch.nodes[ends], batch.time)
+        return state
+
+    def _transition(self, batch: ActiveBatch) -> Transition:
+        """Return P and G of the batch's change: dense for few active nodes a block, else sparse (on the CPU)."""
+        coefficients, n = self.filter(), len(batch.nodes)
+        pairs, like = (batch.after, batch.before), coefficients.detach()
+        if n > self.config.dense_limit and batch.blocks == 1 and like.device.type == "cpu":
+            dtype = like.new_zeros(0).numpy().dtype
+            ones = [torch.ones(p.shape[1]).numpy() for p in pairs]
+            after, before = (sparse_laplacian(p.numpy(), w, n, dtype) for p, w in zip(pairs, ones, strict=True))
+            return SparseTransition(coefficients, after, before)
+        dense = [dense_laplacian(p, like.new_ones(p.shape[1]), n, batch.blocks) for p in pairs]
+        if all(bool((L[:1] == L).all()) for L in dense):  # streams in step: one change serves every block
+            dense = [L[:1] for L in dense]
+        return DenseTransition(coefficients, *dense)
+
+    def _encode(self, batch: ActiveBatch) -> Tensor:
+        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none."""
+        ends = torch.cat([batch.source, batch.target])  # own end first, the other end second
+        others = torch.cat([batch.target, batch.source])
+        fixed = self.static(batch.nodes)
+        parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
+        parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
+        parts += [] if batch.gap is None else [self.gap_in(batch.gap).repeat(2, 1)]
+        parts += [fixed[ends], fixed[others]] if self.static.dim else []
+        n = len(batch.nodes)
+        count = torch.zeros(n, dtype=fixed.dtype, device=fixed.device).index_add_(
+            0, ends, torch.ones(len(ends), dtype=fixed.dtype, device=fixed.device)
+        )
+        raw = torch.cat([torch.cat(parts, 1), parts[0].new_zeros(1, self.inputs)])
+        encoded = self.encoder(raw)
+        total = encoded.new_zeros(n, encoded.shape[1]).index_add(0, ends, encoded[:-1])
+        return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
+
+    # ---- scores ------------------------------------------------------------------------------------------
+    def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, d + static) representations of nodes (n,); of a node not met yet, zeros and its static part."""
+        self.static.check(nodes)
+        state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
+        return torch.cat([state.output[nodes], self.static(nodes)], 1)
+
+    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
+        """Return (e,) logits that pairs meet now, from the memory before; gap is ln(1 + time since they last met)."""
+        parts = [self.represent(state, source), self.represent(state, target), self.gap_out(gap)]
+        return self.decoder(torch.cat(parts, 1))[:, 0]
+
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
+        """Return (n, C) logits of nodes at an interaction; (n, 1), of class 1, where C is 2."""
+        return self.decoder(torch.cat([self.represent(state, nodes), self.gap_out(gap)], 1))
+
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, C) logits of the sequences that end at nodes; (n, 1), of class 1, where C is 2."""
+        return self.decoder(self.represent(state, nodes))

@@ -1,0 +1,250 @@
+"""Classification of event sequences as a `Task`: streams of one shape advance together, a class is read at the end.
+
+Source: CTDG-SSM, arXiv:2606.04672, section 7.4 and table 13; Gravina et al., ICML 2024 (temporal path graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hopstate.data.active import ActiveBatch
+from hopstate.data.node_state import NodeState
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.metrics import classification_metrics
+from hopstate.training.seed import stream
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceSet:
+    """R streams on n nodes each that meet in the same order: only features, times and labels differ.
+
+    Args:
+        pairs: (E, 2) int64 nodes 0..n-1 of every stream's events, in order.
+        t: (R, E) float64 times, never decreasing in a row.
+        y: (R,) int64 classes.
+        x: (R, n, F) float32 node features, or None.
+        edge_attr: (R, E, D) float32 event features, or None.
+        split: rows of "train", "val", "test".
+
+    Raises:
+        DataError: no event, columns of different lengths, or times out of order.
+    """
+
+    pairs: np.ndarray
+    t: np.ndarray
+    y: np.ndarray
+    x: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    split: dict[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        R, E = len(self.y), len(self.pairs)
+        if not E:
+            raise DataError("these sequences hold no event, so that there is nothing to read a class from")
+        shapes = {"t": self.t, "edge_attr": self.edge_attr}
+        wrong = [f"{k} {v.shape}" for k, v in shapes.items() if v is not None and v.shape[:2] != (R, E)]
+        if self.x is not None and (len(self.x) != R or self.x.shape[1] <= self.pairs.max()):
+            wrong.append(f"x {self.x.shape}")
+        if wrong:
+            raise DataError(f"{R} sequences of {E} events do not fit {', '.join(wrong)}")
+        if (np.diff(self.t, axis=1) < 0).any():
+            row = int(np.flatnonzero((np.diff(self.t, axis=1) < 0).any(1))[0])
+            raise DataError(f"the times of sequence {row} are out of order; sort its events by time")
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of one stream."""
+        return int(self.pairs.max()) + 1 if self.x is None else self.x.shape[1]
+
+
+class SequenceModel(Protocol):
+    """What the task asks of a model: a memory to start with, its update, and logits at nodes."""
+
+    def initial_state(self, num_nodes: int = 0) -> NodeState: ...
+
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState: ...
+
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One event of a stream: its active nodes and edges, as rows of the active nodes."""
+
+    active: Tensor  # (a,) nodes of the stream
+    ends: Tensor  # (2,) rows
+    after: Tensor  # (2, e) rows
+    before: Tensor  # (2, e - 1)
+
+
+class SequenceTask:
+    """Stream sequences in step, memory empty at each sequence's start; cross-entropy at the node that is read.
+
+    Args:
+        model: a memory model with one sequence class per node.
+        data: the sequences.
+        hops: active nodes lie within this many hops of an event's ends: the filter's order.
+        batch_size: sequences a step.
+        seed: fixes the batch order.
+        read: the node, of a stream's n, whose representation is classified: -1 the last event's target.
+        neighbors: most recent neighbours followed per node.
+        truncate: events that gradients flow back through; None for all.
+        eval_batch_size: sequences a step when evaluating.
+    """
+
+    metric = "accuracy"
+    mode: Literal["max", "min"] = "max"
+
+    def __init__(
+        self,
+        model: Any,
+        data: SequenceSet,
+        *,
+        hops: int,
+        batch_size: int = 128,
+        seed: int = 0,
+        read: int = -1,
+        neighbors: int = 10,
+        truncate: int | None = None,
+        eval_batch_size: int = 512,
+    ) -> None:
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("eval_batch_size", eval_batch_size, 1),
+            ("hops", hops, 0),
+            ("neighbors", neighbors, 1),
+            ("truncate", truncate, 1),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}; got {value}")
+        if not -1 <= read < data.num_nodes:
+            raise ConfigError(f"read is a node of a sequence, 0..{data.num_nodes - 1}, or -1; got {read}")
+        self.model, self.data, self.seed = model, data, seed
+        self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
+        self.read = int(data.pairs[-1, 1]) if read == -1 else read
+        self.steps = [_step(data.pairs[: k + 1], hops, neighbors) for k in range(len(data.pairs))]
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training sequences."""
+        return -(-len(self.data.split["train"]) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+        """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
+        order = stream(self.seed, "batches", epoch).permutation(self.data.split["train"])
+        for i in range(start, self.num_batches(epoch)):
+            yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return the mean cross-entropy."""
+        logits = self._logits(batch)
+        if logits.shape[1] == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], batch["y"].to(logits.dtype))
+        return F.cross_entropy(logits, batch["y"])
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return accuracy and cross-entropy of a split."""
+        return classification_metrics(("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns sequence, prediction, p_<class>..., label of a split."""
+        rows, p = self._rows(split), self._probabilities(split)
+        columns = {"sequence": rows, "prediction": p.argmax(1)}
+        return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing beyond the model: every sequence starts from an empty memory."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to take back."""
+
+    # ---- streaming ---------------------------------------------------------------------------------------
+    def _rows(self, split: str) -> np.ndarray:
+        if split == "all":
+            return np.arange(len(self.data.y))
+        if split not in self.data.split:
+            raise ConfigError(f"unknown split {split!r}; known: {', '.join(self.data.split)}, all")
+        return self.data.split[split]
+
+    def _columns(self, rows: np.ndarray) -> dict[str, Tensor]:
+        d = self.data
+        columns = {"t": d.t, "y": d.y, "x": d.x, "edge_attr": d.edge_attr}
+        return {k: torch.from_numpy(v[rows]) for k, v in columns.items() if v is not None}
+
+    def _probabilities(self, split: str) -> np.ndarray:
+        rows = self._rows(split)
+        device = next(self.model.parameters()).device
+        parts = []
+        for part in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
+            columns = {k: v.to(device) for k, v in self._columns(part).items()}
+            logits = self._logits(columns).double().cpu()
+            both = torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+            parts.append(both.softmax(1))
+        return torch.cat(parts).numpy()
+
+    def _logits(self, columns: dict[str, Tensor]) -> Tensor:
+        """Return (R, C) logits of sequences streamed event by event from an empty memory."""
+        R, n = len(columns["y"]), self.data.num_nodes
+        model, inference = self.model, not torch.is_grad_enabled()
+        state = model.initial_state(R * n)
+        for k in range(len(self.steps)):
+            if self.truncate is not None and k % self.truncate == 0:
+                state = state.detached()
+            state = model.update(state, self._batch(k, columns), in_place=inference)
+        first = torch.arange(R, device=columns["y"].device) * n
+        return model.sequence_logits(state, first + self.read)
+
+    def _batch(self, k: int, columns: dict[str, Tensor]) -> ActiveBatch:
+        """Return event k of every sequence as one batch of R blocks."""
+        device = columns["y"].device
+        step = _Step(*(v.to(device) for v in vars(self.steps[k]).values()))
+        R, a = len(columns["y"]), len(step.active)
+        block = torch.arange(R, device=device)[:, None]
+        ends = step.ends + a * block  # (R, 2)
+        x = columns.get("x")
+        return ActiveBatch(
+            nodes=(step.active + self.data.num_nodes * block).flatten(),
+            source=ends[:, 0],
+            target=ends[:, 1],
+            time=columns["t"][:, k],
+            after=(step.after[:, None] + a * block).flatten(1),
+            before=(step.before[:, None] + a * block).flatten(1),
+            gap=self._gap(k, columns) if self.model.config.time_dim else None,
+            node_attr=None if x is None else x[:, step.active].flatten(0, 1),
+            edge_attr=columns["edge_attr"][:, k] if "edge_attr" in columns else None,
+            blocks=R,
+        )
+
+    def _gap(self, k: int, columns: dict[str, Tensor]) -> Tensor:
+        """Return (R,) ln(1 + time since event k's pair last met); a first meeting counts from a year of seconds ago."""
+        pair = set(self.data.pairs[k].tolist())
+        last = next((j for j in range(k - 1, -1, -1) if set(self.data.pairs[j].tolist()) == pair), None)
+        t = columns["t"]
+        since = torch.full_like(t[:, k], 3e7) if last is None else t[:, k] - t[:, last]
+        return since.log1p().float()
+
+
+def _step(pairs: np.ndarray, hops: int, neighbors: int) -> _Step:
+    """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by."""
+    past, event = pairs[:-1], pairs[-1]
+    reached, edges = set(event.tolist()), set()
+    border = reached
+    for _ in range(hops):
+        found: set[int] = set()
+        for node in border:
+            recent = np.flatnonzero((past == node).any(1))[-neighbors:]
+            edges.update(recent.tolist())
+            found.update(past[recent].reshape(-1).tolist())
+        border = found - reached
+        reached = reached | found
+    active = np.array(sorted(reached))
+    after = np.concatenate([past[sorted(edges)], event[None]]).T
+    rows = torch.from_numpy(np.searchsorted(active, after))
+    return _Step(torch.from_numpy(active), rows[:, -1], rows, rows[:, :-1])
