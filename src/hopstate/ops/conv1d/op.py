@@ -23,7 +23,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, re
 
 @convolve.register_kernel("cuda")
 def _forward_cuda(x, weight, bias, offsets, reverse):  # type: ignore[no-untyped-def]
-    from hopstate.ops.conv1d import triton
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
 
     if check.checking():
         check.check_offsets(offsets, x.shape[0])
@@ -45,7 +45,7 @@ def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: boo
 
 @weight_grad.register_kernel("cuda")
 def _weight_grad_cuda(x, dy, offsets, width, reverse):  # type: ignore[no-untyped-def]
-    from hopstate.ops.conv1d import triton
+    from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
 
     return triton.weight_grad(x, dy, offsets, width, reverse)
 

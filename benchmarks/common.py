@@ -1,0 +1,52 @@
+"""What every benchmark shares: the machine line, the gate on green tests, and timing by the median."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numba
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def machine() -> str:
+    """One line: processor, cores in use, GPU, versions."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [x.split(":", 1)[1].strip() for x in info.read_text().splitlines() if x.startswith("model name")]
+        cpu = models[0] if models else cpu
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, numba {numba.__version__}"
+    return f"{cpu}, {cores} core(s), {torch.get_num_threads()} torch thread(s), {gpu}, {versions}, numpy {np.__version__}"
+
+
+def require_green(*tests: str) -> None:
+    """Run the named test files and exit if one fails: no figure is printed for code that is wrong."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *(str(ROOT / t) for t in tests)]
+    if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
+        sys.exit(f"tests are red, so nothing is measured: {' '.join(tests)}")
+
+
+def median_time(work: Callable[[], object], *, repeats: int = 5, warmup: int = 1) -> float:
+    """Median seconds of work() after warmup calls; waits for the GPU where there is one."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else (lambda: None)
+    times = []
+    for i in range(warmup + repeats):
+        wait()
+        start = time.perf_counter()
+        work()
+        wait()
+        if i >= warmup:
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
