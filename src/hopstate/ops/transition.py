@@ -1,11 +1,13 @@
 """How a change of the graph moves a memory: G = P^-1 (P - P_before), P = p(L), as a dense or a sparse operator.
 
-Both give the same two things to `hopstate.ops.quadrature.evolve`, and gradients with respect to the filter's
-coefficients: solves with a factor of P, and sum_k (-G)^k Z_k by Horner's rule, of which every exp(-sG) is one.
-G is similar to the symmetric P^-1/2 (P - P_before) P^-1/2, and -G > -1, so the series never cancels.
+Both give `hopstate.ops.quadrature.evolve` the same two things, with gradients with respect to the filter's
+coefficients: solves with a factor of P, and sums of exp(-s_q G) C_q over many s. Those share everything: a few
+small dense exponentials are formed once for all layers; otherwise one Taylor series serves every s, sum_k (-G)^k Z_k
+with Z_k = sum_q s_q^k/k! C_q, by Horner's rule in K products, K chosen from a bound on G and the dtype.
+G is similar to the symmetric P^-1/2 (P - P_before) P^-1/2, and -G > -1, so the series hardly cancels.
 
 Source: CTDG-SSM, arXiv:2606.04672, theorem 4.2 and algorithm 3.
-Deviation: no inverse and no exponential is formed; the exponentials act on the memory's columns.
+Deviation: no inverse is formed, and no exponential of a matrix of more than `EXPONENTIAL_LIMIT` rows.
 """
 
 from __future__ import annotations
@@ -24,19 +26,23 @@ from hopstate.ops.laplacian import matrix_polynomial
 if TYPE_CHECKING:
     import scipy.sparse
 
+EXPONENTIAL_LIMIT = 32  # most active nodes of a block whose exponentials are formed
 NORM_STEPS = 10  # of the power iteration for G's spectral radius on the sparse path
 NORM_MARGIN = 1.25  # what that estimate is multiplied by: it comes from below
 
 
 class Transition(Protocol):
-    """What `evolve` needs: P^-1 X, sum_k (-G)^k Z_k, a bound on G's spectral radius, the number of blocks."""
+    """What `evolve` needs of a batch's change: P^-1 X, and sums of exp(-sG) C; the number of blocks."""
 
-    radius: float
     blocks: int
 
-    def solve(self, X: Tensor) -> Tensor: ...
+    def solve(self, X: Tensor) -> Tensor:
+        """Return P^-1 X of X (S, n, d)."""
+        ...
 
-    def series(self, Z: Tensor) -> Tensor: ...
+    def act(self, C: Tensor, s: np.ndarray) -> Tensor:
+        """Return sum_q exp(-s_q G) C_q (S, n, d) of C (Q, S, n, d) and s (Q,) in [0, 1]."""
+        ...
 
 
 def num_terms(radius: float, tolerance: float) -> int:
@@ -58,32 +64,55 @@ def num_terms(radius: float, tolerance: float) -> int:
         term, k = following, k + 1
 
 
+def _series_terms(C: Tensor, s: np.ndarray, radius: float) -> Tensor:
+    """Return Z (K+1, S, n, d), Z_k = sum_q s_q^k/k! C_q, with K for C's dtype."""
+    K = num_terms(radius, torch.finfo(C.dtype).eps / 2)
+    factors = np.concatenate([[1.0], 1 / np.cumprod(np.arange(1.0, K + 1))])
+    table = torch.as_tensor(s ** np.arange(K + 1)[:, None] * factors[:, None], dtype=C.dtype, device=C.device)
+    return (table @ C.flatten(1)).view(K + 1, *C.shape[1:])
+
+
 class DenseTransition:
     """G of every block as a dense matrix; differentiable through autograd.
 
     Args:
         coefficients: (m+1,) c_0..c_m, p >= epsilon on [0, 2].
         after, before: (S, n, n) Laplacians with and without what the batch changed.
+        exponential_limit: form exponentials for up to so many rows.
     """
 
-    def __init__(self, coefficients: Tensor, after: Tensor, before: Tensor) -> None:
+    def __init__(
+        self, coefficients: Tensor, after: Tensor, before: Tensor, *, exponential_limit: int = EXPONENTIAL_LIMIT
+    ) -> None:
         P = matrix_polynomial(coefficients, after)
-        self.blocks = len(after)
+        self.blocks, self.exponential_limit = len(after), exponential_limit
         self.factor = torch.linalg.cholesky(P)
         self.G = torch.cholesky_solve(P - matrix_polynomial(coefficients, before), self.factor)
+        self._exponentials: dict[bytes, Tensor] = {}
+
+    @property
+    def radius(self) -> float:
+        """Upper bound on every block's spectral radius: the lesser of G's largest row and column sum."""
         size = self.G.detach().abs()
         norms = torch.minimum(size.sum(-1).amax(-1), size.sum(-2).amax(-1)) if size.numel() else size.new_zeros(1)
-        self.radius = float(norms.max())
+        return float(norms.max())
 
     def solve(self, X: Tensor) -> Tensor:
         """Return P^-1 X of X (S, n, d)."""
         return torch.cholesky_solve(X, self.factor)
 
-    def series(self, Z: Tensor) -> Tensor:
-        """Return sum_k (-G)^k Z_k of Z (K+1, S, n, d)."""
-        R = Z[-1]
-        for k in range(len(Z) - 2, -1, -1):
-            R = torch.baddbmm(Z[k], self.G, R, alpha=-1)
+    def act(self, C: Tensor, s: np.ndarray) -> Tensor:
+        """Return sum_q exp(-s_q G) C_q (S, n, d) of C (Q, S, n, d) and s (Q,) in [0, 1]."""
+        n = C.shape[2]
+        if n <= self.exponential_limit:
+            key = s.tobytes()
+            if key not in self._exponentials:  # formed once for all layers, side by side: (S, n, Q n)
+                steps = torch.as_tensor(-s, dtype=C.dtype, device=C.device).view(-1, 1, 1, 1)
+                self._exponentials[key] = torch.linalg.matrix_exp(steps * self.G).permute(1, 2, 0, 3).flatten(2)
+            return self._exponentials[key] @ C.transpose(0, 1).flatten(1, 2)
+        R, *rest = _series_terms(C, s, self.radius).flip(0).unbind(0)
+        for Z in rest:
+            R = torch.baddbmm(Z, self.G, R, alpha=-1)
         return R
 
 
@@ -104,9 +133,9 @@ class SparseTransition:
         """Return P^-1 X of X (1, n, d)."""
         return _Solve.apply(self.coefficients, X[0], self.system)[None]
 
-    def series(self, Z: Tensor) -> Tensor:
-        """Return sum_k (-G)^k Z_k of Z (K+1, 1, n, d)."""
-        return _Series.apply(self.coefficients, Z[:, 0], self.system)[None]
+    def act(self, C: Tensor, s: np.ndarray) -> Tensor:
+        """Return sum_q exp(-s_q G) C_q (1, n, d) of C (Q, 1, n, d) and s (Q,) in [0, 1]."""
+        return _Series.apply(self.coefficients, _series_terms(C, s, self.radius)[:, 0], self.system)[None]
 
 
 class _System:
