@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.active import ActiveBatch
+from hopstate.data.active import ActiveBatch, recent_context
+from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 
@@ -53,3 +54,42 @@ def test_names_events_out_of_order_and_negative_nodes() -> None:
 def test_columns_of_different_lengths_are_named() -> None:
     with pytest.raises(ShapeError, match="edge_attr has 3"):
         ActiveBatch.build(np.array([0]), np.array([1]), np.array([0.0]), edge_attr=np.ones((3, 1)))
+
+
+def context_naive(
+    src: np.ndarray, dst: np.ndarray, t: np.ndarray, node: int, time: float, k: int, hops: int
+) -> set[int]:
+    """All walks from node by recency, the events of the first k: the definition."""
+    walks, border = [], [(0.0, node, -1)]
+    for hop in range(hops):
+        further = []
+        for age, at, last in border:
+            events = [e for e in np.flatnonzero((src == at) | (dst == at)) if t[e] < time][-k:]
+            for e in events:
+                if e != last:
+                    other = dst[e] if src[e] == at else src[e]
+                    further.append((age + time - t[e], int(other), int(e)))
+        border = further
+        walks += [(age, hop, event) for age, _, event in further]
+    return {event for *_, event in sorted(walks)[:k]}
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2, 3])
+@pytest.mark.parametrize("k", [1, 4])
+def test_context_equals_the_walks_by_recency(hops: int, k: int) -> None:
+    rng = np.random.default_rng(hops)
+    src, dst = rng.integers(0, 9, 40), rng.integers(9, 15, 40)
+    t = np.sort(rng.random(40))
+    store = NeighborStore.from_events(src, dst, t)
+    nodes = np.array([0, 12, 3])
+    for cut in (t[0], t[20], 2.0):
+        edges = recent_context(store, nodes, np.full(3, cut), k, hops)
+        expected = set().union(*(context_naive(src, dst, t, int(v), cut, k, hops) for v in nodes))
+        found = sorted(tuple(sorted(e)) for e in edges.T.tolist())
+        assert found == sorted((int(src[e]), int(dst[e])) for e in expected)
+
+
+def test_context_sees_nothing_at_or_after_the_time() -> None:
+    store = NeighborStore.from_events(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 2.0]))
+    assert recent_context(store, np.array([0]), np.array([1.0]), 5, 2).shape == (2, 0)
+    assert recent_context(store, np.array([0]), np.array([2.0]), 5, 1).T.tolist() == [[0, 1]]

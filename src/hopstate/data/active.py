@@ -11,12 +11,16 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5 (subgraph sampling), appendices E.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hopstate.errors import DataError, ShapeError, TimeOrderError
+
+if TYPE_CHECKING:
+    from hopstate.data.neighbor_store import NeighborStore
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,3 +117,43 @@ class ActiveBatch:
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.asarray(edge_attr, np.float32)),
         )
+
+
+def recent_context(store: NeighborStore, nodes: np.ndarray, times: np.ndarray, k: int, hops: int) -> np.ndarray:
+    """Return (2, E) edges of the k most recent events within some hops of each node: the context of a batch.
+
+    An event reached from node u at time t over events of times t_1, t_2, ... has the recency sum of (t - t_i), and
+    the k smallest are kept, so that whatever is kept is connected to u. A path does not go back over its last event.
+
+    Args:
+        store: events before the batch.
+        nodes: (Q,) int64, such as the batch's end points.
+        times: (Q,) times; only events strictly before are seen.
+        k: N_u, most events per node.
+        hops: the filter's order; 0 gives no edge.
+    """
+    times = np.asarray(times, np.float64)
+    border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes)), "node": np.asarray(nodes, np.int64)}
+    border["event"] = np.full(len(nodes), -1)
+    kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
+    for _ in range(hops):
+        found = store.last(border["node"], times[border["root"]], k)
+        row = found.rows()
+        root = border["root"][row]
+        fresh = {
+            "root": root,
+            "age": border["age"][row] + (times[root] - found.times),
+            "node": found.nodes,
+            "event": found.event_ids,
+            "origin": border["node"][row],
+        }
+        onward = fresh["event"] != border["event"][row]
+        both = {name: np.concatenate([kept[name], fresh[name][onward]]) for name in kept}
+        order = np.lexsort((both["age"], both["root"]))  # stable: nearer hops first where recency ties
+        roots = both["root"][order]
+        chosen = order[np.arange(len(order)) - np.searchsorted(roots, roots) < k]
+        new = chosen[chosen >= len(kept["root"])]
+        border = {name: both[name][new] for name in border}
+        kept = {name: column[chosen] for name, column in both.items()}
+    _, first = np.unique(kept["event"], return_index=True)
+    return np.stack([kept["origin"][first], kept["node"][first]])
