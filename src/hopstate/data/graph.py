@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import scipy.sparse
     from torch_geometric.data import Data
 
-SPLITS = ("train", "val", "test")
 Keep = Literal["keep", "drop"]
 
 
@@ -59,11 +58,14 @@ class Graph:
     source: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "masks", MappingProxyType(dict(self.masks)))
+        for name, kind in (("indptr", np.int64), ("indices", np.int64), ("x", np.float32), ("edge_attr", np.float32)):
+            object.__setattr__(self, name, _frozen(getattr(self, name), kind))
+        object.__setattr__(self, "y", _frozen_labels(self.y))
+        masks = {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()}
+        object.__setattr__(self, "masks", MappingProxyType(masks))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
         check_graph(self)
-        for array in (self.indptr, self.indices, self.x, self.y, self.edge_attr, *self.masks.values()):
-            if array is not None:
-                array.flags.writeable = False
 
     # ---- sizes -----------------------------------------------------------------------------------------
     @property
@@ -151,7 +153,8 @@ class Graph:
         """
         from hopstate.data.build import csr_from_edges
 
-        rows = next((len(fields[k]) for k in ("x", "y", "node_ids") if fields.get(k) is not None), None)
+        known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
+        rows = next((len(value) for value in known), None)
         indptr, indices, attr = csr_from_edges(
             edges,
             num_nodes if num_nodes is not None else rows,
@@ -238,6 +241,26 @@ class Graph:
             f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} stored edges{loops}, "
             f"{self.num_features} features, {self.num_classes} classes, {self.num_splits} splits)"
         )
+
+
+def _frozen(array: Any, kind: type) -> np.ndarray | None:
+    """Return array as a read-only view of the given type; the caller's own array stays writeable."""
+    if array is None:
+        return None
+    view = np.asarray(array).astype(kind, copy=False).view()
+    view.flags.writeable = False
+    return view
+
+
+def _frozen_labels(y: Any) -> np.ndarray | None:
+    """Return integer labels as int64, others as float32; a column (N, 1) as (N,)."""
+    if y is None:
+        return None
+    y = np.asarray(y)
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    return _frozen(y, np.float32 if y.dtype.kind == "f" else np.int64)
 
 
 def _digest(*arrays: np.ndarray) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,17 +20,31 @@ class Vocabulary:
     """The user's ids in row order; ids are unique and all of one kind (int64 or str).
 
     Args:
-        ids: shape (n,), int64 or unicode/object strings; ids[row] is the user's own id of that row.
+        ids: shape (n,), integers or strings; ids[row] is the user's own id of that row. May be memory-mapped.
+
+    Raises:
+        DataError: ids of another kind, or one that stands more than once.
     """
 
     ids: np.ndarray
-    _rows: dict[Any, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_rows", {key: row for row, key in enumerate(self.ids.tolist())})
-        if len(self._rows) != len(self.ids):
-            values, counts = np.unique(self.ids, return_counts=True)
-            raise DataError(f"id {values[counts > 1][0]!r} stands more than once; ids must be unique")
+        ids = np.asarray(self.ids)
+        if ids.ndim != 1 or ids.dtype.kind not in "iuUOT":
+            raise DataError(f"ids are a vector of integers or strings; got {ids.dtype} of shape {ids.shape}")
+        if ids.dtype.kind in "OT":
+            ids = ids.astype(str)
+        object.__setattr__(self, "ids", ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False))
+        if not self._index.is_unique:
+            again = self._index[self._index.duplicated()][0]
+            raise DataError(f"id {again!r} stands more than once; ids must be unique")
+
+    @cached_property
+    def _index(self) -> pd.Index:
+        """A hash table from id to row."""
+        import pandas as pd
+
+        return pd.Index(self.ids)
 
     @classmethod
     def of(cls, *columns: np.ndarray) -> Vocabulary:
@@ -37,7 +55,7 @@ class Vocabulary:
         return len(self.ids)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._rows
+        return key in self._index
 
     def row(self, key: Any) -> int:
         """Return the row of one id.
@@ -45,15 +63,14 @@ class Vocabulary:
         Raises:
             DataError: the id is unknown; the nearest known id is suggested.
         """
-        try:
-            return self._rows[key]
-        except KeyError:
-            raise DataError(f"unknown id {key!r}{nearest(str(key), map(str, self.ids[:10000].tolist()))}") from None
+        row = int(self.rows([key])[0])
+        if row < 0:
+            raise DataError(f"unknown id {key!r}{nearest(str(key), map(str, self.ids[:10000].tolist()))}")
+        return row
 
     def rows(self, keys: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Return int64 rows of many ids, -1 where an id is unknown."""
-        get = self._rows.get
-        return np.fromiter((get(key, -1) for key in np.asarray(keys).tolist()), np.int64, len(keys))
+        return self._index.get_indexer(np.asarray(keys)).astype(np.int64, copy=False)
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows."""
@@ -61,5 +78,6 @@ class Vocabulary:
 
     def grown(self, new: Iterable[Any]) -> Vocabulary:
         """Return a vocabulary with unseen ids of new appended in order of first appearance."""
-        fresh = [key for key in dict.fromkeys(new) if key not in self._rows]
-        return self if not fresh else Vocabulary(np.concatenate([self.ids, np.asarray(fresh)]))
+        keys = list(dict.fromkeys(new))
+        fresh = [key for key, row in zip(keys, self.rows(keys), strict=True) if row < 0] if keys else []
+        return Vocabulary(np.concatenate([self.ids, np.asarray(fresh)])) if fresh else self

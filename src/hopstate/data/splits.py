@@ -1,0 +1,65 @@
+"""Seeded random splits of labelled nodes, and splits as masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hopstate.data.validate import SPLITS
+from hopstate.errors import ConfigError, DataError
+
+
+def random_split(
+    y: np.ndarray,
+    fractions: Sequence[float] = (0.6, 0.2, 0.2),
+    *,
+    seed: int = 0,
+    stratified: bool = False,
+) -> dict[str, np.ndarray]:
+    """Return sorted rows of train, val and test, drawn without replacement from the rows whose label is known.
+
+    Args:
+        y: (N,) classes, -1 unknown, or (N,) / (N, T) float targets, NaN unknown.
+        fractions: shares of train, val, test; what is left over belongs to none of them.
+        seed: fixes the split.
+        stratified: every class has these shares too, to within one node.
+
+    Raises:
+        ConfigError: shares that are negative or sum to more than 1, or stratified without classes.
+        DataError: no row is labelled.
+    """
+    shares = np.asarray(fractions, np.float64)
+    if shares.shape != (3,) or (shares < 0).any() or shares.sum() > 1 + 1e-9:
+        raise ConfigError(f"fractions are three shares that sum to at most 1; got {list(fractions)}")
+    y = np.asarray(y)
+    classes = y.dtype.kind in "iu"
+    if stratified and not (classes and y.ndim == 1):
+        raise ConfigError("a stratified split needs class labels; these are numbers")
+    known = y >= 0 if classes else ~np.isnan(y)
+    rows = np.flatnonzero(known if known.ndim == 1 else known.any(1))
+    if not len(rows):
+        raise DataError("no node has a label, so that none can be drawn for training")
+    order = np.random.default_rng(seed).permutation(rows)
+    if stratified:
+        order = order[np.argsort(y[order], kind="stable")]
+    sizes = np.bincount(y[rows]) if stratified else np.array([len(rows)])
+    ends = np.cumsum(sizes)
+    # shares are rounded over the running total, so that no class and no sum is off by more than one
+    bounds = np.rint(np.cumsum(shares)[None] * ends[:, None]).astype(np.int64)
+    counts = np.diff(bounds, axis=1, prepend=0)
+    counts = np.diff(counts, axis=0, prepend=0)
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
+    for start, taken in zip(ends - sizes, counts, strict=True):
+        for name, part in zip(SPLITS, np.split(order[start : start + taken.sum()], np.cumsum(taken)[:2]), strict=True):
+            parts[name].append(part)
+    return {name: np.sort(np.concatenate(part)) for name, part in parts.items()}
+
+
+def masks_from_rows(splits: Sequence[Mapping[str, np.ndarray]], num_nodes: int) -> dict[str, np.ndarray]:
+    """Return masks (R, N) of R splits given as rows; (N,) where R is 1."""
+    masks = {name: np.zeros((len(splits), num_nodes), bool) for name in splits[0]}
+    for number, split in enumerate(splits):
+        for name, rows in split.items():
+            masks[name][number, rows] = True
+    return {name: mask[0] if len(splits) == 1 else mask for name, mask in masks.items()}

@@ -1,0 +1,123 @@
+"""A graph on disk: one folder of .npy arrays and a graph.json, written to a temporary folder and renamed.
+
+Arrays are read back as memory maps, so that a graph larger than memory opens at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import FormatError, MissingFileError, StorageError
+
+VERSION = 1
+META = "graph.json"
+
+
+def save_graph(graph: Graph, folder: str | Path) -> None:
+    """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole.
+
+    Raises:
+        StorageError: the folder holds something else, or could not be written; what stood there is untouched.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (folder / META).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StorageError(f"{folder} exists and holds no graph; choose another folder")
+    part = ""
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        part = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent)
+        _write(graph, Path(part))
+        _swap(Path(part), folder)
+    except OSError as error:
+        raise StorageError(f"could not write {folder}: {error}; free some space or choose another folder") from error
+    finally:
+        if part:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
+    """Return the graph of a folder that `save_graph` wrote.
+
+    Raises:
+        MissingFileError: no such folder.
+        FormatError: not a saved graph, of a newer version, or damaged.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        raise MissingFileError(f"no graph folder at {folder}")
+    if not (folder / META).is_file():
+        raise FormatError(f"{folder} is no saved graph: it has no {META}; Graph.save writes one")
+    try:
+        meta = json.loads((folder / META).read_text("utf-8"))
+        if meta["version"] != VERSION:
+            raise FormatError(f"{folder} is a graph of format {meta['version']}; this hopstate reads {VERSION}")
+        arrays = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
+        fields: dict[str, Any] = {key: meta[key] for key in ("name", "source", "class_names")}
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{folder / META} is damaged ({error!r}); save the graph again") from None
+    ids = arrays.pop("node_ids", None)
+    masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
+    return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
+
+
+def is_graph_folder(folder: Path) -> bool:
+    """Return whether a folder was written by `save_graph`."""
+    return (folder / META).is_file()
+
+
+def _write(graph: Graph, folder: Path) -> None:
+    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr")}
+    arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
+    arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
+    kept = {key: array for key, array in arrays.items() if array is not None}
+    for key, array in kept.items():
+        with (folder / f"{key}.npy").open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+    meta = {
+        "version": VERSION,
+        "name": graph.name,
+        "source": graph.source,
+        "class_names": None if graph.class_names is None else list(graph.class_names),
+        "arrays": list(kept),
+    }
+    (folder / META).write_text(json.dumps(meta, indent=1), "utf-8")
+
+
+def _swap(part: Path, folder: Path) -> None:
+    """Put a finished folder in place of an earlier one; rename cannot replace a folder that is not empty."""
+    os.chmod(part, 0o755)
+    if not folder.exists():
+        part.rename(folder)
+        return
+    old = part.with_name(f"{part.name}.old")
+    folder.rename(old)
+    try:
+        part.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _array(path: Path, mmap: bool) -> np.ndarray:
+    if not path.is_file():
+        raise FormatError(f"{path} is missing from a saved graph; save the graph again")
+    try:
+        # an empty file cannot be mapped, nor can an array without elements
+        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except (ValueError, EOFError):
+        try:
+            return np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise FormatError(f"{path} is truncated or no array ({error}); save the graph again") from None

@@ -1,0 +1,169 @@
+"""What a `Graph` promises, checked once at the door.
+
+Large arrays are read in blocks, so that a memory-mapped one never stands in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hopstate.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    from hopstate.data.graph import Graph
+
+BLOCK = 1 << 22  # elements of one pass
+SPLITS = ("train", "val", "test")
+
+
+def check_graph(graph: Graph) -> None:
+    """Raise DataError at the first promise of `Graph` that its arrays break, naming rows."""
+    where = graph.source or graph.name
+    _check_adjacency(graph, where)
+    if graph.x is not None:
+        check_rows(graph.x, graph.num_nodes, f"{where}: node features x", 2)
+        check_finite(graph.x, f"{where}: node features x")
+    if graph.edge_attr is not None:
+        check_rows(graph.edge_attr, graph.num_edges, f"{where}: edge features", 2, "stored edges")
+        check_finite(graph.edge_attr, f"{where}: edge features")
+    if graph.y is not None:
+        check_rows(graph.y, graph.num_nodes, f"{where}: labels y", (1, 2))
+        if graph.y.dtype.kind == "i":
+            _check_classes(graph, where)
+    if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
+        raise DataError(f"{where}: {len(graph.node_ids)} node ids for {graph.num_nodes} nodes")
+    _check_masks(graph, where)
+
+
+def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
+    """Raise DataError naming the first rows of integer ids that are not in 0..num_nodes-1."""
+    for start, block in _blocks(ids):
+        if block.min() >= 0 and block.max() < num_nodes:
+            continue
+        bad = np.flatnonzero((block < 0) | (block >= num_nodes))
+        raise DataError(
+            f"{what}: id {block[bad[0]]} in row {start + bad[0]} is not in 0..{num_nodes - 1}"
+            f"{_more(bad + start)}; correct the ids or give the right number of nodes"
+        )
+
+
+def check_finite(array: np.ndarray, what: str) -> None:
+    """Raise DataError naming the first rows that hold NaN or infinities."""
+    bad = rows_not_finite(array)
+    if len(bad):
+        raise DataError(f"{what} hold NaN or infinities in {_rows(bad)}; repair them, or read with nan='zero'")
+
+
+def rows_not_finite(array: np.ndarray) -> np.ndarray:
+    """Return the rows of a float array that hold a NaN or an infinity."""
+    bad = [
+        start + np.flatnonzero(~np.isfinite(block).reshape(len(block), -1).all(1))
+        for start, block in _blocks(array)
+        if not np.isfinite(block).all()
+    ]
+    return np.concatenate(bad) if bad else np.empty(0, np.int64)
+
+
+def check_rows(array: np.ndarray, rows: int, what: str, ndim: int | tuple[int, ...], of: str = "nodes") -> None:
+    """Raise DataError where an array has not ndim axes and one row per node (or per `of`)."""
+    axes = (ndim,) if isinstance(ndim, int) else ndim
+    if array.ndim not in axes:
+        raise DataError(f"{what} have {array.ndim} axes, shape {array.shape}; expected {' or '.join(map(str, axes))}")
+    if len(array) != rows:
+        raise DataError(f"{what} have {len(array)} rows, but there are {rows} {of}; give one row for each")
+
+
+def _check_adjacency(graph: Graph, where: str) -> None:
+    indptr, indices = graph.indptr, graph.indices
+    if indptr.ndim != 1 or indices.ndim != 1 or len(indptr) < 1:
+        raise DataError(f"{where}: indptr and indices are vectors; got shapes {indptr.shape} and {indices.shape}")
+    if len(indptr) < 2:
+        raise DataError(f"{where} has no nodes; a graph needs at least one")
+    falling = np.flatnonzero(indptr[1:] < indptr[:-1])
+    if indptr[0] != 0 or indptr[-1] != len(indices) or len(falling):
+        detail = f"it falls at node {falling[0]}" if len(falling) else f"it runs {indptr[0]}..{indptr[-1]}"
+        raise DataError(f"{where}: indptr must rise from 0 to the number of stored edges, {len(indices)}; {detail}")
+    check_ids(indices, graph.num_nodes, f"{where}: indices")
+    for start, block in _blocks(indices, overlap=1):
+        falling = start + 1 + np.flatnonzero(block[1:] < block[:-1])
+        if not len(falling):
+            continue
+        inside = falling[indptr[np.searchsorted(indptr, falling)] != falling]  # at a row's first entry it may fall
+        if len(inside):
+            row = int(np.searchsorted(indptr, inside[0], "right")) - 1
+            raise DataError(f"{where}: the targets of node {row} are not sorted; build graphs with Graph.from_edges")
+
+
+def _check_classes(graph: Graph, where: str) -> None:
+    assert graph.y is not None
+    if graph.y.size and graph.y.min() < -1:
+        bad = np.unique(np.nonzero(graph.y < -1)[0])
+        raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}; classes are 0, 1, ... and -1 is 'unknown'")
+    if graph.class_names is not None and graph.y.max(initial=-1) >= len(graph.class_names):
+        bad = np.flatnonzero(graph.y >= len(graph.class_names))
+        raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}, but {len(graph.class_names)} class names")
+
+
+def _check_masks(graph: Graph, where: str) -> None:
+    masks = graph.masks
+    for name, mask in masks.items():
+        if name not in SPLITS:
+            raise DataError(f"{where}: unknown mask {name!r}{nearest(name, SPLITS)}; known: {', '.join(SPLITS)}")
+        if mask.ndim not in (1, 2) or mask.shape[-1] != graph.num_nodes or mask.size == 0:
+            raise DataError(
+                f"{where}: the {name} mask has shape {mask.shape}; expected ({graph.num_nodes},) "
+                f"or (splits, {graph.num_nodes})"
+            )
+    if len({mask.shape for mask in masks.values()}) > 1:
+        raise DataError(f"{where}: masks differ in shape: { {k: m.shape for k, m in masks.items()} }")
+    for name, mask in masks.items():
+        rows = np.atleast_2d(mask)
+        empty = np.flatnonzero(~rows.any(1))
+        if len(empty):
+            raise DataError(
+                f"{where}: the {name} mask of split {empty[0]} is empty; mark nodes or leave the masks out"
+            )
+    _check_disjoint(graph, where)
+    _check_training_labels(graph, where)
+
+
+def _check_disjoint(graph: Graph, where: str) -> None:
+    names = list(graph.masks)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            both = graph.masks[first] & graph.masks[second]
+            if both.any():
+                bad = np.flatnonzero(np.atleast_2d(both).any(0))
+                raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one part")
+
+
+def _check_training_labels(graph: Graph, where: str) -> None:
+    if graph.y is None or "train" not in graph.masks:
+        return
+    train = np.atleast_2d(graph.masks["train"]).any(0)
+    unknown = graph.y < 0 if graph.y.dtype.kind == "i" else np.isnan(graph.y)
+    bad = np.flatnonzero(train & (unknown if unknown.ndim == 1 else unknown.all(1)))
+    if len(bad):
+        raise DataError(f"{where}: no label for training nodes, {_rows(bad)}; label them or leave them out of train")
+
+
+def _blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield (first row, rows) in blocks of about BLOCK elements, overlapping by some rows."""
+    step = max(1 + overlap, BLOCK // max(1, array[:1].size))
+    for start in range(0, len(array), step):
+        yield start, array[start : start + step + overlap]
+
+
+def _rows(rows: np.ndarray) -> str:
+    return f"row {rows[0]}{_more(rows)}" if len(rows) == 1 else f"rows {rows[0]}{_more(rows)}"
+
+
+def _more(rows: np.ndarray) -> str:
+    """Return ", 7, 9 (12 in all)" after a first row that is named already."""
+    if len(rows) == 1:
+        return ""
+    shown = "".join(f", {row}" for row in rows[1:5])
+    return f"{shown} ({len(rows)} in all)"
