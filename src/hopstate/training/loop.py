@@ -50,7 +50,7 @@ class LoopConfig:
         precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         seed: fixes weights, batch order, dropout and negatives.
-        checkpoint_seconds: least time between two checkpoints; 0 writes one every epoch.
+        checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
         progress: show a progress bar (a line now and then where output is no terminal).
         tensorboard: also write TensorBoard events; "auto" does so where tensorboard is installed.
     """
@@ -88,7 +88,6 @@ class Progress:
     best: float | None = None
     best_epoch: int = 0
     seconds: float = 0.0  # training time, evaluation included
-    done: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,9 @@ class Trainer:
         """
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
-        task.model, self.optimizer = self.fabric.setup(task.model, make_optimizer(self.config.optim, parameters))
+        if parameters:
+            optimizer = make_optimizer(self.config.optim, parameters)
+            task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
         with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
@@ -138,7 +139,6 @@ class Trainer:
                     return FitResult(True, self.progress, {})
                 if time.monotonic() - self._last_save >= self.config.checkpoint_seconds:
                     self.save()
-            self.progress.done = True
             metrics = self._final()
             reporter.draw(self.run.history(), self.progress)
         return FitResult(False, self.progress, metrics)
@@ -147,7 +147,7 @@ class Trainer:
     def _finished(self) -> bool:
         p, c = self.progress, self.config
         stale = c.patience is not None and p.best is not None and p.epoch - p.best_epoch >= c.patience and p.step == 0
-        return p.done or p.epoch >= c.epochs or stale
+        return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
 
     def _epoch(self, stop: threading.Event, reporter: Reporter) -> dict[str, Any] | None:
         p, task, begin = self.progress, self.task, time.perf_counter()
@@ -158,6 +158,8 @@ class Trainer:
         for batch in task.batches(p.epoch, p.step):
             self._step(batch, count)
             reporter.step(p, count)
+            if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
+                self.save()
             if stop.is_set() and p.step < count:
                 p.seconds += time.perf_counter() - begin
                 return None
@@ -225,7 +227,7 @@ class Trainer:
             "model": self.task.model.state_dict(),
             "best": self.best,
             "rng": rng_state(),
-            "optimizer": optimizer_tensors(self.optimizer),
+            "optimizer": optimizer_tensors(self.optimizer) if self.optimizer is not None else {},
             "task": self.task.state(),
         }
         record = {**self.identity, "progress": vars(self.progress), "precision": self._precision.state_dict()}
@@ -240,11 +242,11 @@ class Trainer:
                 what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
                 raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
         load_weights(self.task.model, saved.tensors.get("model", {}), where)
-        load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
+        if self.optimizer is not None:
+            load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
         self.task.load_state(saved.tensors.get("task", {}))
         self.best = saved.tensors.get("best", {})
         self.progress = Progress(**saved.record["progress"])
-        self.progress.done = False  # more epochs may have been asked for
         self._precision.load_state_dict(saved.record.get("precision", {}))
         set_rng_state(saved.tensors["rng"])
         return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
