@@ -1,0 +1,109 @@
+"""Transformer blocks over sequences packed without padding: linear maps see the real tokens alone.
+
+Only the attention product itself is laid out as a padded (sequence, token) block. A token may stand for several equal
+ones: a weight w of a key multiplies its share in the softmax, which is the same as w copies of it.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762; LayerNorm before each part, dropout within the feed-forward part too, as
+in DyGFormer, arXiv:2303.13047.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError
+from hopstate.types import Float, Int, shapecheck
+
+
+class PackedLayout(NamedTuple):
+    """Where T packed tokens stand in a (batch, width) block.
+
+    Args:
+        slot: (T,) int64 place of each token in the flattened block.
+        bias: (batch, 1, 1, width) what is added to the attention scores of each key: the logarithm of its weight,
+            -inf where there is no token.
+    """
+
+    slot: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, row: Tensor, position: Tensor, weight: Tensor, batch: int, width: int) -> PackedLayout:
+        """Lay tokens out by row and position.
+
+        Args:
+            row, position: (T,) int64.
+            weight: (T,) how many equal tokens each stands for; 0 hides a token from the others.
+            batch, width: size of the block.
+        """
+        slot = row * width + position
+        logs = weight.new_full((batch * width,), -torch.inf).index_copy(0, slot, weight.log())
+        return cls(slot, logs.view(batch, 1, 1, width))
+
+
+class PackedSelfAttention(nn.Module):
+    """Multi-head attention of every token to those of its own sequence, softmax(QK^T / sqrt(d_head) + log w) V W_o.
+
+    Args:
+        dim: token width.
+        num_heads: heads; divides dim.
+        dropout: probability that an attention weight is dropped in training.
+
+    Raises:
+        ConfigError: num_heads does not divide dim.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise ConfigError(f"dim={dim} is not a multiple of num_heads={num_heads}")
+        self.num_heads, self.dropout = num_heads, dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        nn.init.xavier_uniform_(self.qkv.weight)  # DyGFormer's; its biases start at zero
+        nn.init.zeros_(self.qkv.bias)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x: Float[Tensor, "token channel"], layout: PackedLayout) -> Float[Tensor, "token channel"]:
+        """Return the attended tokens."""
+        batch, width = layout.bias.shape[0], layout.bias.shape[-1]
+        dim, heads = x.shape[1], self.num_heads
+        block = x.new_zeros(batch * width, 3 * dim).index_copy(0, layout.slot, self.qkv(x))
+        q, k, v = block.view(batch, width, 3, heads, dim // heads).permute(2, 0, 3, 1, 4)
+        drop = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=layout.bias.to(q.dtype), dropout_p=drop)
+        return self.out(mixed.transpose(1, 2).reshape(batch * width, dim).index_select(0, layout.slot))
+
+
+class PackedTransformerBlock(nn.Module):
+    """x + Attention(LN(x)), then x + W_2 GELU(W_1 LN(x)), with dropout on what is added and after the GELU.
+
+    Args:
+        dim: token width.
+        num_heads: heads; divides dim.
+        ffn_dim: inner width of the feed-forward part.
+        dropout: probability that an element, or an attention weight, is dropped in training.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, ffn_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = PackedSelfAttention(dim, num_heads, dropout=dropout)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.ffn = nn.Sequential(nn.Linear(dim, ffn_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(ffn_dim, dim))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "token channel"], layout: PackedLayout) -> Float[Tensor, "token channel"]:
+        """Return the tokens after one block."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), layout))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))
+
+
+@shapecheck
+def segment_sum(x: Float[Tensor, "token channel"], offsets: Int[Tensor, "bound"]) -> Float[Tensor, "segment channel"]:
+    """Return the sum of each run of rows offsets[s]:offsets[s+1], 0 where it is empty."""
+    return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0)

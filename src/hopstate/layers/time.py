@@ -1,0 +1,71 @@
+"""Cosine encodings of a gap in time, cos(omega_i gap + phase_i), fixed or learnable.
+
+Source: Cong et al. 2023, arXiv:2302.11636 (fixed omega_i = alpha^{-(i-1)/beta}); Xu et al. 2020, arXiv:2002.07962, as
+used by DyGFormer (arXiv:2303.13047) with learnable omega and phase, omega starting at 1 and falling by nine decades.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError
+from hopstate.types import Float, shapecheck
+
+
+class TimeEncoding(nn.Module):
+    """cos(omega_i gap + phase_i).
+
+    Args:
+        omega: (dim,) frequencies to start from, in 1 / (unit of time).
+        learn: train omega and phase; otherwise omega is a buffer and there is no phase.
+    """
+
+    omega: Tensor
+    phase: Tensor | None
+
+    def __init__(self, omega: Float[Tensor, "channel"], *, learn: bool) -> None:
+        super().__init__()
+        if learn:
+            self.omega = nn.Parameter(omega.clone())
+            self.phase = nn.Parameter(torch.zeros_like(omega))
+        else:
+            self.register_buffer("omega", omega.clone())
+            self.phase = None
+
+    @property
+    def dim(self) -> int:
+        """Number of frequencies."""
+        return len(self.omega)
+
+    @classmethod
+    def geometric(cls, dim: int, *, alpha: float | None = None, beta: float | None = None) -> TimeEncoding:
+        """Return the fixed encoding omega_i = alpha^{-(i-1)/beta}; alpha and beta are sqrt(dim) by default.
+
+        Raises:
+            ConfigError: dim under 1, or alpha or beta that are not positive.
+        """
+        alpha, beta = (math.sqrt(dim) if value is None else value for value in (alpha, beta))
+        if dim < 1 or alpha <= 0 or beta <= 0:
+            raise ConfigError(f"a time encoding needs dim >= 1 and alpha, beta > 0; got {dim}, {alpha}, {beta}")
+        power = -torch.arange(dim, dtype=torch.float64) / beta
+        return cls((torch.tensor(alpha, dtype=torch.float64) ** power).float(), learn=False)
+
+    @classmethod
+    def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
+        """Return omega falling evenly in its logarithm from 1 to 10^-span.
+
+        Raises:
+            ConfigError: dim under 1.
+        """
+        if dim < 1:
+            raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
+        return cls((10.0 ** -torch.linspace(0, span, dim, dtype=torch.float64)).float(), learn=learn)
+
+    @shapecheck
+    def forward(self, gap: Float[Tensor, "*token"]) -> Float[Tensor, "*token channel"]:
+        """Return the encoding of gaps, in the unit of time that omega is an inverse of."""
+        angle = gap.to(self.omega.dtype).unsqueeze(-1) * self.omega
+        return torch.cos(angle if self.phase is None else angle + self.phase)

@@ -1,0 +1,77 @@
+"""Attention over packed sequences against the padded, repeated and one-by-one forms."""
+
+import pytest
+import torch
+
+from hopstate.errors import ConfigError
+from hopstate.layers.attention import dot_product_attention
+from hopstate.layers.packed_attention import PackedLayout, PackedSelfAttention, PackedTransformerBlock, segment_sum
+
+LENGTHS = [3, 1, 5]
+
+
+def _packed(dim: int = 6, weights: list[float] | None = None):
+    x = torch.randn(sum(LENGTHS), dim, dtype=torch.float64)
+    row = torch.repeat_interleave(torch.arange(3), torch.tensor(LENGTHS))
+    position = torch.cat([torch.arange(n) for n in LENGTHS])
+    weight = torch.ones(len(x), dtype=torch.float64) if weights is None else torch.tensor(weights).double()
+    return x, PackedLayout.of(row, position, weight, 3, 7)
+
+
+def _alone(attention: PackedSelfAttention, x: torch.Tensor) -> torch.Tensor:
+    """One sequence (token, dim) through the heads, written out."""
+    q, k, v = (part.unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for part in attention.qkv(x).chunk(3, 1))
+    return attention.out(dot_product_attention(q, k, v).transpose(0, 1).flatten(1))
+
+
+def test_packed_equals_each_sequence_alone():
+    x, layout = _packed()
+    attention = PackedSelfAttention(6, 2).double()
+    expected = torch.cat([_alone(attention, part) for part in x.split(LENGTHS)])
+    torch.testing.assert_close(attention(x, layout), expected)
+
+
+def test_a_weight_is_as_many_copies():
+    attention = PackedSelfAttention(6, 3).double()
+    x, layout = _packed(weights=[1, 4, 1, 1, 1, 1, 1, 1, 3])
+    out = attention(x, layout)
+    first = _alone(attention, torch.cat([x[:1], x[1:2].expand(4, -1), x[2:3]]))
+    torch.testing.assert_close(out[:3], first[[0, 1, 5]])
+    last = _alone(attention, torch.cat([x[4:8], x[8:].expand(3, -1)]))
+    torch.testing.assert_close(out[4:], last[[0, 1, 2, 3, 6]])
+
+
+def test_weight_zero_hides_a_token_from_the_others():
+    block = PackedTransformerBlock(6, 2, ffn_dim=8).double()
+    x, layout = _packed(weights=[1, 1, 1, 1, 1, 1, 1, 1, 0])
+    other = torch.cat([x[:-1], torch.full((1, 6), 9.0, dtype=torch.float64)])
+    torch.testing.assert_close(block(x, layout)[:-1], block(other, layout)[:-1])
+
+
+def test_gradients_of_a_block():
+    block = PackedTransformerBlock(4, 2, ffn_dim=5).double()
+    x, layout = _packed(dim=4, weights=[1, 2, 1, 1, 1, 1, 1, 1, 0])
+    assert torch.autograd.gradcheck(lambda x: block(x, layout), x.requires_grad_())
+
+
+def test_sequences_do_not_see_each_other():
+    block = PackedTransformerBlock(6, 2, ffn_dim=8).double()
+    x, layout = _packed()
+    changed = x.clone()
+    changed[4:] += 1
+    out, again = block(x, layout), block(changed, layout)
+    assert torch.equal(out[:4], again[:4])
+    assert not torch.allclose(out[4:], again[4:])
+
+
+def test_segment_sum():
+    x = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
+    offsets = torch.tensor([0, 2, 2, 5])
+    expected = torch.stack([x[:2].sum(0), torch.zeros(2, dtype=torch.float64), x[2:].sum(0)])
+    torch.testing.assert_close(segment_sum(x, offsets), expected)
+    assert torch.autograd.gradcheck(lambda x: segment_sum(x, offsets), x)
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ConfigError, match="multiple of num_heads"):
+        PackedSelfAttention(6, 4)
