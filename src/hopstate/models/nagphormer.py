@@ -80,9 +80,7 @@ class NAGphormer(nn.Module):
             )
         )
         self.norm = nn.LayerNorm(c.dim)
-        # with K = 0 there is nothing to weigh: the readout is the node's own token, without idle parameters
-        weighs = c.readout == "attention" and num_hops > 0
-        self.readout = AttentionReadout(c.dim) if weighs else SumReadout() if c.readout == "sum" else SelfReadout()
+        self.readout = _readout(c.readout, c.dim, num_hops)
         self.head = nn.Sequential(nn.Linear(c.dim, c.dim // 2), nn.ReLU(), nn.Linear(c.dim // 2, num_classes))
 
     @shapecheck
@@ -98,3 +96,10 @@ class NAGphormer(nn.Module):
                 f"got {x.shape[1]} of {x.shape[2]}"
             )
         return self.head(self.readout(self.norm(self.blocks(self.embed(x)))))
+
+
+def _readout(name: str, dim: int, num_hops: int) -> nn.Module:
+    if name == "self":
+        return SelfReadout()
+    # the weights of fewer than two hops are 1: the sum, without an idle parameter
+    return AttentionReadout(dim) if name == "attention" and num_hops > 1 else SumReadout()

@@ -6,7 +6,7 @@ and the s smallest of all components together are asked for; each vector is zero
 isolated node is zero everywhere.
 
 Every component is solved alone, with its trivial vector D^1/2 1 projected out, by one of three routes:
-dense where it is small, Lanczos on (L + sigma I)^-1 where the factor of L stays sparse, else Lanczos on I - L.
+dense where it is small, Lanczos on (L + sigma I)^-1 where the factor of L stays sparse, else Lanczos on 3 I - L.
 A Krylov space from one start vector holds one vector of a repeated eigenvalue's space, so after each solve Lanczos is
 run again in the orthogonal complement of what was found, until nothing smaller is left there. Residuals are checked.
 
@@ -68,7 +68,7 @@ def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:
     import scipy.sparse as sp
 
     n = len(indptr) - 1
-    a = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
+    a = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n), copy=True)  # summed in place below
     a.sum_duplicates()
     difference = a - a.T
     return ((a + a.T) / 2).tocsr() if difference.nnz and abs(difference).max() else a
@@ -106,7 +106,8 @@ def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
     """Return at least wanted smallest eigenpairs in the complement of trivial, none missed."""
-    apply = _inverse(laplacian) or (lambda x: x - laplacian @ x)
+    # both operators are positive, so that what is projected out, at eigenvalue 0, comes last
+    apply = _inverse(laplacian) or (lambda x: 3 * x - laplacian @ x)
     generator = np.random.default_rng(0)
     basis, ask = trivial[:, None], wanted
     values, vectors = np.empty(0), np.empty((len(trivial), 0))

@@ -8,16 +8,12 @@ Source: Hop2Token, Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-
 import numpy as np
-import torch
 
 from hopstate.errors import ShapeError
+from hopstate.ops.parallel import run_units
 
-# products a thread should have at least, so that starting it pays
-_WORK_PER_THREAD = 4_000_000
+_WORK = 4_000_000  # products of a unit: about a millisecond
 
 
 def hop_powers_naive(indptr: np.ndarray, indices: np.ndarray, x: np.ndarray, num_hops: int) -> np.ndarray:
@@ -37,16 +33,15 @@ def hop_powers_naive(indptr: np.ndarray, indices: np.ndarray, x: np.ndarray, num
     return np.stack([np.linalg.matrix_power(a_hat, k) @ x.astype(np.float64) for k in range(num_hops + 1)], 1)
 
 
-def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray, *, threads: int | None = None) -> None:
+def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray) -> None:
     """Fill tokens[:, k] with A_hat^k tokens[:, 0] for k = 1..K, in place and without further memory of that size.
 
-    Every row is summed by one thread in stored order, so the result does not depend on the number of threads.
+    Rows are summed in stored order, on as many threads as torch uses; the result does not depend on how many.
 
     Args:
         indptr: (N+1,) int64 row starts.
         indices: (E,) int64 columns.
         tokens: (N, K+1, F) float32, C-contiguous, hop 0 filled in.
-        threads: threads to use; by default torch's number.
 
     Raises:
         ShapeError: tokens is not such an array.
@@ -61,18 +56,13 @@ def hop_powers(indptr: np.ndarray, indices: np.ndarray, tokens: np.ndarray, *, t
     from hopstate.ops.propagate_kernels import hop
 
     scale = (1 / np.sqrt(1.0 + np.diff(indptr))).astype(np.float32)
-    work = (len(indices) + n) * tokens.shape[2]
-    threads = min(threads or torch.get_num_threads(), 1 + work // _WORK_PER_THREAD)
-    cuts = _balanced_rows(indptr, threads)
-    with ThreadPoolExecutor(threads) as pool:
-        for k in range(1, tokens.shape[1]):
-            parts = [pool.submit(hop, tokens, k, indptr, indices, scale, a, b) for a, b in pairwise(cuts)]
-            for part in parts:
-                part.result()
+    cuts = _equal_work(indptr, tokens.shape[2])
+    for k in range(1, tokens.shape[1]):
+        run_units(hop, len(cuts) - 1, cuts, tokens, k, indptr, indices, scale)
 
 
-def _balanced_rows(indptr: np.ndarray, parts: int) -> list[int]:
-    """Return parts + 1 row numbers that cut the rows into ranges of about equally many entries."""
-    n = len(indptr) - 1
-    cost = indptr + np.arange(n + 1)
-    return [0, *(int(c) for c in np.searchsorted(cost, cost[-1] * np.arange(1, parts) / parts)), n]
+def _equal_work(indptr: np.ndarray, width: int) -> np.ndarray:
+    """Return the row numbers that cut the rows into units of about `_WORK` products each."""
+    done = indptr + np.arange(len(indptr))  # entries and rows up to each row
+    units = 1 + int(done[-1]) * width // _WORK
+    return np.searchsorted(done, done[-1] * np.arange(units + 1) / units).astype(np.int64)

@@ -1,23 +1,83 @@
-"""Compiled loop of `propagate`; imports numba, so it is imported only where it is used."""
+# mypy: ignore-errors
+"""Compiled loop of `propagate`; needs numba, so it is imported only where it is used.
 
-from __future__ import annotations
+A row of the result is summed in registers, 64 features at a time, while the rows that the next entries will need are
+already on their way from memory: on a graph larger than the cache that wait is most of the work.
+"""
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from hopstate.ops.simd import LANES, fma, load, load_first, splat, store, store_first
+
+AHEAD = 16  # entries between asking for a row and using it
+LINE = 16  # float32 of a cache line
+
+
+@intrinsic
+def prefetch(typingctx, array, index):
+    """Ask for the cache line of a flat array's element; changes nothing but the time it takes to read it later."""
+    signature = types.void(array, types.intp)
+
+    def codegen(context, builder, signature, args):
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return signature, codegen
 
 
 @njit(cache=True, nogil=True)
-def hop(tokens, k, indptr, indices, scale, start, stop):  # type: ignore[no-untyped-def]
-    """Fill tokens[start:stop, k] with A_hat times tokens[:, k - 1]."""
-    width = tokens.shape[2]
-    for i in range(start, stop):
-        own = tokens[i, k - 1]
-        out = tokens[i, k]
-        weight = scale[i] * scale[i]
-        for f in range(width):
-            out[f] = weight * own[f]
-        for e in range(indptr[i], indptr[i + 1]):
-            j = indices[e]
-            weight = scale[i] * scale[j]
-            x = tokens[j, k - 1]
-            for f in range(width):
-                out[f] += weight * x[f]
+def hop(first, last, cuts, tokens, k, indptr, indices, scale):
+    """Fill tokens[cuts[first]:cuts[last], k] with A_hat times tokens[:, k - 1]."""
+    hops, width = tokens.shape[1], tokens.shape[2]
+    flat, stride, source = tokens.reshape(-1), hops * width, (k - 1) * width
+    wide = width // (4 * LANES) * (4 * LANES)
+    for i in range(cuts[first], cuts[last]):
+        for f in range(0, wide, 4 * LANES):
+            _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale)
+        for f in range(wide, width, LANES):
+            _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale)
+
+
+@njit(forceinline=True)
+def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale):
+    """Sum features f..f + 63 of row i."""
+    at = i * stride + source + f
+    w = splat(scale[i] * scale[i])
+    s0, s1 = load(flat, at) * w, load(flat, at + LANES) * w
+    s2, s3 = load(flat, at + 2 * LANES) * w, load(flat, at + 3 * LANES) * w
+    for e in range(indptr[i], indptr[i + 1]):
+        if e + AHEAD < len(indices):
+            later = indices[e + AHEAD] * stride + source + f
+            for line in range(0, 4 * LANES, LINE):
+                prefetch(flat, later + line)
+        j = indices[e]
+        w, x = splat(scale[i] * scale[j]), j * stride + source + f
+        s0, s1 = fma(w, load(flat, x), s0), fma(w, load(flat, x + LANES), s1)
+        s2, s3 = fma(w, load(flat, x + 2 * LANES), s2), fma(w, load(flat, x + 3 * LANES), s3)
+    at += width
+    store(flat, at, s0)
+    store(flat, at + LANES, s1)
+    store(flat, at + 2 * LANES, s2)
+    store(flat, at + 3 * LANES, s3)
+
+
+@njit(forceinline=True)
+def _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale):
+    """Sum the up to 16 features f.. of row i."""
+    at, count = i * stride + source + f, min(LANES, width - f)
+    total = load_first(flat, at, count) * splat(scale[i] * scale[i])
+    for e in range(indptr[i], indptr[i + 1]):
+        if e + AHEAD < len(indices):
+            prefetch(flat, indices[e + AHEAD] * stride + source + f)
+        j = indices[e]
+        total = fma(splat(scale[i] * scale[j]), load_first(flat, j * stride + source + f, count), total)
+    store_first(flat, at + width, total, count)

@@ -1,0 +1,141 @@
+"""The conformance suite: what every model must satisfy, whatever it computes.
+
+A `ModelCase` says how a model is built and called; `check_model` runs every check on it. Models whose rows stand
+alone (tokens, sequences) give `take`; models over a whole graph or a set give `permute` and `one`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from hopstate.testing.asserts import assert_close_rmse
+
+Inputs = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCase:
+    """How to build and call a model.
+
+    Args:
+        make: returns a new model; draws its weights from torch's global generator.
+        inputs: model(*inputs) → (n, C) tensor; float32, of several rows, all different.
+        permute: (inputs, order) → inputs whose row i is the old row order[i], edges renumbered with the rows.
+        take: (inputs, rows) → inputs of those rows only; None where rows are not independent of one another.
+        one: inputs of a single row (for a graph: one node without edges); by default taken from inputs.
+    """
+
+    make: Callable[[], nn.Module]
+    inputs: Inputs
+    permute: Callable[[Inputs, Tensor], Inputs]
+    take: Callable[[Inputs, Tensor], Inputs] | None = None
+    one: Inputs | None = None
+
+
+def check_model(case: ModelCase) -> None:
+    """Run every check on a model.
+
+    Raises:
+        AssertionError: the first broken promise, by name.
+    """
+    for check in (
+        check_same_seed_same_result,
+        check_gradient_reaches_every_parameter,
+        check_checkpoint_round_trip,
+        check_permutation_equivariance,
+        check_batch_of_one,
+        check_batches_are_independent,
+    ):
+        check(case)
+
+
+def check_same_seed_same_result(case: ModelCase) -> None:
+    """Two models of one seed agree bit for bit, in training (dropout on) and in every gradient."""
+    (first, gradients), (second, again) = (_train_pass(case, seed=3) for _ in range(2))
+    assert torch.equal(first, second), "same seed, same result: outputs differ"
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, again[name]), f"same seed, same result: gradients of {name} differ"
+    model = _model(case)
+    assert torch.equal(_output(model, case.inputs), _output(model, case.inputs)), "evaluation is not repeatable"
+
+
+def check_gradient_reaches_every_parameter(case: ModelCase) -> None:
+    """A loss that weighs all outputs at random gives every parameter a finite gradient that is not all zero."""
+    _, gradients = _train_pass(case, seed=4, dropout=False)
+    assert gradients, "the model has no parameters"
+    for name, gradient in gradients.items():
+        assert torch.isfinite(gradient).all(), f"the gradient of {name} is not finite"
+        assert gradient.abs().max() > 0, f"no gradient reaches {name}"
+
+
+def check_checkpoint_round_trip(case: ModelCase) -> None:
+    """Weights written as safetensors and read into a model of another seed give the same outputs bit for bit."""
+    model, other = _model(case, seed=5), _model(case, seed=6)
+    expected = _output(model, case.inputs)
+    assert not torch.equal(_output(other, case.inputs), expected), "two seeds gave one model: weights are not random"
+    other.load_state_dict(load(save({k: v.contiguous() for k, v in model.state_dict().items()})))
+    assert torch.equal(_output(other, case.inputs), expected), "a reloaded model gives other outputs"
+
+
+def check_permutation_equivariance(case: ModelCase) -> None:
+    """Renumbering the rows renumbers the outputs and changes nothing else."""
+    model = _model(case)
+    expected = _output(model, case.inputs)
+    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(1))
+    actual = _output(model, case.permute(case.inputs, order))
+    assert_close_rmse(actual, expected[order], name="permuted outputs")
+
+
+def check_batch_of_one(case: ModelCase) -> None:
+    """A single row gives a finite (1, C) output: that of the same row in a batch, where rows stand alone."""
+    model = _model(case)
+    whole = _output(model, case.inputs)
+    if case.one is not None:
+        alone = _output(model, case.one)
+        assert alone.shape == (1, *whole.shape[1:]), f"one row gave an output of shape {tuple(alone.shape)}"
+        assert torch.isfinite(alone).all(), "one row gave an output that is not finite"
+    for i in range(len(whole)) if case.take is not None else ():
+        alone = _output(model, case.take(case.inputs, torch.tensor([i])))
+        assert_close_rmse(alone, whole[i : i + 1], name=f"row {i} alone")
+    assert case.one is not None or case.take is not None, "a model case gives `take` or `one`"
+
+
+def check_batches_are_independent(case: ModelCase) -> None:
+    """Where rows stand alone, any cut into batches in any order gives each row the same output."""
+    if case.take is None:
+        return
+    model = _model(case)
+    expected = _output(model, case.inputs)
+    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(2))
+    for size in (2, 3):
+        for rows in order.split(size):
+            assert_close_rmse(
+                _output(model, case.take(case.inputs, rows)), expected[rows], name=f"rows {rows.tolist()}"
+            )
+
+
+def _model(case: ModelCase, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return case.make().eval()
+
+
+def _output(model: nn.Module, inputs: Inputs) -> Tensor:
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def _train_pass(case: ModelCase, *, seed: int, dropout: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return outputs and the gradients of a random weighing of them."""
+    model = _model(case, seed).train(dropout)
+    output = model(*case.inputs)
+    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed))
+    (output * weight).sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert not missing, f"no gradient reaches {', '.join(missing)}"
+    return output.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

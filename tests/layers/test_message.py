@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import torch
+
+from hopstate.layers.message import Adjacency
+from hopstate.testing.asserts import assert_close_rmse
+
+# 0-1, 1-2, a second 1-2 stored twice, a self-loop on 3, and 4 alone
+EDGES = np.array([(0, 1), (1, 0), (1, 2), (1, 2), (2, 1), (2, 1), (3, 3)])
+
+
+def adjacency() -> tuple[Adjacency, np.ndarray]:
+    dense = np.zeros((5, 5))
+    np.add.at(dense, tuple(EDGES.T), 1)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(EDGES[:, 0], minlength=5))])
+    return Adjacency.of(indptr, EDGES[:, 1]), dense
+
+
+def test_forms_equal_dense() -> None:
+    made, dense = adjacency()
+    degree = dense.sum(1)
+    loops = dense + np.eye(5)
+    expected = {
+        "symmetric": loops / np.sqrt(np.outer(degree + 1, degree + 1)),
+        "mean": dense / np.maximum(degree, 1)[:, None],
+        "sum": dense,
+    }
+    for name, matrix in expected.items():
+        assert_close_rmse(made.weighted(name).to_dense(), matrix, dtype=torch.float32, name=name)
+    assert made.num_nodes == 5
+
+
+def test_edge_index_sends_to_rows() -> None:
+    made, dense = adjacency()
+    senders, receivers = made.edge_index()
+    again = torch.zeros(5, 5).index_put((receivers, senders), torch.ones(len(senders)), accumulate=True)
+    assert torch.equal(again, torch.from_numpy(dense).float())
+
+
+@pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
+def test_gradient_of_product(name: str) -> None:
+    """The backward pass multiplies by the transpose, also where the form is not symmetric."""
+    made, _ = adjacency()
+    x = torch.randn(5, 3, requires_grad=True)
+    weight = torch.randn(5, 3)
+    (gradient,) = torch.autograd.grad(((made.weighted(name) @ x) * weight).sum(), x)
+    assert_close_rmse(gradient, made.weighted(name).to_dense().T @ weight)
+
+
+def test_forms_are_kept_and_move() -> None:
+    made, _ = adjacency()
+    assert made.weighted("mean") is made.weighted("mean")
+    moved = made.to("cpu")
+    assert torch.equal(moved.weighted("mean").to_dense(), made.weighted("mean").to_dense())
+
+
+def test_no_edges() -> None:
+    empty = Adjacency.of(np.zeros(4, np.int64), np.zeros(0, np.int64))
+    assert torch.equal(empty.weighted("symmetric").to_dense(), torch.eye(3))
+    assert torch.equal(empty.weighted("mean").to_dense(), torch.zeros(3, 3))

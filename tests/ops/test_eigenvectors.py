@@ -1,0 +1,181 @@
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from hopstate.errors import HopstateError
+from hopstate.ops import eigenvectors
+from hopstate.ops.eigenvectors import canonical_basis, laplacian_eigenvectors
+from hopstate.testing.asserts import assert_close_rmse
+
+ROUTES = ("dense", "factor", "lanczos")
+
+
+@pytest.fixture(params=ROUTES)
+def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Force one route on graphs that would all be dense."""
+    if request.param != "dense":
+        monkeypatch.setattr(eigenvectors, "DENSE", 4)
+        monkeypatch.setattr(eigenvectors, "FILL", 10**9 if request.param == "factor" else 0)
+    return request.param
+
+
+def csr(graph: nx.Graph) -> tuple[np.ndarray, np.ndarray]:
+    a = nx.to_scipy_sparse_array(graph, format="csr", weight=None)
+    a.sort_indices()
+    return a.indptr.astype(np.int64), a.indices.astype(np.int64)
+
+
+def dense_laplacian(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """L of the whole graph, rows of isolated nodes zero."""
+    n = len(indptr) - 1
+    a = np.zeros((n, n))
+    np.add.at(a, (np.repeat(np.arange(n), np.diff(indptr)), indices), 1)
+    a = (a + a.T) / 2
+    degree = a.sum(1)
+    scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 0.5)), 0)
+    return np.diag((degree > 0) * 1.0) - scale[:, None] * a * scale
+
+
+GRAPHS = {
+    "grid": nx.grid_2d_graph(7, 7),  # eigenvalues come in pairs
+    "ring": nx.cycle_graph(31),  # all pairs
+    "path": nx.path_graph(40),
+    "star": nx.star_graph(40),  # 1 comes 39 times
+    "complete": nx.complete_graph(25),  # 25/24 comes 24 times
+    "bipartite": nx.complete_bipartite_graph(9, 13),
+    "tree": nx.balanced_tree(3, 3),
+    "hypercube": nx.hypercube_graph(5),
+    "random": nx.gnp_random_graph(60, 0.1, seed=1),
+    "power law": nx.barabasi_albert_graph(80, 2, seed=2),
+    "disconnected": nx.disjoint_union_all(
+        [nx.cycle_graph(12), nx.path_graph(9), nx.complete_graph(2), nx.empty_graph(3), nx.cycle_graph(12)]
+    ),
+    "two nodes": nx.path_graph(2),
+    "self-loops": nx.Graph([(0, 0), (0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 6), (7, 7)]),
+}
+
+
+def check(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compare with the dense solver: eigenvalues with multiplicities, residuals, orthonormality, trivial left out."""
+    values, vectors = laplacian_eigenvectors(indptr, indices, count)
+    laplacian = dense_laplacian(indptr, indices)
+    expected = np.linalg.eigvalsh(laplacian)
+    expected = expected[expected > 1e-9][:count]
+    found = len(expected)
+    assert vectors.shape == (len(laplacian), count)
+    np.testing.assert_allclose(values[:found], expected, atol=1e-10)
+    assert np.isnan(values[found:]).all()
+    assert not vectors[:, found:].any()
+    kept = vectors[:, :found]
+    np.testing.assert_allclose(kept.T @ kept, np.eye(found), atol=1e-9)
+    np.testing.assert_allclose(laplacian @ kept, kept * values[:found], atol=1e-7)
+    assert not vectors[np.diff(indptr) == 0].any()
+    return values, vectors
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_equals_dense(name: str, count: int, route: str) -> None:
+    check(*csr(GRAPHS[name]), count)
+
+
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_more_than_there_are(name: str) -> None:
+    graph = GRAPHS[name]
+    values, _ = check(*csr(graph), len(graph) + 5)
+    assert np.isfinite(values).sum() == len(graph) - nx.number_connected_components(graph)
+
+
+def test_many_small_random_graphs() -> None:
+    for seed in range(60):
+        graph = nx.gnp_random_graph(1 + seed % 17, 0.25, seed=seed)
+        check(*csr(graph), 1 + seed % 6)
+
+
+def test_no_node_no_edge_no_column() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert laplacian_eigenvectors(np.zeros(1, np.int64), nothing, 3)[1].shape == (0, 3)
+    for n in (1, 5):
+        values, vectors = laplacian_eigenvectors(np.zeros(n + 1, np.int64), nothing, 3)
+        assert np.isnan(values).all()
+        assert not vectors.any()
+    assert laplacian_eigenvectors(*csr(nx.cycle_graph(5)), 0)[1].shape == (5, 0)
+
+
+def test_entries_stored_twice_and_one_way() -> None:
+    indptr, indices = np.array([0, 3, 4, 5, 5]), np.array([1, 1, 2, 2, 3])  # 0-1 twice; no reverse stored
+    check(indptr, indices, 3)
+
+
+def test_routes_agree_to_the_sign() -> None:
+    """The basis is the eigenspaces' own: no route, start vector or sign shows in it."""
+    graph, results = nx.grid_2d_graph(13, 13), []
+    for dense, fill in ((10**6, 0), (4, 10**9), (4, 0)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(eigenvectors, "DENSE", dense)
+            patch.setattr(eigenvectors, "FILL", fill)
+            results.append(laplacian_eigenvectors(*csr(graph), 7)[1])  # 7 ends between two eigenspaces
+    assert_close_rmse(results[1], results[0], factor=1e4)  # eigenvectors are known to residual / gap
+    assert_close_rmse(results[2], results[0], factor=1e4)
+
+
+def test_canonical_basis_forgets_the_basis() -> None:
+    generator = np.random.default_rng(0)
+    space = np.linalg.qr(generator.standard_normal((20, 4)))[0]
+    rotation = np.linalg.qr(generator.standard_normal((4, 4)))[0]
+    basis = canonical_basis(space)
+    assert_close_rmse(canonical_basis(space @ rotation), basis)
+    assert_close_rmse(basis.T @ basis, np.eye(4))
+    assert_close_rmse(basis @ basis.T, space @ space.T)
+    assert canonical_basis(-space[:, :1]).max() == pytest.approx(np.abs(space[:, 0]).max())
+
+
+def test_a_large_residual_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eigenvectors, "DENSE", 4)
+    monkeypatch.setattr(eigenvectors, "RESIDUAL", 1e-300)
+    with pytest.raises(HopstateError, match="did not converge"):
+        laplacian_eigenvectors(*csr(nx.path_graph(40)), 3)
+
+
+def minesweeper_grid(side: int) -> nx.Graph:
+    grid = nx.Graph()
+    grid.add_nodes_from(itertools.product(range(side), range(side)))
+    for (a, b), (c, d) in itertools.product([(0, 0)], [(0, 1), (1, -1), (1, 0), (1, 1)]):
+        grid.add_edges_from(
+            ((i + a, j + b), (i + c, j + d))
+            for i in range(side)
+            for j in range(side)
+            if 0 <= i + c < side and 0 <= j + d < side
+        )
+    return nx.convert_node_labels_to_integers(grid, ordering="sorted")
+
+
+def inertia_below(indptr: np.ndarray, indices: np.ndarray, bound: float) -> int:
+    """Number of eigenvalues of L below bound: by Sylvester's law, negative pivots of L - bound I (LU, no pivoting)."""
+    import scipy.sparse as sp
+    from scipy.sparse.linalg import splu
+
+    n = len(indptr) - 1
+    a = sp.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
+    scale = sp.diags_array(1 / np.sqrt(np.diff(indptr)))
+    shifted = (sp.eye_array(n) * (1 - bound) - scale @ a @ scale).tocsc()
+    factor = splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    assert np.array_equal(factor.perm_r, factor.perm_c)
+    return int((factor.U.diagonal() < 0).sum())
+
+
+@pytest.mark.parametrize("fill", [10**9, 0])
+def test_minesweeper_grid(fill: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eigenvalues at full size: 0.00038 comes twice, and between those found none is missing, by inertia."""
+    monkeypatch.setattr(eigenvectors, "FILL", fill)
+    indptr, indices = csr(minesweeper_grid(100))
+    assert len(indices) == 2 * 39_402
+    values, vectors = laplacian_eigenvectors(indptr, indices, 15)
+    assert values[:2].round(5).tolist() == [0.00038, 0.00038]
+    assert values[7].round(5) == 0.00301  # the 9th, counting the trivial one
+    for i in (1, 2, 4, 6, 7, 9, 11, 13):
+        assert inertia_below(indptr, indices, (values[i] + values[i + 1]) / 2) == i + 2  # with the trivial one
+    assert_close_rmse(vectors.T @ vectors, np.eye(15), dtype=torch.float64)

@@ -1,0 +1,54 @@
+import os
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from hopstate.data.graph import Graph
+from hopstate.errors import StorageError
+from hopstate.ops.eigenvectors import laplacian_eigenvectors
+from hopstate.tokens import encodings
+from hopstate.tokens.encodings import laplacian_encoding
+
+
+def ring(n: int = 12) -> Graph:
+    return Graph.from_edges(np.array(nx.cycle_graph(n).edges), n)
+
+
+def test_equals_eigenvectors(tmp_path: Path) -> None:
+    graph = ring()
+    expected = laplacian_eigenvectors(graph.indptr, graph.indices, 4)[1].astype(np.float32)
+    for cache in (None, tmp_path / "new" / "folder", tmp_path / "new" / "folder"):
+        assert np.array_equal(laplacian_encoding(graph, 4, cache), expected)
+
+
+def test_second_time_reads_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = laplacian_encoding(ring(), 4, tmp_path)
+    monkeypatch.setattr(encodings, "laplacian_eigenvectors", None)
+    assert np.array_equal(laplacian_encoding(ring(), 4, tmp_path), first)
+    assert len(list(tmp_path.iterdir())) == 1  # nothing half-written is left
+
+
+def test_another_graph_or_count_is_another_file(tmp_path: Path) -> None:
+    for graph, count in ((ring(), 4), (ring(), 3), (ring(13), 4)):
+        assert laplacian_encoding(graph, count, tmp_path).shape == (graph.num_nodes, count)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_damaged_cache_is_made_again(tmp_path: Path) -> None:
+    first = laplacian_encoding(ring(), 4, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:60])
+    assert np.array_equal(laplacian_encoding(ring(), 4, tmp_path), first)
+    assert np.array_equal(np.load(file), first)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: object, array: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(StorageError, match="No space left"):
+        laplacian_encoding(ring(), 4, tmp_path)
+    assert os.listdir(tmp_path) == []
