@@ -52,5 +52,5 @@ class Prefetcher(Generic[T]):
                     return
                 ready.put((item, None))
             ready.put((_END, None))
-        except BaseException as error:  # noqa: BLE001 - handed to the reader
+        except BaseException as error:
             ready.put((None, error))

@@ -1,0 +1,235 @@
+"""What a batch of queries (u, v, t) needs of the past, as packed tensors: one token per past event, none for padding.
+
+A query's sequence is its node's last events strictly before t, oldest first, optionally with the node itself as a
+token ("target") first or last. Features that are zero throughout are never gathered: they stand as None.
+
+Source: Yu et al. 2023, arXiv:2303.13047 (sequences, co-occurrence); DyG-Mamba, arXiv:2408.06966, section 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
+
+if TYPE_CHECKING:
+    from hopstate.data.events import EventStream
+    from hopstate.data.neighbor_store import NeighborStore
+
+Target = Literal["first", "last", "none"]
+_PLACE = {"none": 0, "first": 1, "last": 2}
+_ALL = 2**62
+
+
+class HistoryTokens(NamedTuple):
+    """Token sequences packed one after the other.
+
+    For P pairs the sequences are those of u_0..u_{P-1}, then those of v_0..v_{P-1}.
+
+    Args:
+        offsets: (S+1,) int64; sequence s holds rows offsets[s]:offsets[s+1] of the rest.
+        nodes: (T,) int64 neighbour, or the target itself.
+        event_ids: (T,) int64, -1 for a target token.
+        gaps: (T,) float32 time from the event to the query, 0 for a target token.
+        spans: (T,) float32 time from the event to the next one of its sequence, the last to the query. A target token
+            has 0 where it is last, and where it is first the time from the sequence's first event to the query.
+        counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
+        x: (T, F) float32 features of nodes, or None where all are zero.
+        edge_attr: (T, D) float32 features of events (zero for a target token), or None where all are zero.
+        longest: tokens of the longest sequence.
+    """
+
+    offsets: Tensor
+    nodes: Tensor
+    event_ids: Tensor
+    gaps: Tensor
+    spans: Tensor
+    counts: Tensor | None
+    x: Tensor | None
+    edge_attr: Tensor | None
+    longest: int
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> Tensor:
+        """(S,) int64 tokens of each sequence."""
+        return self.offsets.diff()
+
+    def rows(self) -> Tensor:
+        """Return (T,) int64: the sequence of each token."""
+        index = torch.arange(self.num_sequences, device=self.offsets.device)
+        return index.repeat_interleave(self.lengths, output_size=len(self.nodes))
+
+    def positions(self) -> Tensor:
+        """Return (T,) int64: the place of each token in its sequence, from 0."""
+        return torch.arange(len(self.nodes), device=self.offsets.device) - self.offsets[self.rows()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryConfig:
+    """How much of the past a sequence holds.
+
+    Args:
+        max_length: most tokens of a sequence, the target token included; None for no cap.
+        window: only events at most this long before the query, in the stream's unit; None for no cap.
+        target: the node itself as a token, "first", "last" or "none".
+    """
+
+    max_length: int | None = 32
+    window: float | None = None
+    target: Target = "first"
+
+    def __post_init__(self) -> None:
+        if self.target not in _PLACE:
+            raise ConfigError(f"history.target is 'first', 'last' or 'none'; got {self.target!r}")
+        if self.max_length is not None and self.max_length < 1:
+            raise ConfigError(f"history.max_length must be at least 1, or null for no cap; got {self.max_length}")
+        if self.window is not None and not self.window > 0:
+            raise ConfigError(f"history.window must be above 0, or null for no cap; got {self.window}")
+
+    @property
+    def num_events(self) -> int:
+        """Most events of a sequence."""
+        return _ALL if self.max_length is None else self.max_length - (self.target != "none")
+
+
+class HistoryTokenizer:
+    """Queries to packed tokens.
+
+    Args:
+        store: histories to look up; what is appended to it later is seen by later queries.
+        stream: where features come from, by event id and node row.
+        config: how much of the past a sequence holds.
+    """
+
+    def __init__(self, store: NeighborStore, stream: EventStream, config: HistoryConfig) -> None:
+        self.store, self.config = store, config
+        self.x = stream.x if stream.has_node_features else None
+        self.edge_attr = stream.edge_attr if stream.has_edge_features else None
+        self._first_id = stream.first_id
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
+        """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts.
+
+        Raises:
+            ShapeError: u, v and t differ in length.
+            DataError: a node that the store does not know, or a NaN time.
+        """
+        if not len(u) == len(v) == len(t):
+            raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
+        offsets, nodes, rest = self._tokens(np.concatenate([u, v]), np.concatenate([t, t]))
+        middle, cut = len(u), offsets[len(u)]
+        both = cooccurrence(offsets[: middle + 1], nodes[:cut], offsets[middle:] - cut, nodes[cut:])
+        return self._record(offsets, nodes, rest, torch.from_numpy(np.concatenate(both)))
+
+    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> HistoryTokens:
+        """Return the sequences of nodes (S,), each at t (S,), without counts.
+
+        Raises:
+            ShapeError: nodes and t differ in length.
+            DataError: a node that the store does not know, or a NaN time.
+        """
+        return self._record(*self._tokens(nodes, t), None)
+
+    def _tokens(self, nodes: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+        c = self.config
+        found = self.store.last(nodes, t, c.num_events)
+        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, window=c.window, target=c.target)
+        return offsets, token_nodes, tuple(rest)
+
+    def _record(
+        self, offsets: np.ndarray, nodes: np.ndarray, rest: tuple[np.ndarray, ...], counts: Tensor | None
+    ) -> HistoryTokens:
+        ids, gaps, spans = rest
+        edge_attr = None if self.edge_attr is None else self._edge_rows(ids)
+        return HistoryTokens(
+            offsets=torch.from_numpy(offsets),
+            nodes=torch.from_numpy(nodes),
+            event_ids=torch.from_numpy(ids),
+            gaps=torch.from_numpy(gaps),
+            spans=torch.from_numpy(spans),
+            counts=counts,
+            x=None if self.x is None else torch.from_numpy(self.x[nodes]),
+            edge_attr=None if edge_attr is None else torch.from_numpy(edge_attr),
+            longest=int(np.diff(offsets).max(initial=0)),
+        )
+
+    def _edge_rows(self, ids: np.ndarray) -> np.ndarray:
+        assert self.edge_attr is not None
+        target = ids < 0
+        rows = self.edge_attr[np.where(target, 0, ids - self._first_id)]
+        rows[target] = 0
+        return rows
+
+
+def pack_tokens(
+    found: PackedNeighbors,
+    targets: np.ndarray,
+    t: np.ndarray,
+    *,
+    window: float | None = None,
+    target: Target = "none",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Turn packed neighbour lists into packed tokens; see `HistoryTokens`.
+
+    Args:
+        found: Q lists, each strictly before its query's time, oldest first.
+        targets: (Q,) int64 the queries' nodes.
+        t: (Q,) the queries' times.
+        window: drop events more than this before the query.
+        target: where the node itself stands.
+
+    Returns:
+        offsets (Q+1,), nodes, event_ids int64, gaps, spans float32, differences taken before they are narrowed.
+    """
+    from hopstate.tokens.history_kernels import count_tokens, write_tokens
+
+    kind = np.result_type(found.times, t)
+    times, when = np.ascontiguousarray(found.times, kind), np.ascontiguousarray(t, kind)
+    cap = np.zeros(1, kind)
+    if window is not None:
+        cap[0] = window
+    targets = np.ascontiguousarray(targets, np.int64)
+    first, offsets = np.empty(len(when), np.int64), np.empty(len(when) + 1, np.int64)
+    count_tokens(found.offsets, times, when, window is not None, cap[0], _PLACE[target], first, offsets)
+    size = int(offsets[-1])
+    nodes, ids = np.empty(size, np.int64), np.empty(size, np.int64)
+    gaps, spans = np.empty(size, np.float32), np.empty(size, np.float32)
+    lists = (found.offsets, found.nodes, found.event_ids, times)
+    write_tokens(*lists, targets, when, _PLACE[target], first, offsets, nodes, ids, gaps, spans)
+    return offsets, nodes, ids, gaps, spans
+
+
+def pack_tokens_naive(
+    found: PackedNeighbors, targets: np.ndarray, t: np.ndarray, *, window: float | None, target: Target
+) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
+    """Return what `pack_tokens` returns, token by token (the definition)."""
+    offsets, nodes, ids, gaps, spans = [0], [], [], [], []
+    for q in range(len(found)):
+        events = [
+            (n, e, s)
+            for n, e, s in zip(*(part.tolist() for part in found.of(q)), strict=True)
+            if window is None or t[q] - s <= window
+        ]
+        tokens = [(n, e, t[q] - s, s) for n, e, s in events]
+        if target == "first":
+            tokens.insert(0, (int(targets[q]), -1, 0, t[q]))
+        elif target == "last":
+            tokens.append((int(targets[q]), -1, 0, t[q]))
+        for k, (node, event, gap, at) in enumerate(tokens):
+            following = tokens[k + 1][3] if k + 1 < len(tokens) else t[q]
+            nodes.append(node)
+            ids.append(event)
+            gaps.append(float(gap))
+            spans.append(float(abs(following - at)))
+        offsets.append(len(nodes))
+    return offsets, nodes, ids, gaps, spans

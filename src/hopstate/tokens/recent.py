@@ -1,0 +1,105 @@
+"""What GraphMixer needs of a batch: each end's most recent links, its features and the mean of its neighbours'.
+
+Ends that several pairs of a batch share (a source and its negatives, at one time) stand once.
+
+Source: Cong et al. 2023, arXiv:2302.11636.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+if TYPE_CHECKING:
+    from hopstate.data.events import EventStream
+    from hopstate.data.neighbor_store import NeighborStore
+
+
+class RecentLinks(NamedTuple):
+    """S distinct ends and the P pairs made of them.
+
+    Args:
+        tokens: the ends' most recent links, one sequence each.
+        ends: (2, P) int64 which sequences are the pairs' sources and destinations.
+        x: (S, F) float32 features of each end plus the mean over its neighbours', or None where all are zero.
+    """
+
+    tokens: HistoryTokens
+    ends: Tensor
+    x: Tensor | None
+
+
+class RecentLinkTokenizer:
+    """Queries to their ends' most recent links.
+
+    Args:
+        store: histories to look up.
+        stream: where features come from.
+        num_links: links of a sequence.
+        num_neighbors: most recent neighbours whose features are averaged.
+        window: only neighbours met at most this long before the query are averaged; None for no limit.
+
+    Raises:
+        ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
+    """
+
+    def __init__(
+        self,
+        store: NeighborStore,
+        stream: EventStream,
+        *,
+        num_links: int = 20,
+        num_neighbors: int = 2000,
+        window: float | None = None,
+    ) -> None:
+        if min(num_links, num_neighbors) < 1:
+            raise ConfigError(f"num_links and num_neighbors must be at least 1; got {num_links} and {num_neighbors}")
+        self._links = HistoryTokenizer(store, stream, HistoryConfig(max_length=num_links, target="none"))
+        self._links.x = None  # a link has no node features
+        average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
+        self._neighbors = HistoryTokenizer(store, stream, average) if stream.has_node_features else None
+
+    @property
+    def store(self) -> NeighborStore:
+        """The histories that are looked up."""
+        return self._links.store
+
+    @store.setter
+    def store(self, store: NeighborStore) -> None:
+        self._links.store = store
+        if self._neighbors is not None:
+            self._neighbors.store = store
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
+        """Return what is needed to score pairs u (P,), v (P,) at t (P,).
+
+        Raises:
+            ShapeError: u, v and t differ in length.
+            DataError: a node that the store does not know, or a NaN time.
+        """
+        if not len(u) == len(v) == len(t):
+            raise ShapeError(f"{len(u)} sources, {len(v)} destinations and {len(t)} times")
+        nodes, times = np.concatenate([u, v]), np.concatenate([t, t])
+        order = np.lexsort((nodes, times))
+        new = np.ones(len(order), bool)
+        new[1:] = (np.diff(nodes[order]) != 0) | (np.diff(times[order]) != 0)
+        which = np.empty(len(order), np.int64)
+        which[order] = np.cumsum(new) - 1
+        ends, when = nodes[order[new]], times[order[new]]
+        tokens = self._links.nodes(ends, when)
+        return RecentLinks(tokens, torch.from_numpy(which.reshape(2, -1)), self._features(ends, when))
+
+    def _features(self, ends: np.ndarray, when: np.ndarray) -> Tensor | None:
+        if self._neighbors is None:
+            return None
+        near = self._neighbors.nodes(ends, when)
+        assert self._neighbors.x is not None
+        assert near.x is not None
+        mean = torch.segment_reduce(near.x, "sum", offsets=near.offsets, axis=0, initial=0)
+        return torch.from_numpy(self._neighbors.x[ends]) + mean / near.lengths.clamp_min(1).unsqueeze(-1)
