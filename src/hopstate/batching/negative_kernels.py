@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Compiled loops of `negatives`. Imported on first use."""
 
 from __future__ import annotations

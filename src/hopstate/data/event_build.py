@@ -93,7 +93,7 @@ def check_deletes(stream: EventStream) -> None:
     Raises:
         DataError: a deletion of an edge that was never added, or was already deleted; the event is named.
     """
-    if not stream.has_deletes:
+    if stream.kind is None or not stream.has_deletes:
         return
     pair = stream.src * stream.num_nodes + stream.dst
     order = np.argsort(pair, kind="stable")

@@ -182,7 +182,7 @@ class EventStream:
                 continue
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             for start in range(0, len(array), _CHUNK):
-                digest.update(np.ascontiguousarray(array[start : start + _CHUNK]))
+                digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
         if self.node_ids is not None:
             digest.update("\n".join(map(str, self.node_ids.ids.tolist())).encode())
         return digest.hexdigest()

@@ -174,6 +174,15 @@ class NeighborStore:
         last_meeting_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, last, met)
         return last, met
 
+    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
+        """Return (Q,) int64: how often each pair met strictly before its time. Args: as `last_meeting`."""
+        from hopstate.ops.neighbor_kernels import count_meetings_kernel
+
+        src, times = self._query(src, times, 0)
+        dst, count = self._query(dst, times, 0)[0], np.empty(len(src), np.int64)
+        count_meetings_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, count)
+        return count
+
     @staticmethod
     def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
         """Count each entry's neighbour in u's and v's lists; see `hopstate.ops.neighbors.cooccurrence`."""

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Compiled loops of `neighbors`: arena growth, search, copy, sampling, co-occurrence. Imported on first use.
 
 Arena columns: codes int32, events int32, times int64 or float64. Node columns: start, length, capacity int64.
@@ -189,21 +190,39 @@ def _last_match(codes, low, high, code, other):
 
 
 @njit(cache=True, nogil=True)
+def _where_to_look(a, b, directed, length):
+    """Return (node whose history is shorter, code of the pair in it, the other code that also counts)."""
+    if a == b:
+        return a, np.int32(b), np.int32(b)
+    if length[b] < length[a]:
+        a, b = b, a
+        code = np.int32(~b)
+    else:
+        code = np.int32(b)
+    return a, code, code if directed else np.int32(~code)
+
+
+@njit(cache=True, nogil=True)
 def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times, last, met):
     """Find the last event of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
-        a, b = u[q], v[q]
-        swap = length[b] < length[a]
-        if swap:
-            a, b = b, a
-        code = np.int32(~b if swap else b)
-        other = code if directed else np.int32(~code)
-        if a == b:
-            code = other = np.int32(b)
+        a, code, other = _where_to_look(u[q], v[q], directed, length)
         end = _before(times, start[a], start[a] + length[a], query_times[q])
         p = _last_match(codes, start[a], end, code, other)
         met[q] = p >= 0
         last[q] = times[p] if p >= 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def count_meetings_kernel(u, v, query_times, directed, start, length, codes, times, count):
+    """Count the events of each pair strictly before its time in the shorter of the two histories."""
+    for q in range(len(u)):
+        a, code, other = _where_to_look(u[q], v[q], directed, length)
+        end = _before(times, start[a], start[a] + length[a], query_times[q])
+        found = 0
+        for p in range(start[a], end):
+            found += (codes[p] == code) | (codes[p] == other)
+        count[q] = found
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,234 @@
+"""Event streams made from a seed: temporal path graphs with a long-range label, and a message stream to learn on.
+
+Source: Gravina et al. 2024, arXiv:2406.02740 (CTAN), for the path graphs, whose published files `path_sequences`
+regenerates bit for bit; the variant "ctdg-ssm" follows CTDG-SSM's notebook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PathSequences:
+    """S temporal paths of L nodes each; the first node of each holds its label as a sign, to be read at the last.
+
+    Args:
+        pairs: (L-1, 2) int64, the events of every sequence: (0, 1), (1, 2), ...
+        t: (S, L-1) int64 or float64 times.
+        x: (S, L, d) float32 node features.
+        edge_attr: (S, L-1, d) float32 event features.
+        y: (S,) int64, 0 or 1.
+        split: sequence numbers of "train", "val" and "test".
+    """
+
+    pairs: np.ndarray
+    t: np.ndarray
+    x: np.ndarray
+    edge_attr: np.ndarray
+    y: np.ndarray
+    split: dict[str, np.ndarray]
+
+    def stream(self, number: int) -> EventStream:
+        """Return one sequence as a stream over its own L nodes."""
+        src, dst = np.ascontiguousarray(self.pairs.T)
+        return EventStream(
+            src=src,
+            dst=dst,
+            t=self.t[number],
+            edge_attr=self.edge_attr[number],
+            x=self.x[number],
+            name=f"path-{len(self.pairs) + 1}-{number}",
+            source="hopstate.datasets.temporal_generators.path_sequences",
+        )
+
+
+def path_sequences(
+    length: int = 9, *, count: int = 1000, variant: Literal["ctan", "ctdg-ssm"] = "ctan", seed: int = 9
+) -> PathSequences:
+    """Make temporal paths v_0 -> v_1 -> ... whose label is the sign at v_0.
+
+    Args:
+        length: L nodes, so L - 1 events.
+        count: S sequences.
+        variant: "ctan": 2 features, times 0, 1, ..., labels in turn, split in file order 70/15/15. "ctdg-ssm": 1
+            feature, sorted times uniform on 0..10, labels and split at random.
+        seed: of `numpy.random.default_rng`; 9 gives CTAN's files.
+
+    Raises:
+        ConfigError: fewer than 2 nodes or 7 sequences, or an unknown variant.
+    """
+    if length < 2 or count < 7:
+        raise ConfigError(f"need at least 2 nodes and 7 sequences; got length {length}, count {count}")
+    if variant not in ("ctan", "ctdg-ssm"):
+        raise ConfigError(f"unknown variant {variant!r}; known: ctan, ctdg-ssm")
+    rng = np.random.default_rng(seed)
+    ctan, events = variant == "ctan", np.arange(length - 1)
+    labels = np.arange(count) % 2 if ctan else rng.integers(0, 2, count)
+    sign = (2.0 * labels - 1)[:, None]
+    x = rng.uniform(-1, 1, (count, length, 2 if ctan else 1))
+    x[:, 0] = sign
+    t = np.tile(events, (count, 1)) if ctan else np.sort(rng.uniform(0, 10, (count, length - 1)), axis=1)
+    messages = rng.uniform(-1, 1, (count, length - 1, x.shape[2]))
+    messages[:, 0] = sign
+    order = np.arange(count) if ctan else rng.permutation(count)
+    parts = np.split(order, [round(0.7 * count), round(0.85 * count)])
+    return PathSequences(
+        pairs=np.stack([events, events + 1], 1),
+        t=t,
+        x=x.astype(np.float32),
+        edge_attr=messages.astype(np.float32),
+        y=labels.astype(np.int64),
+        split=dict(zip(("train", "val", "test"), parts, strict=True)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MessageConfig:
+    """Settings of `generate_messages`.
+
+    Args:
+        num_nodes: users.
+        num_events: messages expected; how many come depends on the answers.
+        num_communities: groups who mostly write to each other.
+        within: share of fresh messages that stay in the sender's group.
+        reply: chance that a message is answered (and an answer answered, a cascade).
+        reply_delay: mean hours until an answer.
+        repeat: chance that a fresh message goes to an earlier partner.
+        drift: users who change group, per day, as a share of all.
+        days: length of the stream.
+        periodicity: 0 (even) to 1: how much less is written at night and at weekends.
+        tick: seconds that times are rounded down to; large ticks make ties.
+        newcomers: share of users who join during the stream rather than at its start.
+        seed: one seed, one stream.
+    """
+
+    num_nodes: int = 300
+    num_events: int = 8000
+    num_communities: int = 6
+    within: float = 0.9
+    reply: float = 0.45
+    reply_delay: float = 3.0
+    repeat: float = 0.35
+    drift: float = 0.003
+    days: float = 60.0
+    periodicity: float = 0.8
+    tick: int = 60
+    newcomers: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_communities < 1 or self.num_nodes < 2 * self.num_communities:
+            raise ConfigError(f"{self.num_nodes} nodes cannot fill {self.num_communities} communities with two each")
+        if self.num_events < 1 or self.tick < 1 or self.days <= 0 or self.reply_delay <= 0:
+            raise ConfigError("num_events and tick must be at least 1, days and reply_delay over 0")
+        for name in ("within", "reply", "repeat", "drift", "periodicity", "newcomers"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in 0..1")
+        if self.reply >= 1:
+            raise ConfigError("reply must be under 1, or a cascade never ends")
+
+
+def generate_messages(config: MessageConfig | None = None) -> EventStream:
+    """Make a stream of messages between users in drifting communities, with replies, habits and a daily rhythm.
+
+    A fresh message goes from an active user to an earlier partner, or to someone of the same group, or to anyone;
+    each message may be answered after a while, and that answer too. Recency alone cannot tell who of the group is
+    written to first, nor that a pair which just exchanged an answer is done.
+
+    Returns:
+        A stream in seconds with one edge feature (whether the message is an answer) and labels 0 or 1: whether the
+        sender is away from the group the user began in.
+    """
+    config = config or MessageConfig()
+    rng = np.random.default_rng(config.seed)
+    users = _Users(config, rng)
+    fresh = np.sort(_moments(config, rng, max(1, round(config.num_events * (1 - config.reply)))))
+    sources, destinations, times, answers = [], [], [], []
+    for moment in fresh:
+        sender = users.sender(moment)
+        receiver = users.receiver(sender, moment)
+        end = moment
+        for depth in range(20):
+            sources.append(sender)
+            destinations.append(receiver)
+            times.append(end)
+            answers.append(float(depth > 0))
+            if rng.random() >= config.reply:
+                break
+            sender, receiver = receiver, sender
+            end += rng.exponential(config.reply_delay * 3600)
+    order = np.argsort(times, kind="stable")
+    when = (np.array(times)[order] // config.tick * config.tick).astype(np.int64)
+    src = np.array(sources)[order]
+    return EventStream(
+        src=src,
+        dst=np.array(destinations)[order],
+        t=when,
+        edge_attr=np.array(answers, np.float32)[order, None],
+        labels=users.moved(src, when),
+        num_nodes=config.num_nodes,
+        time_unit="s",
+        name="messages-generated",
+        source="hopstate.datasets.generate_messages",
+    )
+
+
+class _Users:
+    """Who is active, in which group, and whom they wrote to."""
+
+    def __init__(self, config: MessageConfig, rng: np.random.Generator) -> None:
+        self._config, self._rng = config, rng
+        n, seconds = config.num_nodes, config.days * 86400
+        late = rng.random(n) < config.newcomers
+        self._joins = np.where(late, rng.uniform(0, 0.9 * seconds, n), 0.0)
+        self._joins[:2] = 0  # someone must be there to write and to be written to
+        self._zeal = rng.pareto(1.5, n) + 0.2  # a few users write most of the messages
+        self._fame = rng.pareto(2.0, n) + 0.2
+        self._start = rng.integers(0, config.num_communities, n)
+        self._moves = np.where(rng.random(n) < config.drift * config.days, rng.uniform(0, seconds, n), np.inf)
+        self._target = rng.integers(0, config.num_communities, n)
+        self._partners: list[list[int]] = [[] for _ in range(n)]
+
+    def _group(self, t: float) -> np.ndarray:
+        return np.where(t >= self._moves, self._target, self._start)
+
+    def sender(self, t: float) -> int:
+        weight = self._zeal * (self._joins <= t)
+        return int(self._rng.choice(len(weight), p=weight / weight.sum()))
+
+    def receiver(self, sender: int, t: float) -> int:
+        earlier = self._partners[sender]
+        if earlier and self._rng.random() < self._config.repeat:
+            return earlier[self._rng.integers(len(earlier))]
+        weight = self._fame * (self._joins <= t)
+        weight[sender] = 0
+        group = self._group(t)
+        near = weight * (group == group[sender])
+        if near.any() and self._rng.random() < self._config.within:
+            weight = near
+        found = int(self._rng.choice(len(weight), p=weight / weight.sum()))
+        earlier.append(found)
+        self._partners[found].append(sender)
+        return found
+
+    def moved(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (E,) int64: whether each node has left the group it began in."""
+        return ((t >= self._moves[nodes]) & (self._target[nodes] != self._start[nodes])).astype(np.int64)
+
+
+def _moments(config: MessageConfig, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Draw times of day and week by rejection: less at night and at weekends."""
+    found = np.empty(0)
+    while len(found) < count:
+        t = rng.uniform(0, config.days * 86400, 4 * count)
+        hour, day = t / 3600 % 24, t // 86400 % 7
+        busy = (0.5 - 0.5 * np.cos(2 * np.pi * (hour - 3) / 24)) * np.where(day >= 5, 0.4, 1.0)
+        found = np.append(found, t[rng.random(len(t)) < 1 - config.periodicity + config.periodicity * busy])
+    return found[:count]

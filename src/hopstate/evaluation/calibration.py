@@ -1,0 +1,60 @@
+"""Whether predicted probabilities mean what they say: reliability bins, expected calibration error, Brier score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.metrics import check_scores
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibration:
+    """Reliability of probabilities.
+
+    Args:
+        ece: mean |share of positives - mean probability| over bins, weighted by their counts.
+        brier: mean squared difference of probability and outcome.
+        edges: (bins+1,) bin limits.
+        mean_probability, positive_share: (bins,) of each bin, NaN where it is empty.
+        count: (bins,) predictions in each bin.
+    """
+
+    ece: float
+    brier: float
+    edges: np.ndarray
+    mean_probability: np.ndarray
+    positive_share: np.ndarray
+    count: np.ndarray
+
+
+def calibration(y: np.ndarray, probabilities: np.ndarray, *, bins: int = 15) -> Calibration:
+    """Return the reliability of probabilities (n,) of outcomes y (n,) in {0, 1}, in bins of equal width.
+
+    Raises:
+        ConfigError: bins under 1.
+        DataError: no predictions, NaN, or a value outside 0..1.
+    """
+    if bins < 1:
+        raise ConfigError(f"bins is {bins}; it must be at least 1")
+    p, y = check_scores(probabilities, "probabilities"), np.asarray(y, np.float64)
+    if not len(p) or len(p) != len(y):
+        raise DataError(f"need as many outcomes as probabilities, at least one; got {len(y)} and {len(p)}")
+    if p.min() < 0 or p.max() > 1:
+        raise DataError(f"probabilities lie in 0..1; these reach from {p.min():.4g} to {p.max():.4g}")
+    place = np.minimum((p * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        mean = np.bincount(place, p, bins) / count
+        share = np.bincount(place, y, bins) / count
+    gap = np.abs(np.nan_to_num(mean - share))
+    return Calibration(
+        ece=float(gap @ count / len(p)),
+        brier=float(((p - y) ** 2).mean()),
+        edges=np.linspace(0, 1, bins + 1),
+        mean_probability=mean,
+        positive_share=share,
+        count=count,
+    )

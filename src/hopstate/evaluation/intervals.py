@@ -1,0 +1,85 @@
+"""Bootstrap confidence intervals: positives are drawn again, each with its own negatives; seeded.
+
+Negatives drawn for one positive share its source or its moment, so they go with it: drawing scores one by one would
+make the interval too narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopstate.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A percentile interval low..high."""
+
+    low: float
+    high: float
+
+
+def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Return the interval of the mean of values (P,), one value for each positive (1/rank, say)."""
+    weights = _weights(len(values), repeats, seed)
+    return _interval(np.array([w @ values / len(values) for w in weights]), level)
+
+
+def bootstrap_ap_auc(
+    positive: np.ndarray,
+    negative: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    repeats: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Interval, Interval]:
+    """Return the intervals of average precision and ROC AUC, pooled.
+
+    Args:
+        positive: (P,) scores.
+        negative, offsets: (T,) scores, packed by (P+1,) offsets.
+        repeats: resamples.
+        level: share of resamples inside the interval.
+        seed: of the resampling.
+
+    Raises:
+        ConfigError: repeats under 1 or a level outside 0..1.
+    """
+    if repeats < 1 or not 0 < level < 1:
+        raise ConfigError(f"repeats {repeats} must be at least 1 and level {level} between 0 and 1")
+    owner = np.concatenate([np.arange(len(positive)), np.repeat(np.arange(len(positive)), np.diff(offsets))])
+    scores = np.concatenate([positive, negative])
+    order = np.argsort(-scores, kind="stable")
+    owner, is_positive = owner[order], order < len(positive)
+    ends = np.flatnonzero(np.append(scores[order][1:] != scores[order][:-1], True))  # last place of each tie
+    values = np.array([_weighted_ap_auc(w[owner], is_positive, ends) for w in _weights(len(positive), repeats, seed)])
+    return _interval(values[:, 0], level), _interval(values[:, 1], level)
+
+
+def _weighted_ap_auc(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
+    """Return AP and AUC of sorted, weighted scores; ends are the last places of runs of equal scores."""
+    hit = np.cumsum(np.where(is_positive, weight, 0))[ends].astype(np.float64)
+    seen = np.cumsum(weight)[ends].astype(np.float64)
+    miss = seen - hit
+    gained = np.diff(hit, prepend=0)
+    precision = np.divide(hit, seen, out=np.zeros_like(hit), where=seen > 0)
+    if not hit[-1] or not miss[-1]:
+        return float("nan"), float("nan")
+    area = np.diff(miss, prepend=0) @ (hit - gained / 2)
+    return float(gained @ precision / hit[-1]), float(area / (hit[-1] * miss[-1]))
+
+
+def _weights(size: int, repeats: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield, for each resample, how often each of size positives was drawn."""
+    rng = np.random.default_rng(seed)
+    for _ in range(repeats):
+        yield np.bincount(rng.integers(0, size, size), minlength=size)
+
+
+def _interval(values: np.ndarray, level: float) -> Interval:
+    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))

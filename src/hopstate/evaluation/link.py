@@ -1,0 +1,299 @@
+"""Dynamic link prediction: one driver for every temporal model, and the tables made from its scores.
+
+The driver scores a batch of events and their negatives, then lets the model see the batch. A batch never ends amid
+events of one time (unless asked to, for published protocols), so what a model has seen is strictly earlier than
+what it scores. A model that looks its events up in a store must look strictly before the query time;
+`hopstate.testing.leak` checks that.
+
+Protocols: "pooled" (default) takes AP and ROC AUC over all scores of a part; "dyglib" averages them over batches of
+200, streams the split's own training events and cuts ties, so that published tables can be compared.
+
+Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 for MRR and Hits@k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from hopstate.batching.events import batch_edges, event_batches
+from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.evaluation.metrics import average_precision, check_scores, roc_auc
+from hopstate.evaluation.ranking import hits, mrr, ranks
+
+LinkProtocol = Literal["pooled", "dyglib"]
+_DYGLIB_BATCH = 200
+
+
+class LinkScorer(Protocol):
+    """What the driver asks of a temporal model; scoring must not change what later scores are."""
+
+    def reset(self) -> None:
+        """Forget every event observed."""
+        ...
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+        """Return (Q,) scores (array or tensor; larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        ...
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in events that have been scored, or that lie before the part scored."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkScores:
+    """Scores of some positives and their negatives.
+
+    Args:
+        rows: (P,) positions of the positives in the stream.
+        positive: (P,) float64.
+        negative, offsets: (T,) float64, packed by (P+1,) offsets.
+    """
+
+    rows: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+    offsets: np.ndarray
+
+    def pooled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return (labels, scores) of all positives and negatives."""
+        labels = np.repeat(np.array([1, 0]), [len(self.positive), len(self.negative)])
+        return labels, np.concatenate([self.positive, self.negative])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkReport:
+    """One row for each setting and strategy.
+
+    Args:
+        rows: dictionaries with part, setting ("transductive", "inductive"), strategy, events and metrics;
+            `ap_low`, `ap_high` and so on are bootstrap limits.
+        scores: the scores behind them, by (part, strategy).
+        reliability: reliability of probabilities, by (part, strategy); empty for scores outside 0..1.
+    """
+
+    rows: list[dict[str, Any]]
+    scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
+    reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
+
+    def value(self, metric: str, strategy: str = "random", part: str | None = None) -> float:
+        """Return one metric; by default of the first part reported.
+
+        Raises:
+            ConfigError: nothing of that name was measured.
+        """
+        for row in self.rows:
+            if row["strategy"] == strategy and part in (None, row["part"]) and metric in row:
+                return row[metric]
+        raise ConfigError(f"no {metric!r} of {strategy!r} negatives was measured for part {part!r}")
+
+    def text(self) -> str:
+        """Return the rows as an aligned table."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        cells = [names] + [[_cell(row.get(name, "")) for name in names] for row in self.rows]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells)
+
+
+def evaluate_link(
+    scorer: LinkScorer,
+    stream: EventStream,
+    split: EventSplit,
+    part: Literal["val", "test"] = "test",
+    *,
+    strategies: tuple[str, ...] = STRATEGIES,
+    protocol: LinkProtocol = "pooled",
+    batch_size: int = 200,
+    num_negatives: int = 100,
+    bootstrap: int = 0,
+    seed: int = 0,
+    negatives: Mapping[tuple[str, str], Negatives] | None = None,
+) -> LinkReport:
+    """Score a part and its new-node events under each strategy, in one pass over the stream.
+
+    Args:
+        scorer: the model; it is reset, then shown every event before the part, then driven through the part.
+        part: "val" or "test"; its events with new nodes are the inductive rows.
+        strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (MRR, Hits@k).
+        protocol: see the top of this file.
+        batch_size: events scored before the model sees them (at least: ties stay whole).
+        num_negatives: of "many".
+        bootstrap: resamples for confidence intervals; 0 gives none.
+        seed: of bootstrap and "many"; the others take DyGLib's seeds.
+        negatives: by (part, strategy), in place of drawing them.
+
+    Raises:
+        ConfigError: an unknown protocol, part or strategy.
+        DataError: a NaN score, or negatives of another part.
+    """
+    if protocol not in ("pooled", "dyglib"):
+        raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
+    if part not in ("val", "test"):
+        raise ConfigError(f"links are evaluated on 'val' or 'test', not {part!r}")
+    chosen = dict(negatives or {})
+    parts = [name for name in (part, f"new_{part}") if len(split.rows(name))]
+    for key in ((p, s) for p in parts for s in strategies):
+        if key not in chosen and key[1] == "many":
+            chosen[key] = one_against_many(stream, split, key[0], num_negatives=num_negatives, seed=seed)
+        elif key not in chosen:
+            chosen[key] = draw_negatives(stream, split, key[0], key[1])  # type: ignore[arg-type]
+        if not np.array_equal(chosen[key].rows, split.rows(key[0])):
+            raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that part's events")
+    history = None
+    if protocol == "dyglib":
+        history = split.train if part == "val" else np.concatenate([split.train, split.val])
+    scores = score_part(
+        scorer,
+        stream,
+        split.rows(part),
+        chosen,
+        history=history,
+        batch_size=batch_size,
+        whole_ties=protocol == "pooled",
+    )
+    rows, reliability = [], {}
+    for (name, strategy), held in scores.items():
+        setting = "inductive" if name.startswith("new_") else "transductive"
+        row = {"part": name, "setting": setting, "strategy": strategy, "events": len(held.rows)}
+        rows.append(row | _metrics(held, strategy, protocol, bootstrap, seed))
+        values = np.concatenate([held.positive, held.negative])
+        if strategy != "many" and values.min() >= 0 and values.max() <= 1:
+            reliability[name, strategy] = found = calibration(*held.pooled())
+            rows[-1] |= {"ece": found.ece, "brier": found.brier}
+    return LinkReport(rows=rows, scores=scores, reliability=reliability)
+
+
+def score_part(
+    scorer: LinkScorer,
+    stream: EventStream,
+    rows: np.ndarray,
+    negatives: Mapping[tuple[str, str], Negatives],
+    *,
+    history: np.ndarray | None = None,
+    batch_size: int = 200,
+    whole_ties: bool = True,
+) -> dict[tuple[str, str], LinkScores]:
+    """Drive a model through the events at rows and return the scores of each set of negatives and its positives.
+
+    Args:
+        rows: (P,) ascending positions of the part.
+        negatives: sets whose rows are all among rows.
+        history: positions shown before; by default every event before the part.
+        whole_ties: never end a batch amid events of one time.
+    """
+    history = np.arange(rows[0]) if history is None else history
+    queries = [(stream.src[rows], stream.dst[rows], np.arange(len(rows)))]
+    for key, drawn in negatives.items():
+        place = np.minimum(np.searchsorted(rows, drawn.rows), len(rows) - 1)
+        if not np.array_equal(rows[place], drawn.rows):
+            raise DataError(f"negatives {key} belong to events outside the part that is scored")
+        queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
+    src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
+    edges = batch_edges(stream.t[rows], batch_size, whole_ties=whole_ties)
+    scores = _drive(scorer, stream, rows, edges, (src, dst, stream.t[rows][place]), place, history, batch_size)
+    positive, found, at = scores[: len(rows)], {}, len(rows)
+    for key, drawn in negatives.items():
+        own = positive[np.searchsorted(rows, drawn.rows)]
+        part = scores[at : at + len(drawn.src)]
+        found[key] = LinkScores(rows=drawn.rows, positive=own, negative=part, offsets=drawn.offsets)
+        at += len(drawn.src)
+    return found
+
+
+def score_queries(
+    scorer: LinkScorer, stream: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray, *, batch_size: int = 200
+) -> np.ndarray:
+    """Return (Q,) scores of any pairs at any times, each with the model having seen only earlier batches.
+
+    Args:
+        src, dst: (Q,) int64; t: (Q,) times, in any order.
+    """
+    edges = batch_edges(stream.t, batch_size)
+    last = stream.t[edges[1:] - 1]  # time of each batch's last event
+    batch = np.searchsorted(last, t, side="left")  # the first batch that reaches the query's time
+    place = np.append(edges[:-1], len(stream))[batch]
+    rows, edges = np.arange(len(stream)), np.append(edges, len(stream))  # an empty batch, for queries after the end
+    return _drive(scorer, stream, rows, edges, (src, dst, t), place, rows[:0], batch_size, last_open=True)
+
+
+def _drive(
+    scorer: LinkScorer,
+    stream: EventStream,
+    rows: np.ndarray,
+    edges: np.ndarray,
+    queries: tuple[np.ndarray, np.ndarray, np.ndarray],
+    place: np.ndarray,
+    history: np.ndarray,
+    batch_size: int,
+    last_open: bool = False,
+) -> np.ndarray:
+    """Reset, show the history, then batch by batch score the queries whose place lies in it and show the batch."""
+    scorer.reset()
+    for batch in event_batches(stream, history, batch_size=batch_size):
+        scorer.observe(batch)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], edges)
+    if last_open:
+        starts[-1] = len(order)
+    scores = np.full(len(order), np.nan)
+    src, dst, t = queries
+    for b in range(len(edges) - 1):
+        mine = order[starts[b] : starts[b + 1]]
+        if len(mine):
+            scores[mine] = _as_scores(scorer.score(src[mine], dst[mine], t[mine]), len(mine))
+        if edges[b + 1] > edges[b]:
+            scorer.observe(stream.take(rows[edges[b] : edges[b + 1]]))
+    return check_scores(scores)
+
+
+def _as_scores(scores: Any, count: int) -> np.ndarray:
+    if hasattr(scores, "detach"):
+        scores = scores.detach().to("cpu").double().numpy()
+    scores = np.asarray(scores, np.float64)
+    if scores.shape != (count,):
+        raise ShapeError(f"the model returned scores of shape {scores.shape} for {count} pairs; expected ({count},)")
+    return scores
+
+
+def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, seed: int) -> dict[str, float]:
+    """Return AP and ROC AUC, or MRR and Hits@k for "many", with intervals where asked for."""
+    if strategy == "many":
+        rank = ranks(held.positive, held.negative, held.offsets)
+        found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in (1, 3, 10)}
+        if bootstrap:
+            limits = bootstrap_mean(1 / rank, repeats=bootstrap, seed=seed)
+            found |= {"mrr_low": limits.low, "mrr_high": limits.high}
+        return found
+    labels, scores = held.pooled()
+    if protocol == "dyglib":
+        return _batch_means(held)
+    found = {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
+    if bootstrap:
+        ap, auc = bootstrap_ap_auc(held.positive, held.negative, held.offsets, repeats=bootstrap, seed=seed)
+        found |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
+    return found
+
+
+def _batch_means(held: LinkScores) -> dict[str, float]:
+    """Return AP and ROC AUC of each batch of 200 positives, averaged."""
+    values = []
+    for a in range(0, len(held.positive), _DYGLIB_BATCH):
+        b = min(a + _DYGLIB_BATCH, len(held.positive))
+        own = held.positive[a:b], held.negative[held.offsets[a] : held.offsets[b]]
+        labels, scores = np.repeat(np.array([1, 0]), [len(own[0]), len(own[1])]), np.concatenate(own)
+        values.append((average_precision(labels, scores), roc_auc(labels, scores)))
+    ap, auc = np.mean(values, axis=0)
+    return {"ap": float(ap), "auc": float(auc)}
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,46 @@
+"""Ranks of one positive against many negatives: MRR and Hits@k, ties counted half.
+
+Source: Huang et al. 2023, arXiv:2307.01026 (TGB), the evaluator.
+Deviation: a NaN score is an error (there, a NaN positive gets rank 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopstate.errors import DataError
+from hopstate.evaluation.metrics import check_scores
+
+
+def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
+    """Return (P,) ranks (#(n > p) + #(n >= p)) / 2 + 1 of each positive among its negatives.
+
+    Args:
+        positive: (P,) scores.
+        negative: (P, K) scores; or (T,) packed by offsets (P+1,).
+
+    Raises:
+        DataError: a NaN, shapes that disagree, or no positives.
+    """
+    positive, negative = check_scores(positive), check_scores(negative)
+    if offsets is None:
+        if negative.ndim != 2:
+            raise DataError(f"negative scores without offsets must be (P, K); got shape {negative.shape}")
+        offsets = np.arange(len(negative) + 1) * negative.shape[1]
+    negative = negative.reshape(-1)
+    if not len(positive) or len(offsets) != len(positive) + 1 or offsets[-1] != len(negative):
+        raise DataError(f"{len(positive)} positives, {len(offsets) - 1} rows of negatives, {len(negative)} negatives")
+    own = np.repeat(positive, np.diff(offsets))
+    above = (negative > own).astype(np.int64) + (negative >= own)
+    total = np.concatenate([[0], np.cumsum(above)])
+    return (total[offsets[1:]] - total[offsets[:-1]]) / 2 + 1
+
+
+def mrr(rank: np.ndarray) -> float:
+    """Return the mean reciprocal rank of ranks (P,)."""
+    return float((1 / rank).mean())
+
+
+def hits(rank: np.ndarray, k: int) -> float:
+    """Return the share of ranks (P,) that are at most k."""
+    return float((rank <= k).mean())

@@ -1,0 +1,37 @@
+"""Recency: the zero-parameter scorer that every temporal model must beat.
+
+score(u, v, t) = -log(1 + t - last meeting of u and v, in either direction, strictly before t).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopstate.data.events import EventBatch
+from hopstate.data.neighbor_store import NeighborStore
+
+NEVER = -100.0  # the score of a pair that never met; under -log(1 + t) of any time
+
+
+class Recency:
+    """Score a pair by how lately it met.
+
+    Args:
+        store: the events; it may hold the whole stream, since look-ups are strictly before the query time.
+        directed: count only events from u to v.
+    """
+
+    def __init__(self, store: NeighborStore, *, directed: bool = False) -> None:
+        self.store = store
+        self.directed = directed
+
+    def reset(self) -> None:
+        """Nothing to forget: what is visible follows from the query time."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
+        return np.where(met, -np.log1p(np.where(met, t - last, 0)), NEVER)
+
+    def observe(self, batch: EventBatch) -> None:
+        """Nothing to do: the store holds the events."""

@@ -1,0 +1,195 @@
+"""The link prediction driver: what a model has seen when it scores, the tables, and published figures."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.batching.events import batch_edges, event_batches
+from hopstate.batching.negatives import draw_negatives
+from hopstate.data.event_splits import chronological_split, dyglib_split
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.evaluation.link import evaluate_link, score_queries
+from hopstate.models.baselines.edgebank import EdgeBank
+from hopstate.models.baselines.recency import Recency
+
+
+def made_stream(num_events: int = 1200, span: int = 300) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 25, num_events), rng.integers(15, 40, num_events)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, span, num_events)))
+
+
+class Recorder:
+    """Scores by a hash of what was observed, and checks that nothing observed is as late as what is scored."""
+
+    def __init__(self) -> None:
+        self.resets, self.seen, self.asked = 0, [], []
+
+    def reset(self) -> None:
+        self.resets += 1
+        self.seen = []
+
+    def score(self, src, dst, t):
+        self.asked.append((len(src), len(self.seen)))
+        assert not self.seen or max(self.seen_t) < t.min()
+        return (src * 31 + dst * 17 + len(self.seen)) % 97 / 97
+
+    def observe(self, batch) -> None:
+        self.seen.extend(batch.event_ids.tolist())
+        self.seen_t = batch.t
+
+
+def test_a_batch_never_ends_amid_a_time():
+    t = np.array([0, 0, 1, 1, 1, 2, 5])
+    assert batch_edges(t, 1).tolist() == [0, 2, 5, 6, 7]
+    assert batch_edges(t, 3).tolist() == [0, 5, 7]
+    assert batch_edges(t, 3, whole_ties=False).tolist() == [0, 3, 6, 7]
+    assert batch_edges(t[:0], 3).tolist() == batch_edges(t[:0], 3, whole_ties=False).tolist() == [0]
+    with pytest.raises(ConfigError):
+        batch_edges(t, 0)
+    stream = made_stream(50)
+    assert np.concatenate([b.event_ids for b in event_batches(stream, batch_size=7)]).tolist() == list(range(50))
+
+
+def test_a_model_sees_every_earlier_event_once_and_nothing_later():
+    stream = made_stream()
+    split, model = chronological_split(stream), Recorder()
+    evaluate_link(model, stream, split, batch_size=50)
+    assert model.resets == 1
+    assert model.seen == list(range(len(stream)))
+    assert model.asked[0][1] == split.test[0]
+
+
+def test_scores_are_those_of_the_pairs_asked_for():
+    stream = made_stream()
+    split = dyglib_split(stream)
+    report = evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, split)
+    for (part, strategy), held in report.scores.items():
+        drawn = draw_negatives(stream, split, part, strategy)
+        direct = Recency(NeighborStore.from_stream(stream))
+        rows = split.rows(part)
+        np.testing.assert_array_equal(held.positive, direct.score(stream.src[rows], stream.dst[rows], stream.t[rows]))
+        np.testing.assert_array_equal(held.negative, direct.score(drawn.src, drawn.dst, stream.t[rows]))
+    assert [(r["setting"], r["strategy"]) for r in report.rows[3:]] == [
+        ("inductive", "random"),
+        ("inductive", "historical"),
+        ("inductive", "inductive"),
+    ]
+
+
+def test_one_against_many_intervals_and_the_text_table():
+    stream = made_stream()
+    split = chronological_split(stream)
+    report = evaluate_link(
+        Recency(NeighborStore.from_stream(stream)), stream, split, "val", strategies=("random", "many"), bootstrap=50
+    )
+    many = report.rows[1]
+    assert many["mrr_low"] < many["mrr"] < many["mrr_high"]
+    assert 0 < many["hits@1"] <= many["hits@3"] <= many["hits@10"] <= 1
+    assert report.rows[0]["ap_low"] < report.value("ap") < report.rows[0]["ap_high"]
+    assert report.value("mrr", "many") == many["mrr"]
+    lines = report.text().splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:4] == ["part", "setting", "strategy", "events"]
+    with pytest.raises(ConfigError, match="mrr"):
+        report.value("mrr", "random")
+
+
+def test_probabilities_get_a_calibration_and_other_scores_do_not():
+    stream = made_stream()
+    split = chronological_split(stream)
+    bank = evaluate_link(EdgeBank(stream.num_nodes), stream, split)
+    assert 0 <= bank.rows[0]["ece"] <= 1
+    assert bank.reliability["test", "random"].count.sum() == 2 * len(split.test)
+    assert not evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, split).reliability
+
+
+def test_any_query_is_scored_with_earlier_batches_only():
+    stream = made_stream(200, span=40)
+    times = np.array([39, -1, 12, 100, 13])
+    model = Recorder()
+    scores = score_queries(model, stream, np.arange(5), np.arange(5), times, batch_size=16)
+    assert len(scores) == 5
+    assert model.seen == list(range(200))
+    assert (model.asked[0], model.asked[-1]) == ((1, 0), (1, 200))
+
+
+def test_bad_scores_and_settings_are_named():
+    stream = made_stream()
+    split = chronological_split(stream)
+
+    class Broken(Recorder):
+        def score(self, src, dst, t):
+            return np.full(len(src), np.nan)
+
+    class Wide(Recorder):
+        def score(self, src, dst, t):
+            return np.zeros((len(src), 1))
+
+    with pytest.raises(DataError, match="NaN"):
+        evaluate_link(Broken(), stream, split)
+    with pytest.raises(ShapeError, match="expected"):
+        evaluate_link(Wide(), stream, split)
+    with pytest.raises(ConfigError, match="protocol"):
+        evaluate_link(Recorder(), stream, split, protocol="mean")
+    with pytest.raises(ConfigError, match="train"):
+        evaluate_link(Recorder(), stream, split, "train")
+    with pytest.raises(ConfigError, match="strategy"):
+        evaluate_link(Recorder(), stream, split, strategies=("hard",))
+    wrong = {("test", "random"): draw_negatives(stream, split, "val")}
+    with pytest.raises(DataError, match="not of that part"):
+        evaluate_link(Recorder(), stream, split, strategies=("random",), negatives=wrong)
+
+
+PUBLISHED = {  # AP of DyGLib's EdgeBank under its own choice of memory: random, historical, inductive
+    "uci": [(0.7620, {}), (0.6550, {"memory": "window"}), (0.5743, {"memory": "window", "window": "repeat"})],
+    "enron": [
+        (0.8353, {"memory": "window"}),
+        (0.7653, {"memory": "window", "window": "repeat"}),
+        (0.7389, {"memory": "threshold"}),
+    ],
+}
+
+
+def real(shared, name: str) -> EventStream:
+    table = pd.read_csv(shared / f"data/temporal/{name}/ml_{name}.csv")
+    return EventStream.from_arrays(table.u.to_numpy() - 1, table.i.to_numpy() - 1, table.ts.to_numpy(), name=name)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["uci", "enron"])
+def test_edgebank_reproduces_the_published_figures(shared, name):
+    stream = real(shared, name)
+    split = dyglib_split(stream)
+    for (published, settings), strategy in zip(PUBLISHED[name], ("random", "historical", "inductive"), strict=True):
+        model = EdgeBank(stream.num_nodes, EdgeBank.Config(**settings))
+        report = evaluate_link(model, stream, split, strategies=(strategy,), protocol="dyglib")
+        ap = report.value("ap", strategy)
+        if strategy == "random":
+            assert round(ap, 4) == published
+        assert ap == pytest.approx(published, abs=0.005)
+
+
+RECENCY = {  # AUC (AP) of random, historical, inductive; transductive, then inductive
+    "uci": [0.9060, 0.9070, 0.8007, 0.8932, 0.7475, 0.8445, 0.8957, 0.8967, 0.7619, 0.8586, 0.7618, 0.8586],
+    "enron": [0.9133, 0.9002, 0.8440, 0.8814, 0.7927, 0.8247, 0.8956, 0.8789, 0.8229, 0.8574, 0.8229, 0.8574],
+}
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["uci", "enron"])
+def test_recency_reproduces_the_floor(shared, name):
+    stream = real(shared, name)
+    split, store = dyglib_split(stream), NeighborStore.from_stream(stream)
+    report = evaluate_link(Recency(store), stream, split)
+    found = [value for row in report.rows for value in (row["auc"], row["ap"])]
+    random = [0, 1, 6, 7]
+    np.testing.assert_allclose(np.take(found, random), np.take(RECENCY[name], random), atol=1e-4)
+    # The others were measured on one draw of other generators: their spread over seeds is up to 0.0015 here.
+    np.testing.assert_allclose(found, RECENCY[name], atol=0.005)
+    directed = evaluate_link(Recency(store, directed=True), stream, split)
+    if name == "uci":
+        auc = [row["auc"] for row in directed.rows[:3]]
+        np.testing.assert_allclose(auc, [0.8507, 0.6876, 0.6171], atol=0.002)
