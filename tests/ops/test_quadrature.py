@@ -150,6 +150,17 @@ def test_gradcheck_through_solve_and_exponential(kind: str, order: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_gradients_stay_finite_in_float32_where_the_change_is_strong(kind: str) -> None:
+    """A change of norm about 15, dozens of terms: powers that are not scaled by 1/k! on the way overflow."""
+    change, (H, U) = Change(60, seed=3, num_edges=70, new=60), inputs(60)
+    c = torch.tensor([1.0, 30.0], requires_grad=True)
+    H, U = H.float().requires_grad_(), U.float().requires_grad_()
+    out = evolve(change.transition(kind, c), H, U, (0.1 * RATES).float().expand(1, 60, D))
+    for gradient in torch.autograd.grad((out / out.detach().norm()).square().sum(), (c, H, U)):
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_float32_stays_near_float64(kind: str) -> None:
     change, (H, U) = Change(40, seed=1, num_edges=60, new=10), inputs(40)
     c = torch.tensor([1.0, critical_alpha(1)], dtype=torch.float64)

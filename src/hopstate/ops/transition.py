@@ -2,8 +2,12 @@
 
 Both give `hopstate.ops.quadrature.evolve` the same two things, with gradients with respect to the filter's
 coefficients: solves with a factor of P, and sums of exp(-s_q G) C_q over many s. Those share everything: a few
-small dense exponentials are formed once for all layers; otherwise one Taylor series serves every s, sum_k (-G)^k Z_k
-with Z_k = sum_q s_q^k/k! C_q, by Horner's rule in K products, K chosen from a bound on G and the dtype.
+small dense exponentials are formed once for all layers; otherwise one Taylor series serves every s, by Horner's rule
+
+    Z_0 - G (Z_1 - G/2 (Z_2 - G/3 (...))),    Z_k = sum_q s_q^k C_q,
+
+in K products, K chosen from a bound on G and the dtype (the 1/k! stand between the products so that neither values
+nor gradients overflow on the way).
 G is similar to the symmetric P^-1/2 (P - P_before) P^-1/2, and -G > -1, so the series hardly cancels.
 
 Source: CTDG-SSM, arXiv:2606.04672, theorem 4.2 and algorithm 3.
@@ -13,6 +17,7 @@ Deviation: no inverse is formed, and no exponential of a matrix of more than `EX
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -64,11 +69,15 @@ def num_terms(radius: float, tolerance: float) -> int:
         term, k = following, k + 1
 
 
+def _start(n: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
+    """Return (n,) a vector that no graph's symmetry is blind to."""
+    return 1 + torch.cos(torch.arange(n, dtype=dtype, device=device) ** 2)
+
+
 def _series_terms(C: Tensor, s: np.ndarray, radius: float) -> Tensor:
-    """Return Z (K+1, S, n, d), Z_k = sum_q s_q^k/k! C_q, with K for C's dtype."""
+    """Return Z (K+1, S, n, d), Z_k = sum_q s_q^k C_q, with K for C's dtype."""
     K = num_terms(radius, torch.finfo(C.dtype).eps / 2)
-    factors = np.concatenate([[1.0], 1 / np.cumprod(np.arange(1.0, K + 1))])
-    table = torch.as_tensor(s ** np.arange(K + 1)[:, None] * factors[:, None], dtype=C.dtype, device=C.device)
+    table = torch.as_tensor(s ** np.arange(K + 1)[:, None], dtype=C.dtype, device=C.device)
     return (table @ C.flatten(1)).view(K + 1, *C.shape[1:])
 
 
@@ -90,12 +99,16 @@ class DenseTransition:
         self.G = torch.cholesky_solve(P - matrix_polynomial(coefficients, before), self.factor)
         self._exponentials: dict[bytes, Tensor] = {}
 
-    @property
+    @cached_property
     def radius(self) -> float:
-        """Upper bound on every block's spectral radius: the lesser of G's largest row and column sum."""
-        size = self.G.detach().abs()
-        norms = torch.minimum(size.sum(-1).amax(-1), size.sum(-2).amax(-1)) if size.numel() else size.new_zeros(1)
-        return float(norms.max())
+        """Estimate from above of the blocks' spectral radius: power iteration in P's inner product."""
+        G, root = self.G.detach(), self.factor.detach().mT
+        v, found = G @ _start(G.shape[-1], G.dtype, G.device)[:, None], G.new_zeros(1)
+        for _ in range(NORM_STEPS):
+            size = (root @ v).norm(dim=-2, keepdim=True)
+            v = G @ (v / size.clamp(min=torch.finfo(G.dtype).tiny))
+            found = (root @ v).norm(dim=-2)
+        return float(found.max()) * NORM_MARGIN if G.numel() else 0.0
 
     def solve(self, X: Tensor) -> Tensor:
         """Return P^-1 X of X (S, n, d)."""
@@ -110,9 +123,10 @@ class DenseTransition:
                 steps = torch.as_tensor(-s, dtype=C.dtype, device=C.device).view(-1, 1, 1, 1)
                 self._exponentials[key] = torch.linalg.matrix_exp(steps * self.G).permute(1, 2, 0, 3).flatten(2)
             return self._exponentials[key] @ C.transpose(0, 1).flatten(1, 2)
-        R, *rest = _series_terms(C, s, self.radius).flip(0).unbind(0)
-        for Z in rest:
-            R = torch.baddbmm(Z, self.G, R, alpha=-1)
+        terms = _series_terms(C, s, self.radius).unbind(0)
+        R = terms[-1]
+        for k in range(len(terms) - 2, -1, -1):
+            R = torch.baddbmm(terms[k], self.G, R, alpha=-1 / (k + 1))
         return R
 
 
@@ -164,7 +178,7 @@ class _System:
         """Return an estimate from above of G's spectral radius: power iteration in P's inner product."""
         if not self.change.nnz:
             return 0.0
-        v = 1 + np.cos(np.arange(self.P.shape[0])).astype(self.P.dtype)
+        v = _start(self.P.shape[0]).numpy().astype(self.P.dtype)
         v, found = self.lu.solve(self.change @ v), 0.0
         for _ in range(NORM_STEPS):
             size = math.sqrt(max(float(v @ (self.P @ v)), 0.0))
@@ -207,14 +221,14 @@ class _Solve(torch.autograd.Function):
 
 
 class _Series(torch.autograd.Function):
-    """R_K = Z_K, R_k = Z_k - G R_{k+1}; the adjoint runs upwards, A_{k+1} = -(P - P_before) P^-1 A_k."""
+    """R_K = Z_K, R_k = Z_k - G R_{k+1} / (k+1); the adjoint runs up, A_{k+1} = -(P - P_before) P^-1 A_k / (k+1)."""
 
     @staticmethod
     def forward(ctx: Any, coefficients: Tensor, Z: Tensor, system: _System) -> Tensor:
         z = Z.detach().numpy()
         R = [np.ascontiguousarray(z[-1])]
         for k in range(len(z) - 2, -1, -1):
-            R.append(z[k] - system.solve(system.change @ R[-1]))
+            R.append(z[k] - system.solve(system.change @ R[-1]) / (k + 1))
         ctx.system = system
         ctx.R = R[::-1]  # R_0..R_K
         ctx.save_for_backward(coefficients, Z)
@@ -226,13 +240,13 @@ class _Series(torch.autograd.Function):
         coefficients, Z = ctx.saved_tensors
         system, R, z = ctx.system, ctx.R, Z.detach().numpy()
         A, V = [gradient.numpy()], []
-        for _ in range(len(R) - 1):
-            V.append(system.solve(A[-1]))
+        for k in range(len(R) - 1):
+            V.append(system.solve(A[-1]) / (k + 1))
             A.append(-(system.change @ V[-1]))
         dc = None
         if ctx.needs_input_grad[0]:
             if V:  # all terms side by side, so that every sparse matrix is read once
-                applied = [z[k] - R[k] for k in range(len(V))]  # G R_{k+1}
+                applied = [(z[k] - R[k]) * (k + 1) for k in range(len(V))]  # G R_{k+1}
                 wide = [np.concatenate(part, axis=1) for part in (V, applied, R[1:])]
                 dc = coefficients.new_tensor(system.coefficient_gradients(*wide)).neg()
             else:
