@@ -110,7 +110,11 @@ class Graph:
 
         small = max(self.num_nodes, self.num_edges) < 2**31
         kind = np.int32 if small else np.int64
-        parts = (np.ones(self.num_edges, dtype), self.indices.astype(kind), self.indptr.astype(kind))
+        parts: tuple[np.ndarray, ...] = (
+            np.ones(self.num_edges, dtype),
+            self.indices.astype(kind),
+            self.indptr.astype(kind),
+        )
         return scipy.sparse.csr_array(parts, shape=(self.num_nodes, self.num_nodes))
 
     @cached_property
@@ -247,7 +251,7 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
     """Return array as a read-only view of the given type; the caller's own array stays writeable."""
     if array is None:
         return None
-    view = np.asarray(array).astype(kind, copy=False).view()
+    view: np.ndarray = np.asarray(array).astype(kind, copy=False).view()
     view.flags.writeable = False
     return view
 

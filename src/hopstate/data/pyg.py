@@ -18,7 +18,7 @@ import numpy as np
 
 from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
-from hopstate.data.validate import SPLITS
+from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, DownloadError, FormatError, MissingFileError, nearest
 
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 UNPICKLED = "hopstate does not unpickle files, because a pickle can run any code"
 
 
-def graph_from_pyg(data: Data, **fields: Any) -> Graph:
+def graph_from_pyg(data: Data, *, nan: str = "error", **fields: Any) -> Graph:
     """Return a graph from a `Data`: x, y, edge_index, edge_attr, train/val/test masks, node_ids, class_names.
 
-    Edges are taken as they are stored (no reverse added, nothing dropped); fields override what data holds, and may
-    hold options of `Graph.from_edges`.
+    Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
+
+    Args:
+        data: x and edge_attr may be sparse; adj_t stands in for edge_index.
+        nan: "error" or "zero", for x.
+        fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
 
     Raises:
         DataError: no edge_index, or arrays that break a promise of `Graph`.
@@ -42,11 +46,12 @@ def graph_from_pyg(data: Data, **fields: Any) -> Graph:
     edges = _edges(data)
     found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
     attr = _dense(data.get("edge_attr"))
+    if found["x"] is not None:
+        found["x"] = clean_features(found["x"], nan, f"{fields.get('source', 'Data')}: node features x")
     masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
     found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
     if data.get("node_ids") is not None:
-        ids = data["node_ids"]
-        found["node_ids"] = Vocabulary(np.asarray(ids))
+        found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
     if data.get("class_names") is not None:
         found["class_names"] = tuple(data["class_names"])
     options = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}

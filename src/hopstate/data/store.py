@@ -60,7 +60,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         meta = json.loads((folder / META).read_text("utf-8"))
         if meta["version"] != VERSION:
             raise FormatError(f"{folder} is a graph of format {meta['version']}; this hopstate reads {VERSION}")
-        arrays = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
+        arrays: dict[str, Any] = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
         fields: dict[str, Any] = {key: meta[key] for key in ("name", "source", "class_names")}
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise FormatError(f"{folder / META} is damaged ({error!r}); save the graph again") from None

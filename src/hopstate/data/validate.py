@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.errors import DataError, nearest
+from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     from hopstate.data.graph import Graph
@@ -65,6 +65,33 @@ def rows_not_finite(array: np.ndarray) -> np.ndarray:
         if not np.isfinite(block).all()
     ]
     return np.concatenate(bad) if bad else np.empty(0, np.int64)
+
+
+def clean_features(array: np.ndarray, nan: str, what: str) -> np.ndarray:
+    """Return features as float32; NaN and infinities are an error that names their rows, or become 0.
+
+    Args:
+        array: (N, F) numbers.
+        nan: "error" or "zero".
+        what: how messages call the array.
+
+    Raises:
+        ConfigError: another nan.
+        DataError: no numbers, or NaN where nan is "error".
+    """
+    if nan not in ("error", "zero"):
+        raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what} are {array.dtype}, not numbers")
+    array = array.astype(np.float32, copy=False)
+    if nan == "error":
+        check_finite(array, what)
+        return array
+    bad = rows_not_finite(array)
+    if len(bad):
+        array = np.array(array)  # the caller's own, or a file, stays as it is
+        array[bad] = np.nan_to_num(array[bad], nan=0.0, posinf=0.0, neginf=0.0)
+    return array
 
 
 def check_rows(array: np.ndarray, rows: int, what: str, ndim: int | tuple[int, ...], of: str = "nodes") -> None:
@@ -123,9 +150,7 @@ def _check_masks(graph: Graph, where: str) -> None:
         rows = np.atleast_2d(mask)
         empty = np.flatnonzero(~rows.any(1))
         if len(empty):
-            raise DataError(
-                f"{where}: the {name} mask of split {empty[0]} is empty; mark nodes or leave the masks out"
-            )
+            raise DataError(f"{where}: the {name} mask of split {empty[0]} is empty; mark nodes or leave the masks out")
     _check_disjoint(graph, where)
     _check_training_labels(graph, where)
 

@@ -70,7 +70,9 @@ class Vocabulary:
 
     def rows(self, keys: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Return int64 rows of many ids, -1 where an id is unknown."""
-        return self._index.get_indexer(np.asarray(keys)).astype(np.int64, copy=False)
+        import pandas as pd
+
+        return self._index.get_indexer(pd.Index(np.asarray(keys))).astype(np.int64, copy=False)
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows."""

@@ -1,0 +1,210 @@
+"""CSV, TSV, whitespace-separated text and Parquet to data frames, with ids kept as the user wrote them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hopstate.errors import DataError, FormatError, MissingFileError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
+SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and where it came from.
+
+    Args:
+        frame: the columns; ids are int64 or str.
+        path: the file.
+        first_line: line of the file, from 1, that row 0 stands in; None where the file has no lines.
+    """
+
+    frame: pd.DataFrame
+    path: Path
+    first_line: int | None
+
+    def place(self, row: int) -> str:
+        """Return "row 3 (line 5)" for messages."""
+        return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
+
+    def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
+        """Return the name of a column: the one given, else one of the known names, else the one at a position.
+
+        Raises:
+            DataError: the given column does not exist, or the table has too few.
+        """
+        names = [str(name) for name in self.frame.columns]
+        if given is not None:
+            if given not in names:
+                hint = nearest(given, names)
+                raise DataError(f"{self.path} has no column {given!r} ({option}){hint}; it has: {', '.join(names)}")
+            return given
+        found = next((name for want in known for name in names if name.lower() == want), None)
+        if found is not None or otherwise is None:
+            return found
+        if otherwise >= len(names):
+            raise DataError(f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
+        return names[otherwise]
+
+    def ids(self, column: str) -> np.ndarray:
+        """Return a column of ids as int64 or str.
+
+        Raises:
+            DataError: an id is missing or a fraction; its row is named.
+        """
+        values = self.frame[column]
+        missing = np.flatnonzero(values.isna().to_numpy())
+        if len(missing):
+            raise DataError(
+                f"{self.path}: no id in column {column!r}, {self.place(missing[0])}; fill it in or remove it"
+            )
+        array = values.to_numpy()
+        if array.dtype.kind in "iu" or str(values.dtype).startswith(("Int", "UInt")):
+            return array.astype(np.int64)
+        if array.dtype.kind == "f":
+            broken = np.flatnonzero(array != np.floor(array))
+            if len(broken):
+                raise DataError(
+                    f"{self.path}: id {array[broken[0]]} in {self.place(broken[0])} is no integer and no string"
+                )
+            return array.astype(np.int64)
+        return array.astype(str)
+
+
+def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
+    """Return a table from a .csv, .tsv, .txt (any of them .gz) or .parquet file, told apart by content.
+
+    The separator is read from the first lines. Text has a header where the first line names known columns, is not
+    numeric above numeric ids or values, or, in a .csv, holds nothing that recurs as an id. Lines before it that start
+    with # or % are skipped. Ids such as "007" or "NA" stay strings.
+
+    Args:
+        path: the file.
+        id_columns: names that mark a header, and whose columns hold ids.
+        num_ids: how many leading columns hold ids where no name is known.
+
+    Raises:
+        MissingFileError: no such file.
+        FormatError: neither text nor Parquet, empty, or lines of unequal length.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise MissingFileError(f"no file at {path}")
+    with path.open("rb") as file:
+        magic = file.read(4)
+    try:
+        if magic == b"PAR1":
+            return Table(pd.read_parquet(path), path, None)
+        return _read_text(path, id_columns, num_ids)
+    except (FormatError, DataError):
+        raise
+    except (pd.errors.ParserWarning, OSError, EOFError, ValueError) as error:  # pandas' and pyarrow's are ValueErrors
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise FormatError(f"{path} could not be read as a table: {reason}") from None
+
+
+def looks_like_text(path: Path) -> bool:
+    """Return whether the beginning of a file (unpacked, if .gz) is text."""
+    try:
+        with _open(path) as file:
+            head = file.read(4096)
+    except (OSError, EOFError):
+        return False
+    return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
+
+
+def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
+    import pandas as pd
+
+    with _open(path) as file:
+        lines = [line.decode("utf-8-sig") for _, line in zip(range(SAMPLE), file, strict=False)]
+    skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
+    lines = [line for line in lines[skip:] if line.strip()]
+    if not lines:
+        raise FormatError(f"{path} is empty")
+    separator = _separator(lines)
+    rows = [_fields(line, separator) for line in lines]
+    header = _has_header(rows, id_columns, num_ids, path)
+    names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(len(rows[0]))]
+    if len(set(names)) < len(names):
+        raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
+    lower = {name.lower() for name in id_columns}
+    keys = [name for name in names if name.lower() in lower] or names[:num_ids]
+    body = rows[1:] if header else rows
+    kept = {k: str for k in keys if any(re.match(r"0\d", r[names.index(k)]) for r in body if len(r) > names.index(k))}
+    missing = {name: [""] if name in keys else list(MISSING) for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more fields than the header
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            header=None,
+            names=names,
+            index_col=False,
+            skiprows=skip + header,
+            dtype=kept or None,  # type: ignore[arg-type]
+            keep_default_na=False,
+            na_values=missing,
+            low_memory=False,
+            encoding="utf-8-sig",
+            skipinitialspace=separator != r"\s+",
+        )
+    return Table(frame, path, skip + header + 1)
+
+
+def _open(path: Path) -> io.BufferedIOBase:
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+
+
+def _separator(lines: list[str]) -> str:
+    """Return the separator that cuts most of the first lines into the same number of fields, at least two."""
+    head = lines[:20]
+    for separator in (",", "\t", ";"):
+        counts = [len(_fields(line, separator)) for line in head]
+        if counts[0] > 1 and counts.count(counts[0]) >= 0.9 * len(counts):
+            return separator
+    return r"\s+" if len(head[0].split()) > 1 else ","
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    return line.split() if separator == r"\s+" else next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+
+
+def _has_header(rows: list[list[str]], known: Sequence[str], num_ids: int, path: Path) -> bool:
+    first, body = rows[0], rows[1:]
+    names = [field.strip().lower() for field in first]
+    if any(name in {k.lower() for k in known} for name in names):
+        return True
+    if any(_is_number(field) for field in first):
+        return False
+    for i in range(len(first)):
+        column = [row[i] for row in body if len(row) > i]
+        if column and all(_is_number(field) for field in column):
+            return True  # words above numbers
+    seen = {field for row in body for field in row[:num_ids]}
+    return ".csv" in path.name.lower() and not seen & set(first[:num_ids])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
