@@ -1,0 +1,409 @@
+"""Compiled random walks and the subgraphs induced by what they visit. Imported by `walks.py` on first use.
+
+A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
+*places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
+two random ones. Walks advance together, one step of all before the next step of any, so that the loads of
+many walks are under way at once.
+
+Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hopstate.ops.random_kernels import STEP, mix, seeded
+
+BLOCK = 4096  # walks that advance together
+NODES = 32  # nodes whose tokens are made together
+_32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
+_TRIES = 16  # proposals of a biased step before its distribution is summed exactly
+
+
+@njit(cache=True, nogil=True)
+def fill_table(indptr, indices, place, table):
+    """Write every node's record."""
+    for v in range(indptr.size - 1):
+        at, degree = place[v], indptr[v + 1] - indptr[v]
+        table[at], table[at + 1] = v, degree
+        for j in range(degree):
+            table[at + 2 + j] = place[indices[indptr[v] + j]]
+
+
+@njit(cache=True, nogil=True)
+def fill_alias(indptr, place, table, weights, threshold, other):
+    """Walker's alias method, per node: entry j is kept with probability threshold[j] / 2**32, else other[j] is taken.
+
+    Returns the first node whose positive weights do not exist, or -1.
+    """
+    for v in range(indptr.size - 1):
+        lo, degree, at = indptr[v], indptr[v + 1] - indptr[v], place[v] + 2
+        total = 0.0
+        for j in range(degree):
+            total += weights[lo + j]
+        if degree and not total > 0:
+            return v
+        share = np.empty(degree)
+        small, large = np.empty(degree, np.int64), np.empty(degree, np.int64)
+        few, many = 0, 0
+        for j in range(degree):
+            share[j] = weights[lo + j] * degree / total
+            other[at + j] = table[at + j]
+            threshold[at + j] = _LOW
+            if share[j] < 1.0:
+                small[few], few = j, few + 1
+            else:
+                large[many], many = j, many + 1
+        while few and many:
+            few -= 1
+            i, k = small[few], large[many - 1]
+            threshold[at + i] = np.uint64(share[i] * 4294967295.0)
+            other[at + i] = table[at + k]
+            share[k] -= 1.0 - share[i]
+            if share[k] < 1.0:
+                many -= 1
+                small[few], few = k, few + 1
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _uniform(table, state, length, start, places, ids):
+    """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks that stand at start."""
+    for t in range(0, length, 2):
+        counter = np.uint64(t + 1) * STEP
+        source = start if t == 0 else places[t - 1]
+        if t + 1 < length:
+            _two_steps(table, state, counter, source, places[t], places[t + 1])
+        else:
+            _one_step(table, state, counter, source, places[t])
+        for k in range(t, min(t + 2, length) if ids.shape[0] else t):
+            _name(table, places[k], ids[k])
+
+
+@njit(cache=True, nogil=True)
+def _two_steps(table, state, counter, source, first, second):
+    for i in range(source.size):
+        z = mix(state[i] + counter)
+        s = np.uint64(source[i])
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
+        s = drawn if degree > np.uint64(0) else s
+        first[i] = np.uint32(s)
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z & _LOW) * degree) >> _32)])
+        s = drawn if degree > np.uint64(0) else s
+        second[i] = np.uint32(s)
+
+
+@njit(cache=True, nogil=True)
+def _one_step(table, state, counter, source, first):
+    for i in range(source.size):
+        z = mix(state[i] + counter)
+        s = np.uint64(source[i])
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
+        first[i] = np.uint32(drawn if degree > np.uint64(0) else s)
+
+
+@njit(cache=True, nogil=True)
+def _name(table, places, ids):
+    for i in range(places.size):
+        ids[i] = table[np.uint64(places[i])]
+
+
+@njit(cache=True, nogil=True)
+def position_of(table, source, target):
+    """Return where target stands in source's record, or -1."""
+    lo, hi = np.int64(source) + 2, np.int64(source) + 2 + np.int64(table[source + 1])
+    end = hi
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if table[middle] < target:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo if lo < end and table[lo] == target else -1
+
+
+@njit(cache=True, nogil=True)
+def _bias(table, before, x, back, out):
+    """node2vec's factor of a step to x after a step from before: 1/p back, 1 to a neighbour of before, else 1/q."""
+    if x == before:
+        return back
+    return 1.0 if position_of(table, before, x) >= 0 else out
+
+
+@njit(cache=True, nogil=True)
+def _exact(table, weights, s, before, back, out, r):
+    """Return the neighbour of s at quantile r of the biased distribution."""
+    lo, degree = s + 2, table[s + 1]
+    total = 0.0
+    for j in range(degree):
+        weight = weights[lo + j] if weights.size else 1.0
+        total += weight * _bias(table, before, table[lo + j], back, out)
+    r *= total
+    for j in range(degree):
+        weight = weights[lo + j] if weights.size else 1.0
+        r -= weight * _bias(table, before, table[lo + j], back, out)
+        if r < 0:
+            return table[lo + j]
+    return table[lo + degree - 1]
+
+
+@njit(cache=True, nogil=True)
+def _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids):
+    """As `_uniform`, with weighted edges and node2vec's biases: proposals by alias, accepted or refused."""
+    second_order = back != 1.0 or out_ != 1.0
+    highest = max(back, 1.0, out_)
+    for i in range(start.size):
+        s, before, stream = start[i], start[i], state[i]
+        for t in range(length):
+            degree = np.uint64(table[s + 1])
+            chosen = s
+            accepted = degree == 0
+            for _ in range(_TRIES):
+                if accepted:
+                    break
+                stream += STEP
+                z = mix(stream)
+                at = np.uint64(s) + _TWO + (((z >> _32) * degree) >> _32)
+                kept = not threshold.size or (z & _LOW) <= np.uint64(threshold[at])
+                chosen = table[at] if kept else other[at]
+                accepted = True
+                if second_order and t > 0:
+                    stream += STEP
+                    u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
+                    accepted = u * highest < _bias(table, before, chosen, back, out_)
+            if not accepted:
+                stream += STEP
+                u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
+                chosen = _exact(table, weights, s, before, back, out_, u)
+            before, s = s, chosen
+            places[t, i] = s
+            if ids.shape[0]:
+                ids[t, i] = table[s]
+
+
+@njit(cache=True, nogil=True)
+def _walk(table, threshold, other, weights, back, out_, state, length, start, places, ids):
+    if threshold.size or back != 1.0 or out_ != 1.0:
+        _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids)
+    else:
+        _uniform(table, state, length, start, places, ids)
+
+
+@njit(cache=True, nogil=True)
+def walks(first, last, place, table, threshold, other, weights, back, out_, nodes, per, length, seed, out):
+    """Fill out (length + 1, walks) with node ids; units are blocks of BLOCK walks."""
+    scratch = np.empty((max(length, 1), BLOCK), np.uint32)
+    start, state = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
+    for block in range(first, last):
+        lo, hi = block * BLOCK, min(out.shape[1], (block + 1) * BLOCK)
+        for i in range(hi - lo):
+            v = nodes[(lo + i) // per]
+            out[0, lo + i], start[i] = v, place[v]
+            state[i] = seeded(seed, v * per + (lo + i) % per)
+        n = hi - lo
+        ids = out[1:, lo:hi]
+        _walk(table, threshold, other, weights, back, out_, state[:n], length, start[:n], scratch[:, :n], ids)
+
+
+@njit(cache=True, nogil=True)
+def _grown(array, used, needed, done, total):
+    """Return array, or a larger copy with room for needed more and for what total - done further nodes may need."""
+    if used + needed <= array.size:
+        return array
+    likely = int(1.1 * (used + needed) * total / done)  # untouched memory costs nothing, copies do
+    if done < 64:
+        likely = min(likely, 1 << 20)
+    larger = np.empty(max(used + needed, likely), array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def _insert_direct(mark, first, count, nodes, visited):
+    """Append to nodes (from first + count on) the places not yet among nodes[first:]; mark holds where each stands."""
+    for i in range(visited.size):
+        s = visited[i]
+        at = first + count
+        stands = mark[s]
+        new = stands < first
+        nodes[np.uint64(at)] = s
+        mark[s] = at if new else stands
+        count += new
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _edges_direct(mark, first, count, nodes, table, used, degree, target, position):
+    """Append the edges among nodes[first:first + count]; no branch depends on whether a neighbour is one of them."""
+    at, keep = np.uint64(used), position.size > 0
+    for i in range(first, first + count):
+        lo = np.uint64(nodes[np.uint64(i)]) + _TWO
+        before = at
+        for j in range(lo, lo + np.uint64(table[lo - _ONE])):
+            stands = mark[table[j]]
+            target[at] = stands - first
+            if keep:
+                position[at] = j
+            at += np.uint64(stands >= first)
+        degree[i] = at - before
+    return np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def _slot(key, shift):
+    return ((np.uint64(key) * np.uint64(2654435769)) & _LOW) >> np.uint64(shift)
+
+
+@njit(cache=True, nogil=True)
+def _insert_hashed(mark, shift, first, count, nodes, visited):
+    """As `_insert_direct`, for graphs too large to mark: an entry holds a place and one more than where it stands."""
+    last = np.uint64(mark.size - 1)
+    for i in range(visited.size):
+        s = np.uint64(visited[i])
+        slot = _slot(s, shift)
+        while (mark[slot] & _LOW) > np.uint64(first) and (mark[slot] >> _32) != s:
+            slot = (slot + _ONE) & last
+        if (mark[slot] & _LOW) <= np.uint64(first):  # stale: of an earlier token, or never used
+            nodes[first + count] = visited[i]
+            count += 1
+            mark[slot] = (s << _32) | np.uint64(first + count)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _edges_hashed(mark, shift, first, count, nodes, table, used, degree, target, position):
+    last, keep = np.uint64(mark.size - 1), position.size > 0
+    for i in range(first, first + count):
+        lo = np.uint64(nodes[i]) + _TWO
+        before = used
+        for j in range(lo, lo + np.uint64(table[lo - _ONE])):
+            key = np.uint64(table[j])
+            slot = _slot(key, shift)
+            while (mark[slot] & _LOW) > np.uint64(first):
+                if (mark[slot] >> _32) == key:
+                    target[used] = np.int64(mark[slot] & _LOW) - 1 - first
+                    if keep:
+                        position[used] = j
+                    used += 1
+                    break
+                slot = (slot + _ONE) & last
+        degree[i] = used - before
+    return used
+
+
+@njit(cache=True, nogil=True)
+def _insert(mark, hashed, shift, first, count, nodes, visited):
+    if mark.size:
+        return _insert_direct(mark, first, count, nodes, visited)
+    return _insert_hashed(hashed, shift, first, count, nodes, visited)
+
+
+@njit(cache=True, nogil=True)
+def _visited(scratch, h, t, column, per):
+    return scratch[h * (h - 1) // 2 + t, column : column + per]
+
+
+@njit(cache=True, nogil=True)
+def _walk_lengths(graph, batch, longest, repeats, per, seed, scratch, start, state):
+    """Fill scratch with the walks of all lengths from the nodes of batch; step t + 1 of length h is row h(h-1)/2 + t."""
+    place, table, threshold, other, weights, back, out = graph
+    no_ids = np.empty((0, 0), np.int32)
+    each = repeats * per
+    n = batch.size * each
+    for h in range(1, longest + 1):
+        for i in range(n):
+            v = batch[i // each]
+            start[i] = place[v]
+            state[i] = seeded(seed, (v * longest + h - 1) * each + i % each)
+        rows = scratch[h * (h - 1) // 2 : h * (h + 1) // 2, :n]
+        _walk(table, threshold, other, weights, back, out, state[:n], h, start[:n], rows, no_ids)
+
+
+@njit(cache=True, nogil=True)
+def subgraphs(graph, batch, longest, repeats, per, seed, bound, edges, positions, walks, direct, bits):
+    """Tokens of the nodes in batch, each node's longest walks first and the node itself last.
+
+    Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
+    positions, and the walks as places, each token's one after the other, each walk's steps together.
+    """
+    place, table = graph[0], graph[1]
+    each, lengths = longest * repeats + 1, longest * (longest + 1) // 2
+    sizes, nodes = np.empty(batch.size * each, np.int32), np.empty(batch.size * bound + 1, np.uint32)
+    degree, target = np.empty(nodes.size if edges else 0, np.int32), np.empty(0, np.uint16)
+    position = np.empty(0, np.int64)
+    walked = np.empty(batch.size * (1 + repeats * per * (lengths + longest)) if walks else 0, np.uint32)
+    width = min(NODES, max(1, batch.size)) * repeats * per
+    scratch = np.empty((lengths + 1, width), np.uint32)
+    start, state = np.empty(width, np.uint32), np.empty(width, np.uint64)
+    mark = np.full(table.size if direct else 0, -1, np.int32)
+    hashed = np.zeros(0 if direct else 1 << bits, np.uint64)
+    own = np.empty(1, np.uint32)
+    token, first, used, steps = 0, 0, 0, 0
+    for i in range(batch.size):
+        if i % NODES == 0:
+            _walk_lengths(graph, batch[i : i + NODES], longest, repeats, per, seed, scratch, start, state)
+        own[0] = place[batch[i]]
+        for k in range(each):
+            h = longest - k // repeats if k < each - 1 else 0
+            column = (i % NODES * repeats + k % repeats) * per
+            count = _insert(mark, hashed, 32 - bits, first, 0, nodes, own)
+            for t in range(h):
+                count = _insert(mark, hashed, 32 - bits, first, count, nodes, _visited(scratch, h, t, column, per))
+            if edges:
+                room = 1
+                for j in range(first, first + count):
+                    room += table[nodes[j] + _ONE]
+                target = _grown(target, used, room, i + 1, batch.size)
+                if positions:
+                    position = _grown(position, used, room, i + 1, batch.size)
+                if direct:
+                    used = _edges_direct(mark, first, count, nodes, table, used, degree, target, position)
+                else:
+                    used = _edges_hashed(hashed, 32 - bits, first, count, nodes, table, used, degree, target, position)
+            for w in range((per if h else 1) if walks else 0):
+                walked[steps] = own[0]
+                for t in range(h):
+                    walked[steps + t + 1] = _visited(scratch, h, t, column, per)[w]
+                steps += h + 1
+            sizes[token] = count
+            token, first = token + 1, first + count
+    for k in range(first):
+        nodes[k] = table[np.uint64(nodes[k])]
+    return (
+        sizes,
+        nodes[:first],
+        degree[: first if edges else 0],
+        target[:used],
+        position[: used if positions else 0],
+        walked[:steps],
+    )
+
+
+@njit(cache=True, nogil=True)
+def walk_bits(first, last, table, walked, starts, window, ids, bits, arrived):
+    """Of every step: node id, identity and adjacency bits, and the table position of the edge it took (or -1).
+
+    bits[k, j - 1] is 1 where the node equals the one j steps earlier, bits[k, window + j - 1] where it is adjacent to
+    it. Units are walks; walk w's steps are starts[w]..starts[w + 1] - 1.
+    """
+    for w in range(first, last):
+        for k in range(starts[w], starts[w + 1]):
+            s = walked[k]
+            ids[k] = table[s]
+            arrived[k] = -1
+            for j in range(1, window + 1):
+                same, near = 0, 0
+                if k - j >= starts[w]:
+                    earlier = walked[k - j]
+                    same = earlier == s
+                    at = position_of(table, earlier, s)
+                    near = at >= 0
+                    if j == 1:
+                        arrived[k] = at
+                bits[k, j - 1], bits[k, window + j - 1] = same, near

@@ -1,0 +1,192 @@
+"""Walks are exact, uniform (or biased as asked), reproducible; tokens are the induced subgraphs."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from hopstate.errors import ConfigError, DataError
+from hopstate.ops import walks as walks_module
+from hopstate.ops.walks import WalkTable, random_walks, random_walks_naive, walk_features, walk_subgraphs
+
+WALKS = {"max_length": 4, "repeats": 2, "walks": 3, "seed": 5}
+
+
+def csr(graph: nx.Graph) -> tuple[np.ndarray, np.ndarray]:
+    a = nx.to_scipy_sparse_array(graph, nodelist=range(len(graph)), format="csr")
+    a.sort_indices()
+    return a.indptr.astype(np.int64), a.indices.astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def graph() -> nx.Graph:
+    g = nx.gnm_random_graph(60, 150, seed=1)
+    g.add_edge(3, 3)
+    g.add_nodes_from(range(60, 63))  # isolated
+    return g
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_walks_are_the_definition_number_by_number(graph, length):
+    indptr, indices = csr(graph)
+    nodes = np.array([0, 7, 61, 7])
+    fast = random_walks(WalkTable.of(indptr, indices), nodes, length, walks=3, seed=9)
+    assert fast.dtype == np.int32
+    np.testing.assert_array_equal(fast, random_walks_naive(indptr, indices, nodes, length, walks=3, seed=9))
+
+
+def test_every_step_is_an_edge_and_a_lonely_node_stays(graph):
+    table = WalkTable.of(*csr(graph))
+    for p, q in ((1, 1), (0.5, 2)):
+        rows = random_walks(table, np.arange(63), 6, walks=20, p=p, q=q)
+        for a, b in zip(rows[:, :-1].ravel(), rows[:, 1:].ravel()):
+            assert graph.has_edge(a, b) or (a == b and graph.degree(a) == 0)
+
+
+def test_a_directed_sink_holds_the_walk():
+    table = WalkTable.of(np.array([0, 1, 1]), np.array([1]))
+    assert random_walks(table, np.array([0]), 3).tolist() == [[0, 1, 1, 1]]
+
+
+def test_first_and_later_steps_are_uniform():
+    g = nx.complete_graph(7)
+    g.add_edge(0, 7)
+    table = WalkTable.of(*csr(g))
+    rows = random_walks(table, np.zeros(1, np.int64), 9, walks=60_000, seed=3)
+    for t in range(9):
+        here = rows[rows[:, t] == 1]
+        counts = np.bincount(here[:, t + 1], minlength=8) if t else np.bincount(rows[:, 1], minlength=8)
+        counts = np.delete(counts, [1, 7] if t else [0])
+        assert counts.sum() == (len(here) if t else len(rows))
+        assert scipy.stats.chisquare(counts).pvalue > 1e-4
+    pairs = np.bincount(rows[:, 1] * 8 + rows[:, 3], minlength=64).reshape(8, 8)
+    first = pairs[1:7][:, 1:7]
+    off = ~np.eye(6, dtype=bool)  # steps 1 and 3 are not independent, but alike for all different pairs
+    assert scipy.stats.chisquare(first[off]).pvalue > 1e-4
+
+
+def test_weighted_walks_follow_the_weights():
+    g = nx.star_graph(5)
+    indptr, indices = csr(g)
+    weights = np.where(np.arange(len(indices)) < 5, np.arange(len(indices)), 1.0)  # 0, 1, 2, 3, 4 out of the centre
+    rows = random_walks(WalkTable.of(indptr, indices, weights), np.zeros(1, np.int64), 1, walks=50_000)
+    counts = np.bincount(rows[:, 1], minlength=6)[1:]
+    assert counts[0] == 0
+    assert scipy.stats.chisquare(counts[1:], np.arange(1, 5) * counts.sum() / 10).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("p", "q"), [(4.0, 0.25), (0.05, 2.0)])  # the second needs the exact sum now and then
+@pytest.mark.parametrize("weighted", [False, True])
+def test_second_steps_have_node2vec_frequencies(p, q, weighted):
+    g = nx.Graph([(0, 1), (0, 2), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (4, 5)])
+    indptr, indices = csr(g)
+    weights = 1.0 + (np.arange(len(indices)) % 3) if weighted else None
+    rows = random_walks(WalkTable.of(indptr, indices, weights), np.zeros(1, np.int64), 2, walks=80_000, p=p, q=q)
+    rows = rows[rows[:, 1] == 1]
+    own = slice(indptr[1], indptr[2])
+    bias = np.array([1 / p if x == 0 else 1.0 if g.has_edge(0, x) else 1 / q for x in indices[own]])
+    bias = bias * (weights[own] if weighted else 1)
+    counts = np.bincount(rows[:, 2], minlength=7)[indices[own]]
+    assert scipy.stats.chisquare(counts, bias / bias.sum() * len(rows)).pvalue > 1e-4
+
+
+def test_walks_do_not_depend_on_batch_or_threads(graph):
+    table = WalkTable.of(*csr(graph))
+    nodes = np.tile(np.arange(63), 40)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        many, tokens = random_walks(table, nodes, 5, walks=4), walk_subgraphs(table, nodes, **WALKS)
+        torch.set_num_threads(1)
+        one, again = random_walks(table, nodes, 5, walks=4), walk_subgraphs(table, nodes, **WALKS)
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_array_equal(many, one)
+    np.testing.assert_array_equal(many[:4], random_walks(table, nodes[:1], 5, walks=4))
+    for name in ("offsets", "nodes", "degree", "target"):
+        np.testing.assert_array_equal(getattr(tokens, name), getattr(again, name))
+    assert not np.array_equal(random_walks(table, nodes, 5, walks=4, seed=1), one)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("loops", [False, True])
+def test_tokens_are_induced_subgraphs(graph, direct, loops, monkeypatch):
+    if not direct:
+        monkeypatch.setattr(walks_module, "_DIRECT", 0)
+    g = graph if loops else nx.gnm_random_graph(40, 90, seed=2)
+    indptr, indices = csr(g)
+    table, nodes = WalkTable.of(indptr, indices), np.arange(len(g))
+    tokens = walk_subgraphs(table, nodes, **WALKS, edge_ids=True, keep_walks=True)
+    assert len(tokens.offsets) == len(g) * 9 + 1
+    source, target = tokens.edge_index()
+    np.testing.assert_array_equal(indices[tokens.edge_ids], tokens.nodes[target])
+    np.testing.assert_array_equal(np.searchsorted(indptr, tokens.edge_ids, side="right") - 1, tokens.nodes[source])
+    hops = [4, 4, 3, 3, 2, 2, 1, 1, 0] * len(g)
+    step = 0
+    for token, h in enumerate(hops):
+        v, mine = token // 9, slice(tokens.offsets[token], tokens.offsets[token + 1])
+        members = tokens.nodes[mine].tolist()
+        assert members[0] == v
+        assert len(set(members)) == len(members) <= 3 * h + 1
+        assert max(nx.single_source_shortest_path_length(g, v)[u] for u in members) <= h
+        walked = tokens.walked[step : step + (3 * (h + 1) if h else 1)]
+        step += len(walked)
+        assert set(table.table[walked].tolist()) == set(members)
+        inside = (source >= mine.start) & (source < mine.stop)
+        got = sorted(zip(tokens.nodes[source[inside]].tolist(), tokens.nodes[target[inside]].tolist()))
+        directed = g.subgraph(members).to_directed()
+        assert got == sorted(directed.edges())
+    assert step == len(tokens.walked)
+
+
+def test_no_walks_make_each_node_its_token(graph):
+    tokens = walk_subgraphs(WalkTable.of(*csr(graph)), np.arange(63), max_length=0, repeats=4, walks=4)
+    np.testing.assert_array_equal(tokens.nodes, np.arange(63))
+    assert len(tokens.target) == 1  # node 3's self-loop
+    empty = walk_subgraphs(WalkTable.of(*csr(graph)), np.empty(0, np.int64), max_length=2, repeats=1, walks=1)
+    assert empty.offsets.tolist() == [0]
+
+
+def test_a_graph_without_edges_or_with_one_node():
+    table = WalkTable.of(np.zeros(4, np.int64), np.empty(0, np.int64))
+    tokens = walk_subgraphs(table, np.arange(3), max_length=3, repeats=1, walks=2)
+    assert tokens.nodes.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert not len(tokens.target)
+
+
+def test_random_walk_bits_are_identity_and_adjacency(graph):
+    indptr, indices = csr(graph)
+    table = WalkTable.of(indptr, indices)
+    tokens = walk_subgraphs(table, np.arange(63), max_length=4, repeats=1, walks=2, keep_walks=True)
+    lengths = np.tile([5, 5, 4, 4, 3, 3, 2, 2, 1], 63)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    ids, bits, edge = walk_features(table, tokens.walked, starts, 3)
+    for w in range(len(lengths)):
+        walk = ids[starts[w] : starts[w + 1]]
+        for k in range(len(walk)):
+            for j in (1, 2, 3):
+                same = k >= j and walk[k] == walk[k - j]
+                near = k >= j and graph.has_edge(walk[k - j], walk[k])
+                assert bits[starts[w] + k].tolist()[j - 1 :: 3] == [same, near]
+            e = edge[starts[w] + k]
+            if k == 0 or not graph.has_edge(walk[k - 1], walk[k]):
+                assert e == -1
+            else:
+                assert indices[e] == walk[k]
+                assert indptr[walk[k - 1]] <= e < indptr[walk[k - 1] + 1]
+
+
+def test_bad_input_is_named(graph):
+    indptr, indices = csr(graph)
+    table = WalkTable.of(indptr, indices)
+    with pytest.raises(ConfigError, match="length"):
+        random_walks(table, np.zeros(1, np.int64), -1)
+    with pytest.raises(DataError, match="0..62"):
+        random_walks(table, np.array([63]), 1)
+    with pytest.raises(ConfigError, match="repeats"):
+        walk_subgraphs(table, np.zeros(1, np.int64), max_length=1, repeats=0, walks=1)
+    with pytest.raises(DataError, match="weight 0"):
+        WalkTable.of(indptr, indices, np.zeros(len(indices)))
+    with pytest.raises(DataError, match="finite"):
+        WalkTable.of(indptr, indices, np.full(len(indices), np.nan))
