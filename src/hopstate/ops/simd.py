@@ -301,6 +301,18 @@ _exp_parts_64 = _exp_parts_of(np.float64, EXP2_64, 52, -700.0)
 _phi_32, _phi_64 = _horner(PHI_32), _horner(PHI_64)
 
 
+@njit(forceinline=True)
+def scratch(size, like, stagger):
+    """size numbers of like's type on a cache line of their own, so that no vector straddles two lines.
+
+    Buffers that are walked together get different staggers: equal low address bits would make their loads wait.
+    """
+    line = 64 // like.itemsize
+    raw = np.empty(size + (stagger + 1) * line, like.dtype)
+    skip = (-(raw.ctypes.data // like.itemsize)) % line + stagger * line
+    return raw[skip : skip + size]
+
+
 def exp_parts(x):
     """(exp(x), expm1(x)), both to a few units in the last place, for x <= 0 (kernels only)."""
     raise NotImplementedError("callable from numba kernels only")

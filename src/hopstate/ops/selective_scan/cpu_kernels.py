@@ -24,6 +24,7 @@ from hopstate.ops.simd import (
     load,
     load_first,
     phi_series,
+    scratch,
     splat,
     store,
     store_first,
@@ -83,6 +84,31 @@ def _clear(target, at, count):
 
 
 @inlined
+def _start_states(h, source, given, sequence, low, high, channels, S):
+    """States of the blocks low..high - 1 before a sequence's first step: as given, or zero."""
+    wide = S * LANES
+    for block in range(low, high):
+        if given:
+            _gather_state(source, sequence, block, channels, S, h, (block - low) * wide)
+        else:
+            _clear(h, (block - low) * wide, wide)
+
+
+@inlined
+def _count_cells(start, end):
+    """Cells of the token grid that a sequence touches."""
+    return (end - 1) // CELL - start // CELL + 1 if end > start else 0
+
+
+@inlined
+def _cell_bounds(start, end, order, reverse):
+    """The order-th cell that the scan passes: (cell, first token to process, +1 or -1, number of tokens)."""
+    cell = (end - 1) // CELL - order if reverse else start // CELL + order
+    begin, stop = max(start, cell * CELL), min(end, (cell + 1) * CELL)
+    return cell, stop - 1 if reverse else begin, -1 if reverse else 1, stop - begin
+
+
+@inlined
 def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
     """Advance the states h of one block by one token; return the sum over states of C h."""
     y = filled(x, 0.0)
@@ -90,8 +116,8 @@ def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
         i = s * LANES
         decay, rise = exp_parts(dt * load(a, at + i))
         gain = rise * load(inverse, at + i) if zoh else dt
-        state = fma(decay, load(h, i), gain * (splat(B[row + s]) * x))
-        store(h, i, state)
+        state = fma(decay, load(h, at + i), gain * (splat(B[row + s]) * x))
+        store(h, at + i, state)
         y = fma(splat(C[row + s]), state, y)
     return y
 
@@ -103,91 +129,88 @@ def scan_forward(
 ):  # fmt: skip
     """Run units first_unit..last_unit - 1: write y, final states, (keep) checkpoints and each unit's shortest step."""
     blocks = (channels + LANES - 1) // LANES
-    num_spans = spans.size - 1
-    wide = S * LANES
-    h, a, inverse = np.empty(wide, u.dtype), np.empty(wide, u.dtype), np.empty(wide, u.dtype)
+    num_spans, wide = spans.size - 1, S * LANES
+    most = (spans[1:] - spans[:-1]).max() * wide
+    h, a, inverse, edge = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(LANES, u, 0)
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
-        least = filled(load(h, 0), 0.0)
-        for block in range(spans[span], spans[span + 1]):
-            _rates(A, block, channels, S, a, inverse, 0)
-            lanes = min(LANES, channels - block * LANES)
-            skips = load_first(skip, block * LANES, lanes if has_skip else 0)
-            for sequence in range(groups[group], groups[group + 1]):
-                start, end = offsets[sequence], offsets[sequence + 1]
-                if has_initial:
-                    _gather_state(initial, sequence, block, channels, S, h, 0)
-                else:
-                    _clear(h, 0, wide)
-                for k in range(end - start):
-                    t = end - 1 - k if reverse else start + k
-                    if keep and k > 0 and (t + 1 if reverse else t) % CELL == 0:
-                        _copy(h, 0, checkpoints, (t // CELL * blocks + block) * wide, wide)
-                    at = t * channels + block * LANES
-                    x, dt = load_first(u, at, lanes), load_first(delta, at, lanes)
-                    least = where_less(dt, least, dt, least)
-                    out = _step(x, dt, a, inverse, 0, B, C, t * S, S, h, zoh)
-                    out = fma(skips, x, out)
-                    if has_gate:
-                        z = load_first(gate, at, lanes)
-                        out = out * z * _sigmoid(z)
-                    store_first(y, at, out, lanes)
-                if final.size > 0:
-                    _scatter_state(h, 0, sequence, block, channels, S, final)
-        store(h, 0, least)
-        shortest[unit] = h[:LANES].min()
+        low, high = spans[span], spans[span + 1]
+        for block in range(low, high):
+            _rates(A, block, channels, S, a, inverse, (block - low) * wide)
+        least = filled(load(a, 0), 0.0)
+        for sequence in range(groups[group], groups[group + 1]):
+            start, end = offsets[sequence], offsets[sequence + 1]
+            _start_states(h, initial, has_initial, sequence, low, high, channels, S)
+            for order in range(_count_cells(start, end)):
+                cell, first, step, count = _cell_bounds(start, end, order, reverse)
+                for block in range(low, high):
+                    lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
+                    skips = load_first(skip, block * LANES, lanes if has_skip else 0)
+                    if keep and order > 0:
+                        _copy(h, at, checkpoints, (cell * blocks + block) * wide, wide)
+                    for k in range(count):
+                        t = first + step * k
+                        token = t * channels + block * LANES
+                        x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
+                        least = where_less(dt, least, dt, least)
+                        out = _step(x, dt, a, inverse, at, B, C, t * S, S, h, zoh)
+                        out = fma(skips, x, out)
+                        if has_gate:
+                            z = load_first(gate, token, lanes)
+                            out = out * z * _sigmoid(z)
+                        store_first(y, token, out, lanes)
+            if final.size > 0:
+                for block in range(low, high):
+                    _scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
+        store(edge, 0, least)
+        shortest[unit] = edge.min()
 
 
 @inlined
-def _replay(x, dt, a, inverse, at, B, C, row, S, states, now, decays, gains, slot, zoh, want_y):
-    """One forward step that writes the next states, decays and gains; returns C h where it is wanted."""
-    wide = S * LANES
-    y = filled(x, 0.0)
-    for s in range(S):
-        i = s * LANES
-        decay, rise = exp_parts(dt * load(a, at + i))
-        gain = rise * load(inverse, at + i) if zoh else dt
-        state = fma(decay, load(states, now + i), gain * (splat(B[row + s]) * x))
-        store(states, now + wide + i, state)
-        store(decays, slot + i, decay)
-        if zoh:
-            store(gains, slot + i, gain)
-        if want_y:
-            y = fma(splat(C[row + s]), state, y)
-    return y
+def _replay(s, a, inverse, B, C, S, t, step, count, x, dt, h, states, decays, gains, out, zoh, want_out):
+    """Run one state of one block over a cell, keeping each step's state before it, decay and gain; return the last."""
+    for k in range(count):
+        i = k * LANES
+        decay, rise = exp_parts(load(dt, i) * a)
+        gain = rise * inverse if zoh else load(dt, i)
+        store(states, i, h)
+        store(decays, i, decay)
+        store(gains, i, gain)
+        h = fma(decay, h, gain * (splat(B[(t + step * k) * S + s]) * load(x, i)))
+        if want_out:
+            store(out, i, fma(splat(C[(t + step * k) * S + s]), h, load(out, i)))
+    return h
 
 
 @inlined
-def _unwind(x, dt, dy, a, inverse, at, B, C, row, S, states, now, decays, gains, slot, g, dA, dA_at, dB, dC, zoh):
-    """One backward step of one block: move the state gradient g to the step before; return (du, ddelta)."""
-    wide = S * LANES
-    du, ddelta = filled(x, 0.0), filled(x, 0.0)
-    edge = filled(x, -0.5)
-    for s in range(S):
-        i = s * LANES
-        b = splat(B[row + s])
-        grad = fma(dy, splat(C[row + s]), load(g, at + i))
-        store(dC, slot + i, fma(dy, load(states, now + wide + i), load(dC, slot + i)))
-        rate, before, decay = load(a, at + i), load(states, now + i), load(decays, slot + i)
-        gain = load(gains, slot + i) if zoh else dt
-        passed = grad * decay
-        through = grad * gain
-        store(dB, slot + i, fma(through, x, load(dB, slot + i)))
-        du = fma(through, b, du)
-        drive = b * x
-        rise_in_A = passed * dt * before
+def _unwind(
+    s, a, inverse, B, C, S, t, step, count, x, dt, dy, h, states, decays, gains, g, dA, du, ddelta, dB, dC, zoh
+):
+    """Go back over the cell with one state's gradient g; return g before the cell and dA."""
+    edge = filled(a, -0.5)
+    for k in range(count - 1, -1, -1):
+        i, row = k * LANES, (t + step * k) * S + s
+        at = (s * CELL + k) * LANES
+        b, grad_y, now, before, decay = splat(B[row]), load(dy, i), load(dt, i), load(states, i), load(decays, i)
+        gain = load(gains, i)
+        store(dC, at, fma(grad_y, h, load(dC, at)))
+        grad = fma(grad_y, splat(C[row]), g)
+        g = grad * decay
+        through, drive = grad * gain, b * load(x, i)
+        store(dB, at, fma(through, load(x, i), load(dB, at)))
+        store(du, i, fma(through, b, load(du, i)))
         if zoh:
             # d gain / d delta = decay; d gain / d A = delta**2 phi(delta A), from its series near zero
-            ddelta = fma(passed, fma(rate, before, drive), ddelta)
-            exponent = dt * rate
-            closed = (dt * decay - gain) * load(inverse, at + i)
-            slope = where_less(edge, exponent, dt * dt * phi_series(exponent), closed)
-            rise_in_A = fma(grad * drive, slope, rise_in_A)
+            store(ddelta, i, fma(g, fma(a, before, drive), load(ddelta, i)))
+            exponent = now * a
+            closed = (now * decay - gain) * inverse
+            slope = where_less(edge, exponent, now * now * phi_series(exponent), closed)
+            dA = fma(grad * drive, slope, dA)
         else:
-            ddelta = fma(passed, rate * before, fma(grad, drive, ddelta))
-        store(dA, dA_at + i, load(dA, dA_at + i) + rise_in_A)
-        store(g, at + i, passed)
-    return du, ddelta
+            store(ddelta, i, fma(g, a * before, fma(grad, drive, load(ddelta, i))))
+        dA = fma(g * now, before, dA)
+        h = before
+    return g, dA
 
 
 @kernel
@@ -199,85 +222,82 @@ def scan_backward(
 ):  # fmt: skip
     """Run units first_unit..last_unit - 1 backwards.
 
-    dA and dskip hold one partial sum per group, [group, block, (state,) lane], zero on entry; dB and dC one per span,
-    [span, token, state].
+    dA and dskip hold one partial sum per group, [group, block, (state,) lane], dskip zero on entry; dB and dC one per
+    span, [span, token, state].
     """
     blocks = (channels + LANES - 1) // LANES
-    num_spans = spans.size - 1
-    wide, tokens = S * LANES, offsets[-1]
-    most = 0
-    for span in range(num_spans):
-        most = max(most, spans[span + 1] - spans[span])
-    kind = u.dtype
-    a, inverse, g = np.empty(most * wide, kind), np.empty(most * wide, kind), np.empty(most * wide, kind)
-    states = np.empty((CELL + 1) * wide, kind)
-    decays, gains = np.empty(CELL * wide, kind), np.empty(CELL * wide, kind)
-    sums_B, sums_C = np.empty(CELL * wide, kind), np.empty(CELL * wide, kind)
-    rows = np.empty(CELL * LANES, kind)
+    num_spans, wide, tokens = spans.size - 1, S * LANES, offsets[-1]
+    most = (spans[1:] - spans[:-1]).max() * wide
+    a, inverse, g, sums_A = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(most, u, 11)
+    sums_B, sums_C = scratch(CELL * wide, u, 0), scratch(CELL * wide, u, 16)
+    start_h, cell_rows = scratch(wide, u, 5), CELL * LANES
+    states, decays, gains = scratch(cell_rows, u, 0), scratch(cell_rows, u, 17), scratch(cell_rows, u, 34)
+    x, dt, grad, out = (scratch(cell_rows, u, 2), scratch(cell_rows, u, 19), scratch(cell_rows, u, 36),
+                        scratch(cell_rows, u, 53))  # fmt: skip
+    in_u, in_delta = scratch(cell_rows, u, 9), scratch(cell_rows, u, 26)
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
         low, high = spans[span], spans[span + 1]
         for block in range(low, high):
             _rates(A, block, channels, S, a, inverse, (block - low) * wide)
+        _clear(sums_A, 0, (high - low) * wide)
         for sequence in range(groups[group], groups[group + 1]):
             start, end = offsets[sequence], offsets[sequence + 1]
-            for block in range(low, high):
-                if has_dfinal:
-                    _gather_state(dfinal, sequence, block, channels, S, g, (block - low) * wide)
-                else:
-                    _clear(g, (block - low) * wide, wide)
-            cells = (end - 1) // CELL - start // CELL + 1 if end > start else 0
-            for order in range(cells - 1, -1, -1):
-                cell = (end - 1) // CELL - order if reverse else start // CELL + order
-                begin, stop = max(start, cell * CELL), min(end, (cell + 1) * CELL)
-                count = stop - begin
-                first, step = (stop - 1, -1) if reverse else (begin, 1)
-                _clear(sums_B, 0, count * wide)
-                _clear(sums_C, 0, count * wide)
+            _start_states(g, dfinal, has_dfinal, sequence, low, high, channels, S)
+            for order in range(_count_cells(start, end) - 1, -1, -1):
+                cell, first, step, count = _cell_bounds(start, end, order, reverse)
+                _clear(sums_B, 0, CELL * wide)
+                _clear(sums_C, 0, CELL * wide)
                 for block in range(low, high):
                     lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
                     skips = load_first(skip, block * LANES, lanes if has_skip else 0)
+                    dskips = load(dskip, (group * blocks + block) * LANES)
                     if order > 0:
-                        _copy(checkpoints, (cell * blocks + block) * wide, states, 0, wide)
-                    elif has_initial:
-                        _gather_state(initial, sequence, block, channels, S, states, 0)
+                        _copy(checkpoints, (cell * blocks + block) * wide, start_h, 0, wide)
                     else:
-                        _clear(states, 0, wide)
+                        _start_states(start_h, initial, has_initial, sequence, block, block + 1, channels, S)
                     for k in range(count):
-                        t = first + step * k
-                        token = t * channels + block * LANES
-                        x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
-                        grad = load_first(dy, token, lanes)
-                        out = _replay(
-                            x, dt, a, inverse, at, B, C, t * S, S, states, k * wide, decays, gains, k * wide, zoh,
-                            has_gate,
+                        token, i = (first + step * k) * channels + block * LANES, k * LANES
+                        here, into = load_first(u, token, lanes), load_first(dy, token, lanes)
+                        if has_gate:
+                            z = load_first(gate, token, lanes)
+                            into = into * z * _sigmoid(z)
+                            store(out, i, skips * here)
+                        dskips = fma(into, here, dskips)
+                        store(x, i, here)
+                        store(dt, i, load_first(delta, token, lanes))
+                        store(grad, i, into)
+                        store(in_u, i, into * skips)
+                        store(in_delta, i, filled(into, 0.0))
+                    store(dskip, (group * blocks + block) * LANES, dskips)
+                    for s in range(S):
+                        i = at + s * LANES
+                        rate, inv = load(a, i), load(inverse, i)
+                        h = _replay(
+                            s, rate, inv, B, C, S, first, step, count, x, dt, load(start_h, s * LANES),
+                            states, decays, gains, out, zoh, has_gate,
                         )  # fmt: skip
+                        in_state, in_rate = _unwind(
+                            s, rate, inv, B, C, S, first, step, count, x, dt, grad, h, states, decays, gains,
+                            load(g, i), load(sums_A, i), in_u, in_delta, sums_B, sums_C, zoh,
+                        )  # fmt: skip
+                        store(g, i, in_state)
+                        store(sums_A, i, in_rate)
+                    for k in range(count):
+                        token, i = (first + step * k) * channels + block * LANES, k * LANES
+                        store_first(du, token, load(in_u, i), lanes)
+                        store_first(ddelta, token, load(in_delta, i), lanes)
                         if has_gate:
                             z = load_first(gate, token, lanes)
                             sigmoid = _sigmoid(z)
                             slope = sigmoid * fma(z, filled(z, 1.0) - sigmoid, filled(z, 1.0))
-                            store_first(dgate, token, grad * fma(skips, x, out) * slope, lanes)
-                            grad = grad * z * sigmoid
-                        store(rows, k * LANES, grad)
-                    dskips = load(dskip, (group * blocks + block) * LANES)
-                    for k in range(count - 1, -1, -1):
-                        t = first + step * k
-                        token = t * channels + block * LANES
-                        x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
-                        grad = load(rows, k * LANES)
-                        in_u, in_delta = _unwind(
-                            x, dt, grad, a, inverse, at, B, C, t * S, S, states, k * wide, decays, gains, k * wide,
-                            g, dA, (group * blocks + block) * wide, sums_B, sums_C, zoh,
-                        )  # fmt: skip
-                        store_first(du, token, fma(grad, skips, in_u), lanes)
-                        store_first(ddelta, token, in_delta, lanes)
-                        dskips = fma(grad, x, dskips)
-                    store(dskip, (group * blocks + block) * LANES, dskips)
+                            store_first(dgate, token, load_first(dy, token, lanes) * load(out, i) * slope, lanes)
                 for k in range(count):
                     row = (span * tokens + first + step * k) * S
                     for s in range(S):
-                        dB[row + s] = lane_sum(load(sums_B, k * wide + s * LANES))
-                        dC[row + s] = lane_sum(load(sums_C, k * wide + s * LANES))
+                        dB[row + s] = lane_sum(load(sums_B, (s * CELL + k) * LANES))
+                        dC[row + s] = lane_sum(load(sums_C, (s * CELL + k) * LANES))
             if dinitial.size > 0:
                 for block in range(low, high):
                     _scatter_state(g, (block - low) * wide, sequence, block, channels, S, dinitial)
+        _copy(sums_A, 0, dA, (group * blocks + low) * wide, (high - low) * wide)
