@@ -27,9 +27,10 @@ def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Ad
     return inputs[0][order], adjacency_of(dense[order][:, order])
 
 
-@pytest.mark.parametrize("kind", ["mlp", "gcn", "sage"])
-def test_conforms(kind: str) -> None:
-    config = Backbone.Config(dim=16, num_layers=3)
+@pytest.mark.parametrize("kind", ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"])
+@pytest.mark.parametrize("jump", ["none", "cat"])
+def test_conforms(kind: str, jump: str) -> None:
+    config = Backbone.Config(dim=16, num_layers=3, jump=jump)
     check_model(
         ModelCase(
             make=lambda: Backbone(config, kind=kind, in_dim=5, num_classes=3),
@@ -42,7 +43,7 @@ def test_conforms(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["mlp", "gcn", "sage"])
 def test_block_equals_dense_formula(kind: str) -> None:
-    block = ResidualBlock(kind, 6, 0.3).eval()
+    block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.3)).eval()
     x, dense = torch.randn(NODES, 6), torch.from_numpy(ring_with_chords()).float()
     z = block.norm(x)
     degree = dense.sum(1)
@@ -63,7 +64,7 @@ def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
     """The weighted CSR form gives what torch-geometric's layer computes itself from an edge list."""
     from torch_geometric.nn import GCNConv, SAGEConv
 
-    block = ResidualBlock(kind, 6, 0.0)
+    block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.0))
     own = GCNConv(6, 6) if kind == "gcn" else SAGEConv(6, 6)
     own.load_state_dict(block.conv.state_dict())
     adjacency = adjacency_of(ring_with_chords())

@@ -1,11 +1,15 @@
-"""Message-passing backbones on a whole graph, in residual blocks with LayerNorm: MLP, GCN, GraphSAGE.
+"""Message-passing backbones in residual blocks: MLP, GCN, GraphSAGE, GIN, GAT, PNA, and GCNII.
 
-A block is x + W_2 GELU(conv(LN(x))) with dropout after both parts; conv is torch-geometric's layer, or a linear map
-for the MLP. The first block is preceded by a linear map to the hidden width, the last followed by LayerNorm and a
-linear map to classes.
+A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing; conv is
+torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals and are
+ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block, or all of them
+(jumping knowledge). Of the graph a model knows only `Adjacency.convolve`, so that the same model runs on a whole graph
+and on any kind of batch.
 
-Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (architecture); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
-Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean aggregation).
+Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
+Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Velickovic et al.
+2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII);
+Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
 """
 
 from __future__ import annotations
@@ -13,102 +17,190 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.layers.message import Adjacency, Weighting
+from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.types import Float, shapecheck
 
-Kind = Literal["mlp", "gcn", "sage"]
-_WEIGHTING: dict[str, Weighting | None] = {"mlp": None, "gcn": "symmetric", "sage": "mean"}
+Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
+WEIGHTING: dict[str, Weighting | None] = {
+    "mlp": None,
+    "gcn": "symmetric",
+    "sage": "mean",
+    "gin": "sum",
+    "gat": "edges",
+    "pna": "edges",
+    "gcnii": "symmetric",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """Settings of a backbone; the defaults are those of Platonov et al. (GCNII: of its own paper).
+
+    Args:
+        dim: hidden width.
+        num_layers: residual blocks.
+        dropout: probability that an element is dropped in training.
+        norm: "layer", "batch" or "none", before each layer; GCNII has none of its own.
+        jump: what the head sees: the last block ("none"), or all of them joined ("cat") or their maximum ("max").
+        heads: attention heads of GAT.
+        alpha, theta: GCNII's weight of the first representation, and of its identity map.
+    """
+
+    dim: int = 512
+    num_layers: int = 5
+    dropout: float = 0.2
+    norm: Literal["layer", "batch", "none"] = "layer"
+    jump: Literal["none", "cat", "max"] = "none"
+    heads: int = 8
+    alpha: float = 0.1
+    theta: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.num_layers < 0:
+            raise ConfigError(
+                f"model.dim must be at least 1 and model.num_layers at least 0; got {self.dim}, {self.num_layers}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
+        if self.heads < 1 or not 0 <= self.alpha <= 1 or self.theta <= 0:
+            raise ConfigError(
+                f"model.heads must be at least 1, model.alpha in [0, 1], model.theta above 0; "
+                f"got {self.heads}, {self.alpha}, {self.theta}"
+            )
 
 
 class ResidualBlock(nn.Module):
-    """x + Dropout(W_2 GELU(Dropout(conv(LN(x))))).
+    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))).
 
     Args:
-        kind: "mlp", "gcn" or "sage".
-        dim: width.
-        dropout: probability that an element is dropped in training.
+        kind: one of `Kind` but "gcnii".
+        config: width, dropout, norm, heads.
+        layer: number of the block, from 0.
+        degrees: (N,) or fewer in-degrees of the training graph, for PNA.
     """
 
-    def __init__(self, kind: Kind, dim: int, dropout: float) -> None:
+    def __init__(self, kind: Kind, config: BackboneConfig, layer: int = 0, degrees: Tensor | None = None) -> None:
         super().__init__()
-        self.weighting = _WEIGHTING[kind]
-        self.norm = nn.LayerNorm(dim)
-        self.conv = _conv(kind, dim)
-        self.ffn = nn.Sequential(nn.Dropout(dropout), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(dropout))
+        self.weighting, self.layer = WEIGHTING[kind], layer
+        dim, drop = config.dim, config.dropout
+        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[config.norm](dim)
+        self.conv = _conv(kind, config, degrees)
+        self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
 
-    def forward(self, x: Tensor, adjacency: Adjacency) -> Tensor:
-        """Return (N, dim) after one block."""
+    def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+        """Return (R, dim) after one block; the R receivers are the first rows of x."""
         z = self.norm(x)
-        z = self.conv(z) if self.weighting is None else self.conv(z, adjacency.weighted(self.weighting))
-        return x + self.ffn(z)
+        if self.weighting is None:
+            return x + self.ffn(self.conv(z))
+        z = adjacency.convolve(self.conv, self.weighting, self.layer, z)
+        return x[: len(z)] + self.ffn(z)
 
 
-def _conv(kind: Kind, dim: int) -> nn.Module:
-    """Return the layer; the adjacency it is called with holds the weights, so that it only sums."""
+class GCNIIBlock(nn.Module):
+    """ReLU(((1 - alpha) A_hat x + alpha x_0) ((1 - beta) I + beta W)) of the dropped-out x, beta = log(1 + theta / l).
+
+    Args:
+        config: width, dropout, alpha, theta.
+        layer: number of the block, from 0 (l = layer + 1).
+    """
+
+    def __init__(self, config: BackboneConfig, layer: int) -> None:
+        from torch_geometric.nn import GCN2Conv
+
+        super().__init__()
+        self.layer, self.drop = layer, nn.Dropout(config.dropout)
+        self.conv = GCN2Conv(config.dim, config.alpha, config.theta, layer + 1, normalize=False)
+
+    def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+        """Return (R, dim) after one block; first is x_0, by default x."""
+        first = x if first is None else first
+        return adjacency.convolve(self.conv, "symmetric", self.layer, self.drop(x), first[: len(x)]).relu()
+
+
+def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None) -> nn.Module:
+    """Return the layer; where its adjacency holds the weights, it only sums."""
+    dim = config.dim
     if kind == "mlp":
         return nn.Linear(dim, dim)
-    from torch_geometric.nn import GCNConv, SAGEConv
+    from torch_geometric.nn import GATConv, GCNConv, GINConv, PNAConv, SAGEConv
 
-    return GCNConv(dim, dim, normalize=False) if kind == "gcn" else SAGEConv(dim, dim, aggr="sum")
+    if kind == "gcn":
+        return GCNConv(dim, dim, normalize=False)
+    if kind == "sage":
+        return SAGEConv(dim, dim, aggr="sum")
+    if kind == "gin":
+        return GINConv(nn.Linear(dim, dim), train_eps=True)
+    if kind == "gat":
+        if dim % config.heads:
+            raise ConfigError(f"model.dim={dim} is not a multiple of model.heads={config.heads}")
+        return GATConv(dim, dim // config.heads, config.heads)
+    counts = torch.bincount(torch.ones(1, dtype=torch.int64) if degrees is None else degrees.long())
+    aggregators, scalers = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
+    return PNAConv(dim, dim, aggregators, scalers, counts)
 
 
 class Backbone(nn.Module):
-    """Residual blocks over a whole graph.
+    """Blocks of message passing between a linear map of the features and a linear head.
 
     Args:
         config: what a user chooses.
-        kind: "mlp", "gcn" or "sage".
+        kind: "mlp", "gcn", "sage", "gin", "gat", "pna" or "gcnii".
         in_dim: node features.
         num_classes: width of the output.
+        degrees: in-degrees of the training graph; only PNA looks at them.
 
     Raises:
-        ConfigError: an unknown kind.
+        ConfigError: an unknown kind, or a width that the heads do not divide.
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        """Settings of a backbone; the defaults are those of Platonov et al.
+    Config = BackboneConfig
 
-        Args:
-            dim: hidden width.
-            num_layers: residual blocks.
-            dropout: probability that an element is dropped in training.
-        """
-
-        dim: int = 512
-        num_layers: int = 5
-        dropout: float = 0.2
-
-        def __post_init__(self) -> None:
-            if self.dim < 1 or self.num_layers < 0:
-                raise ConfigError(
-                    f"model.dim must be at least 1 and model.num_layers at least 0; got {self.dim}, {self.num_layers}"
-                )
-            if not 0 <= self.dropout < 1:
-                raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
-
-    def __init__(self, config: Config, *, kind: str, in_dim: int, num_classes: int) -> None:
+    def __init__(
+        self, config: BackboneConfig, *, kind: str, in_dim: int, num_classes: int, degrees: Tensor | None = None
+    ) -> None:
         super().__init__()
         if kind not in get_args(Kind):
             raise ConfigError(
                 f"unknown backbone {kind!r}{nearest(kind, get_args(Kind))}; known: {', '.join(get_args(Kind))}"
             )
         self.config, self.kind = config, kind
+        self.weighting = WEIGHTING[kind]
         self.embed = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
-        self.blocks = nn.ModuleList(ResidualBlock(kind, config.dim, config.dropout) for _ in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.dim)
-        self.head = nn.Linear(config.dim, num_classes)
+        self.blocks = nn.ModuleList(
+            GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees)  # type: ignore[arg-type]
+            for i in range(config.num_layers)
+        )
+        width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, num_classes)
 
     @shapecheck
-    def forward(self, x: Float[Tensor, "node feature"], adjacency: Adjacency) -> Float[Tensor, "node class"]:
-        """Return logits of every node."""
-        z = self.embed(x)
+    def forward(self, x: Float[Tensor, "node feature"], adjacency: Convolver) -> Float[Tensor, "receiver class"]:
+        """Return logits of every node that the adjacency's last layer has as a receiver."""
+        layers = self.embeddings(x, adjacency)
+        return self.logits(layers[1:] or layers)
+
+    def embeddings(self, x: Tensor, adjacency: Convolver) -> list[Tensor]:
+        """Return the representations before the first block and after each, (R_l, dim)."""
+        kept = [self.embed(x)]
         for block in self.blocks:
-            z = block(z, adjacency)
-        return self.head(self.norm(z))
+            kept.append(block(kept[-1], adjacency, kept[0]))
+        return kept
+
+    def logits(self, layers: list[Tensor]) -> Tensor:
+        """Return the head's output from the representations after each block; only the last one counts without jump."""
+        count = len(layers[-1])
+        if self.config.jump == "none":
+            joined = layers[-1]
+        elif self.config.jump == "cat":
+            joined = torch.cat([z[:count] for z in layers], 1)
+        else:
+            joined = torch.stack([z[:count] for z in layers]).amax(0)
+        return self.head(self.norm(joined))
 
 
-__all__ = ["Adjacency", "Backbone", "ResidualBlock"]
+__all__ = ["WEIGHTING", "Adjacency", "Backbone", "BackboneConfig", "ResidualBlock"]
