@@ -1,29 +1,22 @@
 """Sequences in step equal sequences one by one; a path's first label reaches its end, and only through the graph."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from hopstate.errors import ConfigError, DataError
+from hopstate.datasets.temporal_generators import PathSequences, path_sequences
+from hopstate.errors import ConfigError, TimeOrderError
 from hopstate.models.ctdg_ssm import CTDGSSM
-from hopstate.training.sequence_task import SequenceSet, SequenceTask
+from hopstate.training.sequence_task import SequenceTask
 
 
-def paths(length: int, count: int = 60, seed: int = 0) -> SequenceSet:
-    """Paths whose first node and first event carry the class."""
-    rng = np.random.default_rng(seed)
-    y = np.arange(count) % 2
-    x = rng.uniform(-1, 1, (count, length, 2)).astype(np.float32)
-    attr = rng.uniform(-1, 1, (count, length - 1, 2)).astype(np.float32)
-    x[:, 0], attr[:, 0] = (2 * y - 1)[:, None], (2 * y - 1)[:, None]
-    pairs = np.stack([np.arange(length - 1), np.arange(1, length)], 1)
-    t = np.tile(np.arange(length - 1.0), (count, 1))
-    rows = np.arange(count)
-    split = {"train": rows[: count // 2], "val": rows[count // 2 : -count // 4], "test": rows[-count // 4 :]}
-    return SequenceSet(pairs=pairs, t=t, y=y, x=x, edge_attr=attr, split=split)
+def paths(length: int, count: int = 60) -> PathSequences:
+    return path_sequences(length, count=count)
 
 
-def task(data: SequenceSet, order: int = 2, seed: int = 0, **options: int | None) -> SequenceTask:
+def task(data: PathSequences, order: int = 2, seed: int = 0, **options: int | None) -> SequenceTask:
     torch.manual_seed(seed)
     config = CTDGSSM.Config(node_dim=2, edge_dim=2, dim=16, order=order, time_dim=0, decoder="sequence")
     return SequenceTask(CTDGSSM(config), data, hops=order, **options)  # type: ignore[arg-type]
@@ -62,7 +55,7 @@ def test_active_nodes_of_a_path_are_the_order_hops_behind_its_end() -> None:
 
 def test_most_recent_neighbours_are_followed_first() -> None:
     pairs = np.array([[0, 1], [0, 2], [0, 3], [4, 0]])
-    data = SequenceSet(pairs=pairs, t=np.zeros((2, 4)), y=np.zeros(2, int), x=np.zeros((2, 5, 2), np.float32), split={})
+    data = replace(paths(5, 10), pairs=pairs)
     steps = SequenceTask(None, data, hops=1, neighbors=2).steps
     assert steps[-1].active.tolist() == [0, 2, 3, 4]
 
@@ -97,7 +90,7 @@ def test_class_crosses_the_path_by_the_graph_and_not_without_it() -> None:
     rng = np.random.default_rng(1)  # without the class at the start nothing is left to find: no leak by another way
     x, attr = data.x.copy(), data.edge_attr.copy()
     x[:, 0], attr[:, 0] = rng.uniform(-1, 1, x[:, 0].shape), rng.uniform(-1, 1, attr[:, 0].shape)
-    t.data = SequenceSet(pairs=data.pairs, t=data.t, y=data.y, x=x, edge_attr=attr, split=data.split)
+    t.data = replace(data, x=x, edge_attr=attr)
     assert accuracy(t, "all") < 0.65
 
 
@@ -116,7 +109,7 @@ def test_truncation_cuts_gradients_and_not_values() -> None:
 def test_batches_depend_on_seed_and_epoch_alone_and_resume_anywhere() -> None:
     t = task(paths(4, 40), batch_size=8)
     rows = [b["x"] for b in t.batches(3)]
-    assert t.num_batches(3) == len(rows) == 3
+    assert t.num_batches(3) == len(rows) == 4
     assert torch.equal(next(t.batches(3, 2))["x"], rows[2])
     assert not torch.equal(next(t.batches(4))["x"], rows[0])
 
@@ -139,11 +132,19 @@ def test_bad_settings_and_data_are_named() -> None:
         task(data, read=4)
     with pytest.raises(ConfigError, match="unknown split"):
         task(data).evaluate("bonus")
-    late = data.t.copy()
-    late[3] = late[3, ::-1]
-    with pytest.raises(DataError, match="sequence 3"):
-        SequenceSet(pairs=data.pairs, t=late, y=data.y, split=data.split)
-    with pytest.raises(DataError, match="no event"):
-        SequenceSet(pairs=data.pairs[:0], t=data.t[:, :0], y=data.y, split=data.split)
-    with pytest.raises(DataError, match="do not fit"):
-        SequenceSet(pairs=data.pairs, t=data.t[:, :2], y=data.y, split=data.split)
+
+
+def test_times_out_of_order_are_named() -> None:
+    data = paths(4, 8)
+    t = task(replace(data, t=data.t[:, ::-1].copy()))
+    with pytest.raises(TimeOrderError, match="sort the events"):
+        t.loss(next(t.batches(0)))
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_scalar_features_random_times_and_gaps(order: int) -> None:
+    """The "ctdg-ssm" variant, with encodings of the gaps in time."""
+    data = path_sequences(6, count=40, variant="ctdg-ssm")
+    model = CTDGSSM(CTDGSSM.Config(node_dim=1, edge_dim=1, dim=8, order=order, time_dim=4, decoder="sequence"))
+    t = SequenceTask(model, data, hops=order)
+    assert np.isfinite(t.loss(next(t.batches(0))).item())

@@ -16,52 +16,10 @@ from torch import Tensor
 
 from hopstate.data.active import ActiveBatch
 from hopstate.data.node_state import NodeState
-from hopstate.errors import ConfigError, DataError
+from hopstate.datasets.temporal_generators import PathSequences
+from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import classification_metrics
 from hopstate.training.seed import stream
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SequenceSet:
-    """R streams on n nodes each that meet in the same order: only features, times and labels differ.
-
-    Args:
-        pairs: (E, 2) int64 nodes 0..n-1 of every stream's events, in order.
-        t: (R, E) float64 times, never decreasing in a row.
-        y: (R,) int64 classes.
-        x: (R, n, F) float32 node features, or None.
-        edge_attr: (R, E, D) float32 event features, or None.
-        split: rows of "train", "val", "test".
-
-    Raises:
-        DataError: no event, columns of different lengths, or times out of order.
-    """
-
-    pairs: np.ndarray
-    t: np.ndarray
-    y: np.ndarray
-    x: np.ndarray | None = None
-    edge_attr: np.ndarray | None = None
-    split: dict[str, np.ndarray]
-
-    def __post_init__(self) -> None:
-        R, E = len(self.y), len(self.pairs)
-        if not E:
-            raise DataError("these sequences hold no event, so that there is nothing to read a class from")
-        shapes = {"t": self.t, "edge_attr": self.edge_attr}
-        wrong = [f"{k} {v.shape}" for k, v in shapes.items() if v is not None and v.shape[:2] != (R, E)]
-        if self.x is not None and (len(self.x) != R or self.x.shape[1] <= self.pairs.max()):
-            wrong.append(f"x {self.x.shape}")
-        if wrong:
-            raise DataError(f"{R} sequences of {E} events do not fit {', '.join(wrong)}")
-        if (np.diff(self.t, axis=1) < 0).any():
-            row = int(np.flatnonzero((np.diff(self.t, axis=1) < 0).any(1))[0])
-            raise DataError(f"the times of sequence {row} are out of order; sort its events by time")
-
-    @property
-    def num_nodes(self) -> int:
-        """Nodes of one stream."""
-        return int(self.pairs.max()) + 1 if self.x is None else self.x.shape[1]
 
 
 class SequenceModel(Protocol):
@@ -105,7 +63,7 @@ class SequenceTask:
     def __init__(
         self,
         model: Any,
-        data: SequenceSet,
+        data: PathSequences,
         *,
         hops: int,
         batch_size: int = 128,
@@ -124,8 +82,9 @@ class SequenceTask:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}; got {value}")
-        if not -1 <= read < data.num_nodes:
-            raise ConfigError(f"read is a node of a sequence, 0..{data.num_nodes - 1}, or -1; got {read}")
+        self.num_nodes = data.x.shape[1]
+        if not -1 <= read < self.num_nodes:
+            raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
         self.model, self.data, self.seed = model, data, seed
         self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
@@ -175,8 +134,8 @@ class SequenceTask:
 
     def _columns(self, rows: np.ndarray) -> dict[str, Tensor]:
         d = self.data
-        columns = {"t": d.t, "y": d.y, "x": d.x, "edge_attr": d.edge_attr}
-        return {k: torch.from_numpy(v[rows]) for k, v in columns.items() if v is not None}
+        columns = {"t": d.t.astype(np.float64, copy=False), "y": d.y, "x": d.x, "edge_attr": d.edge_attr}
+        return {k: torch.from_numpy(v[rows]) for k, v in columns.items()}
 
     def _probabilities(self, split: str) -> np.ndarray:
         rows = self._rows(split)
@@ -191,7 +150,7 @@ class SequenceTask:
 
     def _logits(self, columns: dict[str, Tensor]) -> Tensor:
         """Return (R, C) logits of sequences streamed event by event from an empty memory."""
-        R, n = len(columns["y"]), self.data.num_nodes
+        R, n = len(columns["y"]), self.num_nodes
         model, inference = self.model, not torch.is_grad_enabled()
         state = model.initial_state(R * n)
         for k in range(len(self.steps)):
@@ -208,17 +167,16 @@ class SequenceTask:
         R, a = len(columns["y"]), len(step.active)
         block = torch.arange(R, device=device)[:, None]
         ends = step.ends + a * block  # (R, 2)
-        x = columns.get("x")
         return ActiveBatch(
-            nodes=(step.active + self.data.num_nodes * block).flatten(),
+            nodes=(step.active + self.num_nodes * block).flatten(),
             source=ends[:, 0],
             target=ends[:, 1],
             time=columns["t"][:, k],
             after=(step.after[:, None] + a * block).flatten(1),
             before=(step.before[:, None] + a * block).flatten(1),
             gap=self._gap(k, columns) if self.model.config.time_dim else None,
-            node_attr=None if x is None else x[:, step.active].flatten(0, 1),
-            edge_attr=columns["edge_attr"][:, k] if "edge_attr" in columns else None,
+            node_attr=columns["x"][:, step.active].flatten(0, 1),
+            edge_attr=columns["edge_attr"][:, k],
             blocks=R,
         )
 
