@@ -6,9 +6,10 @@ and the s smallest of all components together are asked for; each vector is zero
 isolated node is zero everywhere.
 
 Every component is solved alone, with its trivial vector D^1/2 1 projected out, by one of three routes:
-dense where it is small, Lanczos on (L + sigma I)^-1 where the factor of L stays sparse, else Lanczos on 3 I - L.
-A Krylov space from one start vector holds one vector of a repeated eigenvalue's space, so after each solve Lanczos is
-run again in the orthogonal complement of what was found, until nothing smaller is left there. Residuals are checked.
+dense where it is small, Lanczos on (L + sigma I)^-1 where a factor of L stays sparse (meshes, roads, trees), where
+Lanczos on L itself would take thousands of steps, else Lanczos on 3 I - L. A Krylov space from one start vector holds
+one vector of a repeated eigenvalue's space, so after each solve Lanczos is run again in the orthogonal complement of
+what was found, until nothing smaller is left there. Residuals are checked.
 
 Within an eigenspace the basis is fixed by the eigenspace alone (`canonical_basis`), signs included, so that the
 result does not depend on the route as long as the s-th eigenvalue is not one of several equal ones.
@@ -23,7 +24,8 @@ import numpy as np
 from hopstate.errors import HopstateError
 
 DENSE = 600  # nodes up to which the dense solver is quicker
-FILL = 40  # stored entries of a factor, in multiples of those of L, up to which factorising is quicker
+MESH = 5  # mean width of a graph's level sets, in multiples of sqrt(N), up to which its factor stays sparse
+TREE = 1.2  # edges a node up to which it does in any case
 SIGMA = 1e-4  # shift that makes L + sigma I definite; well below the eigenvalues that matter at such sizes
 EQUAL = 1e-8  # eigenvalues closer than this are one eigenvalue
 RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
@@ -107,19 +109,21 @@ def _component_eigenpairs(a: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarray, np.ndarray]:
     """Return at least wanted smallest eigenpairs in the complement of trivial, none missed."""
     # both operators are positive, so that what is projected out, at eigenvalue 0, comes last
-    apply = _inverse(laplacian) or (lambda x: 3 * x - laplacian @ x)
+    apply = _inverse(laplacian) if _factor_stays_sparse(laplacian) else lambda x: 3 * x - laplacian @ x
     generator = np.random.default_rng(0)
-    basis, ask = trivial[:, None], wanted
-    values, vectors = np.empty(0), np.empty((len(trivial), 0))
-    while True:
-        new = _lanczos(apply, basis, ask, generator)
-        smallest_new = _rayleigh_ritz(laplacian, new)[0][0]
-        complete = len(values) >= wanted and smallest_new > values[wanted - 1] - EQUAL
-        values, vectors = _rayleigh_ritz(laplacian, np.concatenate([vectors, new], 1))
-        if complete:
+    values, vectors = _rayleigh_ritz(laplacian, _lanczos(apply, trivial[:, None], wanted, generator))
+    while len(values) < len(trivial) - 1:
+        basis = np.concatenate([trivial[:, None], vectors], 1)
+        highest = values[wanted - 1] - EQUAL
+        # a coarse solve mostly shows that nothing smaller is left; else a fine one finds what there is
+        rough = _lanczos(apply, basis, 1, generator, tolerance=1e-3)
+        (value,), vector = _rayleigh_ritz(laplacian, rough)
+        if value - np.linalg.norm(laplacian @ vector[:, 0] - value * vector[:, 0]) > highest:
             break
-        basis, ask = np.concatenate([trivial[:, None], vectors], 1), min(2, len(trivial) - 1 - vectors.shape[1])
-        if ask < 1:
+        new = _lanczos(apply, basis, min(2, len(trivial) - basis.shape[1]), generator)
+        smallest = _rayleigh_ritz(laplacian, new)[0][0]
+        values, vectors = _rayleigh_ritz(laplacian, np.concatenate([vectors, new], 1))
+        if smallest > highest:
             break
     worst = np.linalg.norm(laplacian @ vectors[:, :wanted] - vectors[:, :wanted] * values[:wanted], axis=0).max()
     if not worst <= RESIDUAL:
@@ -127,28 +131,37 @@ def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarr
     return values, vectors
 
 
-def _inverse(laplacian: Any) -> Any:
-    """Return x -> (L + sigma I)^-1 x, or None where its factor would fill in."""
-    import scipy.sparse as sp
+def _factor_stays_sparse(laplacian: Any) -> bool:
+    """Whether L is like a mesh or a tree: its nodes line up so that entries lie near the diagonal, or few edges close
+    rings. (Minimum-degree ordering of other graphs is slow itself, so their fill cannot be had by trying.)"""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    n = laplacian.shape[0]
+    if (laplacian.nnz - n) / 2 <= TREE * n:
+        return True
+    place = np.empty(n, np.int64)
+    place[reverse_cuthill_mckee(laplacian, symmetric_mode=True)] = np.arange(n)
+    first = np.minimum.reduceat(place[laplacian.indices], laplacian.indptr[:-1])
+    return float((place - first).mean()) <= MESH * np.sqrt(n)
+
+
+def _inverse(laplacian: Any) -> Any:
+    """Return x -> (L + sigma I)^-1 x."""
+    import scipy.sparse as sp
     from scipy.sparse.linalg import splu
 
-    order = reverse_cuthill_mckee(laplacian, symmetric_mode=True)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order), dtype=order.dtype)
-    rows = np.repeat(np.arange(len(order)), np.diff(laplacian.indptr))
-    first = np.full(len(order), len(order))
-    np.minimum.at(first, place[rows], place[laplacian.indices])
-    envelope = int((np.arange(len(order)) - first).sum())  # bounds the entries of a factor in this order
-    if envelope > FILL * laplacian.nnz:
-        return None
-    shifted = (laplacian + SIGMA * sp.eye_array(len(order))).tocsc()
+    shifted = (laplacian + SIGMA * sp.eye_array(laplacian.shape[0])).tocsc()
     options = {"SymmetricMode": True}
     return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options).solve
 
 
-def _lanczos(apply: Any, basis: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return (n, count) eigenvectors of the largest eigenvalues of apply in the orthogonal complement of basis."""
+def _lanczos(
+    apply: Any, basis: np.ndarray, count: int, generator: np.random.Generator, tolerance: float = 1e-12
+) -> np.ndarray:
+    """Return (n, count) eigenvectors of the largest eigenvalues of apply in the orthogonal complement of basis.
+
+    tolerance bounds the residual relative to the eigenvalue.
+    """
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     n = len(basis)
@@ -160,7 +173,7 @@ def _lanczos(apply: Any, basis: np.ndarray, count: int, generator: np.random.Gen
     start = project(generator.standard_normal(n))
     ncv = min(n, max(3 * count + 1, 40))
     try:
-        return eigsh(operator, count, which="LA", v0=start, ncv=ncv, tol=1e-12, maxiter=500)[1]
+        return eigsh(operator, count, which="LA", v0=start, ncv=ncv, tol=tolerance, maxiter=500)[1]
     except ArpackNoConvergence as error:
         raise HopstateError(
             f"Laplacian eigenvectors did not converge ({len(error.eigenvalues)} of {count}); ask for fewer of them"
