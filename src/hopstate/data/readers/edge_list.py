@@ -63,9 +63,9 @@ def read_edge_list(
     """
     table = read_table(path, [*SOURCES, *TARGETS, *_given(source_column, target_column)], num_ids=2)
     first = table.column(source_column, SOURCES, 0, "source_column")
+    assert first is not None
     after = list(table.frame.columns).index(first) + 1
     second = table.column(target_column, [n for n in TARGETS if n != first], after, "target_column")
-    assert first is not None
     assert second is not None
     if first == second:
         raise DataError(

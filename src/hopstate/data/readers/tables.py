@@ -144,7 +144,7 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     if len(set(names)) < len(names):
         raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
     lower = {name.lower() for name in id_columns}
-    keys = [name for name in names if name.lower() in lower] or names[:num_ids]
+    keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
     body = rows[1:] if header else rows
     kept = {k: str for k in keys if any(re.match(r"0\d", r[names.index(k)]) for r in body if len(r) > names.index(k))}
     missing = {name: [""] if name in keys else list(MISSING) for name in names}
@@ -164,6 +164,7 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
             encoding="utf-8-sig",
             skipinitialspace=separator != r"\s+",
         )
+    frame = frame.drop(columns=[name for name in names if not name])  # a row number that pandas wrote
     return Table(frame, path, skip + header + 1)
 
 

@@ -1,0 +1,105 @@
+"""Names to records: `load_dataset`, and the table that `hopstate datasets` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hopstate.data.cache import cache_folder
+from hopstate.data.graph import Graph
+from hopstate.datasets.catalogue import CATALOGUE, Dataset
+from hopstate.datasets.download import fetch
+from hopstate.errors import DataError, FormatError, nearest
+
+_BY_NAME = {entry.name: entry for entry in CATALOGUE}
+
+
+def find_dataset(name: str) -> Dataset | None:
+    """Return the entry of a name (upper or lower case), or None."""
+    return _BY_NAME.get(name.lower())
+
+
+def load_dataset(name: str, **options: Any) -> Any:
+    """Return the record of a named data set, made here or downloaded to the cache folder on first use.
+
+    Args:
+        name: a name that `dataset_table` lists.
+        options: those of the generator, or of `hopstate.data.io.read_graph`.
+
+    Raises:
+        DataError: an unknown name, or a data set that is listed but has no reader.
+        DownloadError: it could not be fetched; the message says what to put where.
+        FormatError: the file is not the published one.
+    """
+    entry = find_dataset(name)
+    if entry is None:
+        raise DataError(f"unknown data set {name!r}{nearest(name.lower(), _BY_NAME)}; `hopstate datasets` lists all")
+    if entry.make is not None:
+        return entry.make(**options)
+    if entry.files:
+        from hopstate.data.io import read_graph
+
+        paths = [fetch(file) for file in entry.files]
+        return _checked(entry, read_graph(paths[0], **{"name": entry.name, **options}), paths[0])
+    if entry.pyg and entry.kind == "node":
+        from hopstate.data.pyg import read_pyg_dataset
+
+        return read_pyg_dataset(entry.pyg, **{"name": entry.name, **options})
+    raise DataError(
+        f"{entry.name} cannot be loaded by name yet; get it from {entry.address} with {entry.loader}, and pass the "
+        f"record or your files"
+    )
+
+
+def dataset_table() -> list[dict[str, str]]:
+    """Return one row a data set: name, kind, loader, split, metric, on_disk, address, licence, papers."""
+    return [
+        {
+            "name": entry.name,
+            "kind": entry.kind,
+            "loader": entry.loader,
+            "split": entry.split,
+            "metric": entry.metric,
+            "on_disk": on_disk(entry),
+            "address": entry.address,
+            "licence": entry.licence,
+            "papers": ", ".join(entry.papers),
+        }
+        for entry in CATALOGUE
+    ]
+
+
+def on_disk(entry: Dataset) -> str:
+    """Return "built in", "yes" where all files of a data set lie in the cache folder, else "no"."""
+    if entry.make is not None:
+        return "built in"
+    if entry.files:
+        return "yes" if all(file.local.is_file() for file in entry.files) else "no"
+    if entry.pyg:
+        return "yes" if _pyg_folder(entry).is_dir() else "no"
+    return "yes" if (cache_folder() / "temporal" / entry.name).is_dir() else "no"
+
+
+def _pyg_folder(entry: Dataset) -> Path:
+    """Return the folder in which torch-geometric keeps a processed data set of the cache."""
+    _, kind, *name = entry.pyg.split(":")
+    return cache_folder().joinpath("pyg", kind, *name, "processed")
+
+
+def _checked(entry: Dataset, graph: Graph, path: Path) -> Graph:
+    """Return graph if it has the published sizes.
+
+    Raises:
+        FormatError: it has others.
+    """
+    found = (graph.num_nodes, graph.num_features, graph.num_classes)
+    wanted = (entry.nodes, entry.features, entry.classes)
+    if found != wanted:
+        raise FormatError(
+            f"{path} holds (nodes, features, classes) = {found}, the published {entry.name} {wanted}; "
+            f"remove the file and fetch it again from {entry.address}"
+        )
+    return graph
+
+
+__all__ = ["Dataset", "cache_folder", "dataset_table", "find_dataset", "load_dataset", "on_disk"]
