@@ -6,8 +6,9 @@ import warnings
 
 import numpy as np
 
-from hopstate.data.graph import SPLITS, Graph
+from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
+from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.metrics import CLASSIFICATION
 from hopstate.methods.base import Context, SplitConfig
