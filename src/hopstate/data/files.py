@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from hopstate.errors import StorageError
 
 
@@ -18,6 +16,8 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     Raises:
         StorageError: writing failed; path is as it was before.
     """
+    from safetensors import SafetensorError
+
     part = path.with_name(f".{path.name}.part")
     try:
         write(part)
