@@ -1,0 +1,187 @@
+"""DyGFormer: scores a pair by a Transformer over the two nodes' interleaved past events, with co-occurrence counts.
+
+Source: Yu et al., NeurIPS 2023, arXiv:2303.13047, and its public implementation DyGLib, whose parameters these are, one
+for one.
+Deviation from DyGLib:
+- There a sequence is padded to the longest of its batch, and padding takes part in attention and mean. Here it is
+  padded to max_length whatever the batch holds, so that a score does not depend on the company it is computed in; the
+  two agree wherever a batch holds one full history on either side.
+- Padding patches of a pair are all equal, and stay equal, so one of them is computed and weighed by their number:
+  the same result for the real tokens' work. In training, its one dropout mask stands for all of them.
+- padding="masked" leaves them out of attention and mean.
+- Features that are zero throughout are not projected; their projection's bias, which is what remains, is added.
+- Differences of time are taken before they are narrowed to float32. Returns logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.heads import LinkHead
+from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock, segment_sum
+from hopstate.layers.time import TimeEncoding
+from hopstate.tokens.history import HistoryTokens
+
+CHANNELS = 4  # node, edge, time, co-occurrence
+
+
+class DyGFormer(nn.Module):
+    """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
+
+    Args:
+        config: what a user chooses.
+        node_dim: features of a node, 0 for none.
+        edge_dim: features of an event, 0 for none.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of DyGFormer; the published ones.
+
+        Args:
+            max_length: tokens of a padded sequence, the node itself included; a multiple of patch_size.
+            patch_size: consecutive tokens joined into one.
+            channel_dim: width of each of the four encodings.
+            time_dim: frequencies of the time encoding.
+            out_dim: width of an embedding; the features of a node where None (172 where it has none).
+            num_layers: Transformer blocks.
+            num_heads: attention heads; divides 4 channel_dim.
+            dropout: probability that an element is dropped in training.
+            padding: "attended" as published, or "masked".
+        """
+
+        max_length: int = 32
+        patch_size: int = 1
+        channel_dim: int = 50
+        time_dim: int = 100
+        out_dim: int | None = None
+        num_layers: int = 2
+        num_heads: int = 2
+        dropout: float = 0.1
+        padding: Literal["attended", "masked"] = "attended"
+
+        def __post_init__(self) -> None:
+            sizes = (self.max_length - 1, self.patch_size, self.channel_dim, self.time_dim, self.num_heads)
+            if min(sizes) < 1 or self.num_layers < 0 or (self.out_dim is not None and self.out_dim < 1):
+                raise ConfigError("model.max_length must be at least 2 and the other sizes at least 1")
+            if self.max_length % self.patch_size:
+                raise ConfigError(f"model.max_length={self.max_length} is not a multiple of {self.patch_size=}")
+            if CHANNELS * self.channel_dim % self.num_heads:
+                raise ConfigError(f"4 x model.channel_dim={self.channel_dim} is not a multiple of {self.num_heads=}")
+            if not 0 <= self.dropout < 1:
+                raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
+            if self.padding not in ("attended", "masked"):
+                raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
+
+    def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
+        super().__init__()
+        c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
+        dim = CHANNELS * c.channel_dim
+        out = c.out_dim or node_dim or 172
+        self.time = TimeEncoding.decades(c.time_dim, learn=True)
+        self.count = nn.Sequential(nn.Linear(1, c.channel_dim), nn.ReLU(), nn.Linear(c.channel_dim, c.channel_dim))
+        widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
+        self.project = nn.ModuleDict({k: nn.Linear(c.patch_size * w, c.channel_dim) for k, w in widths.items() if w})
+        self.blocks = nn.ModuleList(
+            PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
+        )
+        self.output = nn.Linear(dim, out)
+        self.head = LinkHead(out)
+
+    def forward(self, tokens: HistoryTokens) -> Tensor:
+        """Return (P,) logits of P pairs from their sequences, the node itself first in each.
+
+        Raises:
+            ShapeError: tokens without counts, longer than max_length, or with other features than the model's.
+        """
+        u, v = self.embed(tokens)
+        return self.head(u, v)
+
+    def embed(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
+        """Return (P, out_dim) embeddings of u and of v; errors as `forward`."""
+        self._check(tokens)
+        size = self.config.patch_size
+        num_pairs, slots = tokens.num_sequences // 2, self.config.max_length // size
+        lengths = (tokens.lengths + size - 1).div(size, rounding_mode="floor")  # patches of each sequence
+        offsets = F.pad(lengths.cumsum(0), (1, 0))
+        x, pad = self._encode(tokens, offsets)
+        real = lengths.view(2, num_pairs)
+        missing = (slots - real).to(x.dtype)
+        layout = self._layout(offsets, real, missing.sum(0), 2 * min(slots, -(-tokens.longest // size)) + 1, len(x))
+        x = torch.cat([x, pad.expand(num_pairs, -1)])
+        for block in self.blocks:
+            x = block(x, layout)
+        x, pad = x.tensor_split([len(x) - num_pairs])
+        total = segment_sum(x, offsets).view(2, num_pairs, x.shape[1])
+        if self.config.padding == "attended":
+            u, v = (total + missing.unsqueeze(-1) * pad) / slots
+        else:
+            u, v = total / real.unsqueeze(-1)
+        return self.output(u), self.output(v)
+
+    # ---- parts -----------------------------------------------------------------------------------------
+    def _encode(self, tokens: HistoryTokens, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (R, 4 channel_dim) patches and the (1, 4 channel_dim) patch that holds nothing but padding."""
+        size, rows = self.config.patch_size, None
+        num_patches = len(tokens.nodes)
+        if size > 1:
+            rows, num_patches = offsets[tokens.rows()] * size + tokens.positions(), int(offsets[-1])
+        assert tokens.counts is not None
+        # counts are small integers: the perceptron is computed once for each of them, not once for each token
+        levels = torch.arange(tokens.longest + 1, device=offsets.device).to(self.output.weight.dtype)
+        table = self.count(levels.unsqueeze(-1))
+        both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
+        encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
+        spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}
+        spread["count"] = both
+        empty = {"count": (2 * table[:1]).repeat(size, 1)}  # what padding holds; zeros for the rest
+        patches = [self._project(name, values, num_patches) for name, values in spread.items()]
+        padding = [self._project(name, empty.get(name), 1) for name in spread]
+        return torch.cat(patches, -1), torch.cat(padding, -1)
+
+    def _project(self, name: str, values: Tensor | None, num_patches: int) -> Tensor:
+        """Return (R, channel_dim): values (R patch_size, width) joined in patches and projected; None is zeros."""
+        if name not in self.project:
+            return self.output.weight.new_zeros(num_patches, self.config.channel_dim)
+        linear = self.project[name]
+        assert isinstance(linear, nn.Linear)
+        if values is None:
+            return linear.bias.expand(num_patches, -1)
+        return linear(values.to(linear.weight.dtype).reshape(num_patches, linear.in_features))
+
+    def _layout(self, offsets: Tensor, real: Tensor, missing: Tensor, width: int, num_patches: int) -> PackedLayout:
+        """Place u's patches, then v's, then the padding patch of each pair in one row."""
+        num_pairs = real.shape[1]
+        index = torch.arange(2 * num_pairs, device=offsets.device)
+        sequence = index.repeat_interleave(real.flatten(), output_size=num_patches)
+        position = torch.arange(num_patches, device=offsets.device) - offsets[sequence]
+        second = sequence >= num_pairs
+        row = sequence - num_pairs * second
+        position = position + real[0][row] * second
+        row = torch.cat([row, index[:num_pairs]])
+        position = torch.cat([position, real.sum(0)])
+        weight = missing if self.config.padding == "attended" else torch.zeros_like(missing)
+        weight = torch.cat([weight.new_ones(num_patches), weight])
+        return PackedLayout.of(row, position, weight, num_pairs, width)
+
+    def _check(self, tokens: HistoryTokens) -> None:
+        if tokens.counts is None or tokens.num_sequences % 2:
+            raise ShapeError("DyGFormer takes the tokens of pairs, with co-occurrence counts")
+        if tokens.longest > self.config.max_length:
+            raise ShapeError(f"a sequence has {tokens.longest} tokens, the model takes {self.config.max_length}")
+        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
+            if values is not None and values.shape[1] != dim:
+                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+
+
+def _spread(values: Tensor, rows: Tensor | None, size: int) -> Tensor:
+    """Return values spread over `size` rows, zero where no token stands; values themselves where rows is None."""
+    if rows is None:
+        return values
+    return values.new_zeros(size, values.shape[1]).index_copy(0, rows, values)

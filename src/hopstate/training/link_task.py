@@ -1,0 +1,246 @@
+"""Dynamic link prediction as a `Task`: past events in, the probability that two nodes meet out.
+
+Training goes through the training events in time order, one random negative for each, redrawn every epoch from
+(seed, epoch); look-ups see training events alone. Evaluation is `evaluation.link`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.batching.history import HistoryScorer, PairTokenizer
+from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
+from hopstate.batching.prefetch import Prefetcher
+from hopstate.data.event_splits import PARTS, EventSplit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, nearest
+from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part, score_queries
+from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.training.seed import stream as random_stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkEvaluation:
+    """How links are evaluated.
+
+    Args:
+        protocol: "pooled" over a part's scores, or "dyglib", averaged over batches of 200.
+        strategies: negatives of the test part, of random, historical, inductive and many; validation uses the first.
+        num_negatives: of "many".
+        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        batch_size: events scored together.
+    """
+
+    protocol: LinkProtocol = "pooled"
+    strategies: tuple[str, ...] = STRATEGIES
+    num_negatives: int = 100
+    bootstrap: int = 0
+    batch_size: int = 200
+
+    def __post_init__(self) -> None:
+        if self.protocol not in get_args(LinkProtocol):
+            raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
+        if not self.strategies:
+            raise ConfigError("evaluation.strategies must name at least one kind of negatives, e.g. random")
+        known = (*STRATEGIES, "many")
+        for name in self.strategies:
+            if name not in known:
+                raise ConfigError(f"unknown negatives {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+        if min(self.num_negatives, self.batch_size, self.bootstrap + 1) < 1:
+            raise ConfigError("evaluation.num_negatives and batch_size must be at least 1, bootstrap at least 0")
+
+
+class _LinkTask:
+    """Shared half of the link tasks: evaluation and prediction from a scorer.
+
+    Args:
+        model: what the loop trains.
+        stream, split: the data.
+        evaluation: protocol, negatives, intervals.
+        negatives: drawn before, by (part, strategy); the others are drawn from their protocol's seeds.
+    """
+
+    mode: Literal["max", "min"] = "max"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        evaluation: LinkEvaluation,
+        negatives: Mapping[tuple[str, str], Negatives] | None = None,
+    ) -> None:
+        self.model, self.stream, self.split, self.evaluation = model, stream, split, evaluation
+        self.negatives = dict(negatives or {})
+        first = evaluation.strategies[0]
+        self.metric = _column({"setting": "transductive", "strategy": first}, "mrr" if first == "many" else "ap")
+        # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
+        self._recent = replace(split, train=split.train[-len(split.val) :])
+
+    def scorer(self, part: str) -> LinkScorer:
+        """Return the scorer for a part's events."""
+        raise NotImplementedError
+
+    def report(self, part: Literal["val", "test"]) -> LinkReport:
+        """Return the whole table of a part: every strategy on test, the first on validation."""
+        e = self.evaluation
+        strategies = e.strategies if part == "test" else e.strategies[:1]
+        return evaluate_link(
+            self.scorer(part),
+            self.stream,
+            self.split,
+            part,
+            strategies=strategies,
+            protocol=e.protocol,
+            batch_size=e.batch_size,
+            num_negatives=e.num_negatives,
+            bootstrap=e.bootstrap if part == "test" else 0,
+            negatives={k: v for k, v in self.negatives.items() if k[0].endswith(part) and k[1] in strategies},
+        )
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return metrics: "ap", "historical_ap", ..., and "new_ap", ... of the events with new nodes.
+
+        "train" is measured pooled on its latest events, as many as validation has, with random negatives.
+        """
+        if split == "train":
+            negatives = draw_negatives(self.stream, self._recent, "train", batch_size=self.evaluation.batch_size)
+            rows = self._recent.train
+            held = score_part(self.scorer(split), self.stream, rows, {("train", "random"): negatives})
+            labels, scores = held["train", "random"].pooled()
+            return {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
+        if split not in ("val", "test"):
+            raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
+        found: dict[str, float] = {}
+        for row in self.report("val" if split == "val" else "test").rows:
+            names = [name for name in row if name not in ("part", "setting", "strategy", "events")]
+            found |= {_column(row, name): float(row[name]) for name in names}
+        return found
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns src, dst, t, score of the events of a part, or of "all", each scored from what came before."""
+        if split != "all" and split not in PARTS:
+            raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
+        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
+        src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
+        scores = score_queries(self.scorer(split), self.stream, src, dst, t, batch_size=self.evaluation.batch_size)
+        ids = self.stream.node_ids
+        names = (src, dst) if ids is None else (ids.names(src), ids.names(dst))
+        return {"src": names[0], "dst": names[1], "t": t, "score": scores}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing beyond the model."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to take back."""
+
+
+class ScorerLinkTask(_LinkTask):
+    """Evaluation of a scorer that has nothing to train.
+
+    Args:
+        scorer: the model.
+        rest: stream, split, evaluation, negatives.
+    """
+
+    def __init__(self, scorer: LinkScorer, stream: EventStream, split: EventSplit, **rest: Any) -> None:
+        super().__init__(nn.Module(), stream, split, **rest)
+        self._scorer = scorer
+
+    def scorer(self, part: str) -> LinkScorer:
+        """Return the scorer."""
+        return self._scorer
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 0."""
+        return 0
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield nothing."""
+        return iter(())
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return zero."""
+        return torch.zeros(())
+
+
+class HistoryLinkTask(_LinkTask):
+    """Training of a model that is fed past events.
+
+    Args:
+        model: input of P pairs → (P,) logits.
+        stream, split: the data.
+        train_inputs: tokenizer over the training events alone.
+        inputs: tokenizer over the whole stream, for evaluation.
+        batch_size: training events a step.
+        seed: fixes the negatives of training.
+        prefetch: prepare the next batch in a background thread.
+        rest: evaluation, negatives.
+
+    Raises:
+        ConfigError: batch_size under 1.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        train_inputs: PairTokenizer,
+        inputs: PairTokenizer,
+        batch_size: int = 200,
+        seed: int = 0,
+        prefetch: bool = True,
+        **rest: Any,
+    ) -> None:
+        super().__init__(model, stream, split, **rest)
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.train_inputs, self.inputs = train_inputs, inputs
+        self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training events."""
+        return -(-len(self.split.train) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+        """Yield (input, labels) of events, in time order, and their negatives, drawn from (seed, epoch)."""
+        made = self._batches(epoch, start)
+        yield from Prefetcher(made) if self.prefetch else made
+
+    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Any, Tensor]]:
+        rows, stream = self.split.train, self.stream
+        draw = int(random_stream(self.seed, "negatives", epoch).integers(2**32))
+        negatives = random_destinations(stream.src[rows], stream.dst[rows], len(rows), self.batch_size, draw)
+        for first in range(start * self.batch_size, len(rows), self.batch_size):
+            part = slice(first, first + self.batch_size)
+            src, dst, t = stream.src[rows[part]], stream.dst[rows[part]], stream.t[rows[part]]
+            ends = np.concatenate([src, src]), np.concatenate([dst, negatives[part]])
+            labels = torch.cat([torch.ones(len(src)), torch.zeros(len(src))])
+            yield self.train_inputs.pairs(*ends, np.concatenate([t, t])), labels
+
+    def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
+        """Return the mean binary cross-entropy."""
+        inputs, labels = batch
+        logits = self.model(inputs)
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+
+    def scorer(self, part: str) -> HistoryScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return HistoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+
+
+def _column(row: Mapping[str, Any], metric: str) -> str:
+    """Name a metric of a report's row: "ap" of random negatives, "historical_ap"; "new_..." for new nodes."""
+    strategy = "" if row["strategy"] == "random" else f"{row['strategy']}_"
+    return f"{'new_' if row['setting'] == 'inductive' else ''}{strategy}{metric}"
