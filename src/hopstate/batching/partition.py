@@ -1,0 +1,83 @@
+"""Cuts a graph into parts of about equal size with few edges between them: METIS where it is installed.
+
+Source: Karypis & Kumar 1998 (METIS, through pymetis); `hopstate.ops.sampling.bisected_parts` where pymetis is missing.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Literal
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.ops.sampling import bisected_parts
+
+Partitioner = Literal["auto", "metis", "bisection"]
+
+
+def partition(graph: Graph, parts: int, *, how: Partitioner = "auto", seed: int = 0) -> np.ndarray:
+    """Return (N,) int64 part numbers 0..parts-1; no part is empty.
+
+    Args:
+        graph: an undirected graph (edges one way only are read as both).
+        parts: number of parts, 1..N.
+        how: "metis", "bisection", or "auto": metis where pymetis is installed.
+        seed: fixes METIS; bisection draws nothing.
+
+    Raises:
+        ConfigError: fewer nodes than parts.
+        MissingExtraError: metis was asked for and pymetis is not installed.
+    """
+    if not 1 <= parts <= max(1, graph.num_nodes):
+        raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {parts} parts")
+    installed = find_spec("pymetis") is not None
+    if how == "metis" and not installed:
+        raise MissingExtraError("METIS needs pymetis: pip install 'hopstate[metis]'; or leave the choice to auto")
+    if parts == 1:
+        return np.zeros(graph.num_nodes, np.int64)
+    indptr, indices = _symmetric(graph)
+    if installed and how != "bisection":
+        part = _metis(indptr, indices, parts, seed)
+    else:
+        part = bisected_parts(indptr, indices, parts)
+    return _fill_empty(part, parts)
+
+
+def cut_fraction(graph: Graph, part: np.ndarray) -> float:
+    """Return the share of stored edges whose ends lie in different parts."""
+    sources, targets = graph.edge_index()
+    return float((part[sources] != part[targets]).mean()) if graph.num_edges else 0.0
+
+
+def _metis(indptr: np.ndarray, indices: np.ndarray, parts: int, seed: int) -> np.ndarray:
+    import pymetis
+
+    small = max(len(indices), len(indptr)) < 2**31
+    kind = np.int32 if small else np.int64
+    options = pymetis.Options(seed=seed)
+    graph = pymetis.CSRAdjacency(adj_starts=indptr.astype(kind), adjacent=indices.astype(kind))
+    _, part = pymetis.part_graph(parts, adjacency=graph, options=options)
+    return np.asarray(part, np.int64)
+
+
+def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return a CSR without self-loops that holds both directions of every edge."""
+    a = graph.to_scipy(np.int8)
+    if not graph.is_undirected:
+        a = ((a + a.T) > 0).astype(np.int8)
+    a.setdiag(0)
+    a.eliminate_zeros()
+    return a.indptr.astype(np.int64), a.indices.astype(np.int64)
+
+
+def _fill_empty(part: np.ndarray, parts: int) -> np.ndarray:
+    """Give every empty part one node of the largest."""
+    size = np.bincount(part, minlength=parts)
+    for p in np.flatnonzero(size == 0):
+        largest = int(size.argmax())
+        part[np.flatnonzero(part == largest)[0]] = p
+        size[largest] -= 1
+        size[p] += 1
+    return part
