@@ -1,6 +1,7 @@
 """Sequences in step equal sequences one by one; a path's first label reaches its end, and only through the graph."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ import torch
 from hopstate.datasets.temporal_generators import PathSequences, path_sequences
 from hopstate.errors import ConfigError, TimeOrderError
 from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.training.loop import LoopConfig, Trainer
+from hopstate.training.optim import OptimConfig
+from hopstate.training.run import RunFolder
 from hopstate.training.sequence_task import SequenceTask
 
 
@@ -148,3 +152,10 @@ def test_scalar_features_random_times_and_gaps(order: int) -> None:
     model = CTDGSSM(CTDGSSM.Config(node_dim=1, edge_dim=1, dim=8, order=order, time_dim=4, decoder="sequence"))
     t = SequenceTask(model, data, hops=order)
     assert np.isfinite(t.loss(next(t.batches(0))).item())
+
+
+def test_the_loop_runs_it(tmp_path: Path) -> None:
+    config = LoopConfig(epochs=2, grad_clip=1.0, optim=OptimConfig(lr=1e-2), progress=False, device="cpu")
+    result = Trainer(task(paths(5, 60), order=1), config, RunFolder.create(tmp_path / "run", {}), method="ctdg").fit()
+    assert result.progress.epoch == 2
+    assert set(result.metrics) == {"train", "val", "test"}
