@@ -38,12 +38,7 @@ def stream(batches: int = 4, size: int = 5, nodes: int = 12, seed: int = 0) -> l
             )
         )
         past = np.concatenate([past, new], 1)[:, -15:]
-    return [_double(b) for b in found]
-
-
-def _double(b: ActiveBatch) -> ActiveBatch:
-    parts = {k: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in vars(b).items()}
-    return ActiveBatch(**parts)
+    return found
 
 
 def same(a: NodeState, b: NodeState) -> bool:
@@ -114,7 +109,7 @@ def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
     others = rng.integers(1, 4, 100)
     attr = rng.standard_normal((100, 2))
     zeros = np.zeros(100)
-    batch = _double(ActiveBatch.build(np.zeros(100, int), others, zeros, gap=zeros, edge_attr=attr))
+    batch = ActiveBatch.build(np.zeros(100, int), others, zeros, gap=zeros, edge_attr=attr)
     inputs = torch.cat([torch.from_numpy(attr).float().double(), m.gap_in(torch.zeros(100))], 1)
     assert torch.allclose(m._encode(batch)[0], m.encoder(inputs).mean(0), atol=1e-12)
     state = m.update(m.initial_state(), batch)
@@ -127,9 +122,7 @@ def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
 
 def test_new_nodes_in_mid_stream_equal_room_from_the_start() -> None:
     m, batches = model(static="random", static_dim=3), stream(nodes=6)
-    late = _double(
-        ActiveBatch.build(np.array([40]), np.array([2]), np.array([9.0]), gap=np.zeros(1), edge_attr=np.ones((1, 2)))
-    )
+    late = ActiveBatch.build(np.array([40]), np.array([2]), np.array([9.0]), gap=np.zeros(1), edge_attr=np.ones((1, 2)))
     grown, roomy = run(m, [*batches, late]), run(m, [*batches, late], m.initial_state(41))
     assert grown.num_nodes == 41
     assert same(grown, roomy)
@@ -138,7 +131,6 @@ def test_new_nodes_in_mid_stream_equal_room_from_the_start() -> None:
 @pytest.mark.parametrize("limit", [0, 1000])
 def test_saved_in_mid_stream_and_restored_is_bit_identical(tmp_path: Path, limit: int) -> None:
     m, batches = model(dense_limit=limit).float(), stream(6)
-    batches = [ActiveBatch(**{**vars(b), "edge_attr": b.edge_attr.float()}) for b in batches]
     pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2))
     with torch.no_grad():
         straight = run(m, batches)
@@ -151,6 +143,15 @@ def test_saved_in_mid_stream_and_restored_is_bit_identical(tmp_path: Path, limit
         for batch in batches[3:]:
             in_place = m.update(in_place, batch, in_place=True)
         assert same(straight, in_place)
+
+
+def test_memory_stays_in_full_precision_under_autocast() -> None:
+    m, batches = model(order=2).float(), stream()
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = run(m, batches)
+        scores = m.link_logits(mixed, torch.tensor([0]), torch.tensor([2]), torch.zeros(1))
+    assert same(mixed, run(m, batches))
+    assert torch.isfinite(scores).all()
 
 
 def test_scores_before_a_batch_do_not_depend_on_it() -> None:

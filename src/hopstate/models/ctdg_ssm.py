@@ -143,24 +143,26 @@ class CTDGSSM(nn.Module):
         state = self._checked(state, batch)
         if not len(batch.nodes):
             return state
-        transition = self._transition(batch)
-        blocks = batch.blocks
-        x = self._encode(batch).view(blocks, -1, self.config.dim)
-        before = state.memory[:, batch.nodes].view(len(self.cells), *x.shape)
-        memory = []
-        for cell, H in zip(self.cells, before, strict=True):
-            memory.append(cell(H, x, transition))
-            x = x + F.gelu(memory[-1])
-        rows = torch.stack(memory).flatten(1, 2)
+        with torch.autocast(state.memory.device.type, enabled=False):  # a memory lives long: no half precision in it
+            rows, output = self._step(state, batch)
         if not bool(torch.isfinite(rows).all()):
             raise HopstateError(
                 "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "
                 "max_norm"
             )
         seen = batch.nodes[torch.cat([batch.source, batch.target])]
-        return state.replaced(
-            batch.nodes, rows, x.flatten(0, 1), seen=seen, time=batch.time.repeat(2), in_place=in_place
-        )
+        return state.replaced(batch.nodes, rows, output, seen=seen, time=batch.time.repeat(2), in_place=in_place)
+
+    def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
+        """Return memory (K, n, d) and output (n, d) of the active nodes after a batch."""
+        transition = self._transition(batch)
+        x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
+        before = state.memory[:, batch.nodes].view(len(self.cells), *x.shape)
+        memory = []
+        for cell, H in zip(self.cells, before, strict=True):
+            memory.append(cell(H, x, transition))
+            x = x + F.gelu(memory[-1])
+        return torch.stack(memory).flatten(1, 2), x.flatten(0, 1)
 
     def _checked(self, state: NodeState, batch: ActiveBatch) -> NodeState:
         state.check_tag(self.tag)
@@ -211,7 +213,7 @@ class CTDGSSM(nn.Module):
         count = torch.zeros(n, dtype=fixed.dtype, device=fixed.device).index_add_(
             0, ends, torch.ones(len(ends), dtype=fixed.dtype, device=fixed.device)
         )
-        raw = torch.cat([torch.cat(parts, 1), parts[0].new_zeros(1, self.inputs)])
+        raw = torch.cat([torch.cat(parts, 1).to(fixed.dtype), fixed.new_zeros(1, self.inputs)])
         encoded = self.encoder(raw)
         total = encoded.new_zeros(n, encoded.shape[1]).index_add(0, ends, encoded[:-1])
         return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
