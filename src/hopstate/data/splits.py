@@ -23,7 +23,7 @@ def random_split(
         y: (N,) classes, -1 unknown, or (N,) / (N, T) float targets, NaN unknown.
         fractions: shares of train, val, test; what is left over belongs to none of them.
         seed: fixes the split.
-        stratified: every class has these shares too, to within one node.
+        stratified: every class has these shares too, to within two nodes.
 
     Raises:
         ConfigError: shares that are negative or sum to more than 1, or stratified without classes.
@@ -41,19 +41,13 @@ def random_split(
     if not len(rows):
         raise DataError("no node has a label, so that none can be drawn for training")
     order = np.random.default_rng(seed).permutation(rows)
+    sizes = np.diff(np.rint(np.cumsum([0, *shares, max(0.0, 1 - shares.sum())]) * len(rows)).astype(np.int64))
+    part = np.repeat(np.arange(4), sizes)  # train, val, test, left over
     if stratified:
         order = order[np.argsort(y[order], kind="stable")]
-    sizes = np.bincount(y[rows]) if stratified else np.array([len(rows)])
-    ends = np.cumsum(sizes)
-    # shares are rounded over the running total, so that no class and no sum is off by more than one
-    bounds = np.rint(np.cumsum(shares)[None] * ends[:, None]).astype(np.int64)
-    counts = np.diff(bounds, axis=1, prepend=0)
-    counts = np.diff(counts, axis=0, prepend=0)
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in SPLITS}
-    for start, taken in zip(ends - sizes, counts, strict=True):
-        for name, part in zip(SPLITS, np.split(order[start : start + taken.sum()], np.cumsum(taken)[:2]), strict=True):
-            parts[name].append(part)
-    return {name: np.sort(np.concatenate(part)) for name, part in parts.items()}
+        # every part's nodes evenly spaced along the classes, so that each class gets its share to within two
+        part = part[np.argsort(np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in sizes]), kind="stable")]
+    return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
 
 
 def masks_from_rows(splits: Sequence[Mapping[str, np.ndarray]], num_nodes: int) -> dict[str, np.ndarray]:

@@ -1,0 +1,138 @@
+"""Graphs on disk: what comes back, memory maps, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hopstate.data import store
+from hopstate.data.graph import Graph
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import FormatError, MissingFileError, StorageError
+
+
+@pytest.fixture
+def graph() -> Graph:
+    rng = np.random.default_rng(0)
+    return Graph.from_edges(
+        rng.integers(0, 20, (50, 2)),
+        20,
+        x=rng.normal(size=(20, 3)),
+        y=np.arange(20) % 3,
+        edge_attr=rng.normal(size=50),
+        masks={"train": np.arange(20) < 9, "val": np.arange(20) == 10, "test": np.arange(20) > 12},
+        node_ids=Vocabulary(np.array([f"n{i}é" for i in range(20)])),
+        class_names=("x", "y", "z"),
+        name="mine",
+        source="here",
+    )
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_save_and_load(graph: Graph, tmp_path: Path, mmap: bool) -> None:
+    graph.save(str(tmp_path / "new" / "g"))
+    again = Graph.load(str(tmp_path / "new" / "g"), mmap=mmap)
+    assert again.content_hash == graph.content_hash
+    assert again.node_ids.ids.tolist() == graph.node_ids.ids.tolist()
+    assert (again.name, again.source, again.class_names) == ("mine", "here", ("x", "y", "z"))
+    for name, mask in graph.masks.items():
+        np.testing.assert_array_equal(again.masks[name], mask)
+    mapped = isinstance(again.x.base, np.memmap) or isinstance(getattr(again.x.base, "base", None), np.memmap)
+    assert mapped is mmap or not mmap
+    if mmap:
+        assert _root(again.x).__class__.__name__ == "mmap"
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["g"]
+
+
+def _root(array: np.ndarray) -> object:
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array
+
+
+def test_a_graph_is_replaced_whole(graph: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    Graph.from_edges(np.array([[0, 1]])).save(str(folder))
+    assert Graph.load(str(folder)).num_nodes == 2
+    assert not (folder / "x.npy").exists()
+
+
+def test_another_folder_is_never_overwritten(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match="holds no graph"):
+        graph.save(str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_full_disk_leaves_the_previous_graph(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    calls = []
+
+    def full(file: object, array: np.ndarray, **options: object) -> None:
+        calls.append(array)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.np, "save", full)
+    with pytest.raises(StorageError, match="No space left"):
+        graph.with_(x=None).save(str(folder))
+    monkeypatch.undo()
+    assert Graph.load(str(folder)).content_hash == graph.content_hash
+    assert [p.name for p in tmp_path.iterdir()] == ["g"]
+
+
+def test_a_failed_rename_puts_the_previous_graph_back(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    rename = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if Path(target) == folder and not self.name.endswith(".old"):
+            raise OSError("no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(StorageError, match="could not write"):
+        graph.with_(x=None).save(str(folder))
+    monkeypatch.undo()
+    assert Graph.load(str(folder)).content_hash == graph.content_hash
+    assert [p.name for p in tmp_path.iterdir()] == ["g"]
+
+
+def test_damage_is_named(graph: Graph, tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="no graph folder"):
+        Graph.load(str(tmp_path / "nowhere"))
+    with pytest.raises(FormatError, match=r"no graph\.json"):
+        Graph.load(str(tmp_path))
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    meta = json.loads((folder / "graph.json").read_text())
+    whole = (folder / "x.npy").read_bytes()
+    (folder / "x.npy").write_bytes(whole[:-40])
+    with pytest.raises(FormatError, match=r"x\.npy is truncated"):
+        Graph.load(str(folder))
+    (folder / "x.npy").unlink()
+    with pytest.raises(FormatError, match=r"x\.npy is missing"):
+        Graph.load(str(folder))
+    (folder / "graph.json").write_text(json.dumps({**meta, "version": 99}))
+    with pytest.raises(FormatError, match="format 99"):
+        Graph.load(str(folder))
+    (folder / "graph.json").write_text("{")
+    with pytest.raises(FormatError, match="damaged"):
+        Graph.load(str(folder))
+
+
+def test_a_pickled_array_is_not_loaded(graph: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    np.save(folder / "x.npy", np.array([{"a": 1}] * 20, dtype=object), allow_pickle=True)
+    with pytest.raises(FormatError, match=r"x\.npy"):
+        Graph.load(str(folder))
