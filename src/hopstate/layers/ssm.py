@@ -1,0 +1,177 @@
+"""The selective state-space branch over packed sequences, and the bidirectional block made of two of them.
+
+Axes: token, channel (the block's width), inner (the branch's), state.
+Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 2 and equations 8-9; Gu & Dao 2023, arXiv:2312.00752
+(low-rank step projection and its start, state matrix start).
+Deviation: Algorithm 2 has no skip D u around the scan, Mamba has one: `skip=True` adds it. W_delta is of low rank, as in
+Mamba, unless step_rank says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.ops.conv1d import conv1d
+from hopstate.ops.discretize import Discretization
+from hopstate.ops.selective_scan import selective_scan
+
+STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
+
+
+class SelectiveSSM(nn.Module):
+    """W_1 (SSM(u) * SiLU(W_2 z)) with u = SiLU(Conv(W_input z)), the maps B, C and the step projected from u.
+
+    Args:
+        dim: width of input and output.
+        inner_dim: width inside.
+        state_dim: S, numbers of state a channel.
+        conv_width: taps of the causal convolution; 0 leaves it out.
+        reverse: run every sequence from its last token to its first.
+        step_rank: rank of the step projection; None takes dim / 16 (rounded up), 0 says that steps are given.
+        skip: add D u to the scan's output.
+        discretization: "zoh" or "euler".
+
+    Raises:
+        ConfigError: a width below 1.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        inner_dim: int,
+        state_dim: int = 16,
+        conv_width: int = 4,
+        reverse: bool = False,
+        step_rank: int | None = None,
+        skip: bool = True,
+        discretization: Discretization = "zoh",
+    ) -> None:
+        super().__init__()
+        if min(dim, inner_dim, state_dim) < 1 or conv_width < 0:
+            raise ConfigError(
+                f"dim, inner_dim and state_dim must be at least 1 and conv_width at least 0; "
+                f"got {dim}, {inner_dim}, {state_dim}, {conv_width}"
+            )
+        self.reverse, self.discretization = reverse, discretization
+        self.input = nn.Linear(dim, 2 * inner_dim, bias=False)  # W_input above W_2
+        self.conv = nn.Conv1d(inner_dim, inner_dim, conv_width, groups=inner_dim) if conv_width else None
+        self.to_B = nn.Linear(inner_dim, state_dim, bias=False)
+        self.to_C = nn.Linear(inner_dim, state_dim, bias=False)
+        rank = math.ceil(dim / 16) if step_rank is None else step_rank
+        self.step = _StepProjection(inner_dim, rank) if rank else None
+        self.A_log = nn.Parameter(torch.arange(1, state_dim + 1).float().log().repeat(inner_dim, 1))
+        self.D = nn.Parameter(torch.ones(inner_dim)) if skip else None
+        self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
+
+    def forward(self, z: Tensor, offsets: Tensor, delta: Tensor | None = None) -> Tensor:
+        """Return (token, channel).
+
+        Args:
+            z: (token, channel), normalised.
+            offsets: (sequence + 1,) int64 bounds of the sequences.
+            delta: (token, inner) steps >= 0 where they are given, else projected from the input.
+
+        Raises:
+            ShapeError: steps neither given nor projected, or both.
+        """
+        if (delta is None) == (self.step is None):
+            raise ShapeError("give delta if and only if the branch was made with step_rank=0")
+        u, gate = self.input(z).chunk(2, -1)
+        if self.conv is not None:
+            u = conv1d(
+                u.contiguous(), self.conv.weight.squeeze(1), self.conv.bias, offsets=offsets, reverse=self.reverse
+            )
+        u = F.silu(u)
+        y = selective_scan(
+            u,
+            self.step(u) if self.step is not None else delta,  # type: ignore[arg-type]
+            -self.A_log.exp(),
+            self.to_B(u),
+            self.to_C(u),
+            D=self.D,
+            z=gate.contiguous(),
+            offsets=offsets,
+            reverse=self.reverse,
+            discretization=self.discretization,
+        )
+        return self.output(y)
+
+
+class _StepProjection(nn.Module):
+    """softplus(W_up W_down u + b), with b such that the steps start log-uniform in STEP_RANGE."""
+
+    def __init__(self, dim: int, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Linear(dim, rank, bias=False)
+        self.up = nn.Linear(rank, dim)
+        nn.init.uniform_(self.up.weight, -(rank**-0.5), rank**-0.5)
+        low, high = map(math.log, STEP_RANGE)
+        start = torch.empty(dim).uniform_(low, high).exp()
+        with torch.no_grad():
+            self.up.bias.copy_(start + torch.log(-torch.expm1(-start)))  # softplus^-1
+
+    def forward(self, u: Tensor) -> Tensor:
+        return F.softplus(self.up(self.down(u)))
+
+
+class BidirectionalMamba(nn.Module):
+    """x + W_out (forward branch(LN(x)) + backward branch(LN(x))), each branch with its own weights.
+
+    Args:
+        dim: width.
+        expand: inner width of a branch, in multiples of dim.
+        state_dim, conv_width, step_rank, skip, discretization: see `SelectiveSSM`.
+        dropout: probability that an element of what is added to x is dropped in training.
+        bidirectional: False keeps the forward branch only.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        expand: float = 2.0,
+        state_dim: int = 16,
+        conv_width: int = 4,
+        step_rank: int | None = None,
+        skip: bool = True,
+        discretization: Discretization = "zoh",
+        dropout: float = 0.0,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.branches = nn.ModuleList(
+            SelectiveSSM(
+                dim,
+                inner_dim=max(1, round(expand * dim)),
+                state_dim=state_dim,
+                conv_width=conv_width,
+                reverse=reverse,
+                step_rank=step_rank,
+                skip=skip,
+                discretization=discretization,
+            )
+            for reverse in ((False, True) if bidirectional else (False,))
+        )
+        self.out = nn.Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, offsets: Tensor, delta: Tensor | None = None) -> Tensor:
+        """Return (token, channel) after one block.
+
+        Args:
+            x: (token, channel), packed.
+            offsets: (sequence + 1,) int64.
+            delta: (token, inner) given steps, for blocks made with step_rank=0.
+        """
+        z = self.norm(x)
+        y = self.branches[0](z, offsets, delta)
+        for branch in self.branches[1:]:
+            y = y + branch(z, offsets, delta)
+        return x + self.dropout(self.out(y))

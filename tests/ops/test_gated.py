@@ -1,0 +1,63 @@
+"""The gated mean equals its definition, outputs and every gradient."""
+
+import pytest
+import torch
+
+from hopstate.errors import ShapeError
+from hopstate.ops.gated import gated_mean, gated_mean_naive
+
+
+def problem(n: int, d: int, edges: bool, dtype: torch.dtype):
+    degree = torch.randint(0, 5, (n,))
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))
+    inputs = [3 * torch.randn(n, d, dtype=dtype) for _ in range(3)]
+    inputs.append(torch.randn(len(indices), d, dtype=dtype)) if edges else None
+    return indptr, indices, [x.requires_grad_() for x in inputs]
+
+
+@pytest.mark.parametrize("edges", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(30, 7), (1, 16), (12, 33), (0, 4)])
+def test_equals_the_definition(n, d, edges):
+    indptr, indices, inputs = problem(n, d, edges, torch.float64)
+    fast, slow = gated_mean(indptr, indices, *inputs), gated_mean_naive(indptr, indices, *inputs)
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    weight = torch.randn_like(slow)
+    for got, want in zip(
+        torch.autograd.grad((fast * weight).sum(), inputs), torch.autograd.grad((slow * weight).sum(), inputs)
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    single = gated_mean(indptr, indices, *(x.float() for x in inputs))
+    torch.testing.assert_close(single.double(), slow, rtol=1e-4, atol=1e-5)
+
+
+def test_threads_change_nothing():
+    indptr, indices, inputs = problem(40, 40, True, torch.float32)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            out = gated_mean(indptr, indices, *inputs)
+            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    finally:
+        torch.set_num_threads(before)
+    for a, b in zip(*results):
+        assert torch.equal(a, b)
+
+
+def test_extreme_gates_stay_finite():
+    indptr, indices = torch.tensor([0, 2, 2]), torch.tensor([0, 1])
+    a = torch.tensor([[300.0], [-300.0]], requires_grad=True)
+    b = torch.tensor([[0.0], [-900.0]], requires_grad=True)
+    v = torch.tensor([[2.0], [5.0]], requires_grad=True)
+    out = gated_mean(indptr, indices, a, b, v)
+    torch.testing.assert_close(out, torch.tensor([[2.0], [0.0]]), rtol=1e-5, atol=1e-5)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), (a, b, v)))
+
+
+def test_shapes_are_checked():
+    indptr, indices, (a, b, v) = problem(4, 3, False, torch.float32)
+    with pytest.raises(ShapeError, match="share a shape"):
+        gated_mean(indptr, indices, a, b[:2], v)
+    with pytest.raises(ShapeError, match="must be"):
+        gated_mean(indptr, indices, a, b, v, torch.zeros(1, 3))
