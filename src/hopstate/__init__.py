@@ -19,7 +19,7 @@ _PUBLIC = {
     "predict": "hopstate.api",
     "open_run": "hopstate.api",
     "Run": "hopstate.api",
-    "load_dataset": "hopstate.datasets",
+    "load_dataset": "hopstate.datasets.registry",
     "Graph": "hopstate.data.graph",
     "read_graph": "hopstate.data.io",
     "NAGphormer": "hopstate.models.nagphormer",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hopstate.api import Run, evaluate, fit, open_run, predict
     from hopstate.data.graph import Graph
     from hopstate.data.io import read_graph
-    from hopstate.datasets import load_dataset
+    from hopstate.datasets.registry import load_dataset
     from hopstate.models.nagphormer import NAGphormer
 
 __all__ = ["Graph", "NAGphormer", "Run", "evaluate", "fit", "load_dataset", "open_run", "predict", "read_graph"]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.table import write_table
-from hopstate.datasets.registry import cache_folder, find_dataset, load_dataset
+from hopstate.data.cache import cache_folder
+from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method, ReadOptions

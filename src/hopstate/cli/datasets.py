@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hopstate.datasets.registry import cache_folder, dataset_table
+from hopstate.data.cache import cache_folder
+from hopstate.datasets.registry import dataset_table
 
 
 def run(argv: list[str]) -> int:

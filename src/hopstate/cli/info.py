@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hopstate.datasets.registry import cache_folder
+from hopstate.data.cache import cache_folder
 from hopstate.training.run import environment
 
 

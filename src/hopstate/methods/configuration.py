@@ -56,7 +56,7 @@ def parser_of(method: Method, prog: str | None = None) -> Parser:
 
 def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
     """Return the method's configuration dataclass from parsed settings."""
-    built = parser.instantiate_classes(parsed)
+    built = parser.instantiate(parsed)
     names = [f.name for f in dataclasses.fields(method.config)]
     return method.config(**{name: built[name] for name in names})
 

@@ -104,4 +104,4 @@ def metric_names(metric: str, own: tuple[str, ...], num_classes: int) -> tuple[s
 
 def _save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
     with open(str(path), "wb") as file:
-        np.savez(file, **rows)
+        np.savez(file, **rows)  # type: ignore[arg-type]

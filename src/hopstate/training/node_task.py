@@ -170,10 +170,6 @@ class FullGraphTask(_NodeTask):
         super().__init__(model, labels, seed=seed)
         self.inputs = inputs
         self._device: torch.device | None = None
-        self._train = (
-            torch.from_numpy(labels.split["train"]),
-            torch.from_numpy(labels.y[labels.split["train"]]),
-        )
 
     def num_batches(self, epoch: int) -> int:
         """Return 1."""
@@ -181,8 +177,9 @@ class FullGraphTask(_NodeTask):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training rows and their labels once."""
+        rows = self.labels.split["train"]
         if start == 0:
-            yield self._train
+            yield torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Return the mean cross-entropy over the training nodes."""
