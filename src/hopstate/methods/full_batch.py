@@ -13,7 +13,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.node import check_width, node_labels
-from hopstate.models.backbones import Adjacency, Backbone
+from hopstate.models.backbones import Adjacency, Backbone, BackboneConfig
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import FullGraphTask
 from hopstate.training.optim import OptimConfig
@@ -35,7 +35,7 @@ class FullBatchRun:
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
-    model: Backbone.Config = field(default_factory=Backbone.Config)
+    model: BackboneConfig = field(default_factory=BackboneConfig)
     metric: str = "auto"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=1000, patience=200, optim=OptimConfig(lr=1e-3, weight_decay=0.0))
