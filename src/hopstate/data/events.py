@@ -199,11 +199,10 @@ def _any_nonzero(array: np.ndarray | None) -> bool:
 
 
 def _default_num_nodes(stream: EventStream) -> int:
-    if stream.x is not None:
-        return len(stream.x)
     if stream.node_ids is not None:
         return len(stream.node_ids)
-    return int(max(stream.src.max(initial=-1), stream.dst.max(initial=-1))) + 1
+    seen = int(max(stream.src.max(initial=-1), stream.dst.max(initial=-1))) + 1
+    return seen if stream.x is None else max(seen, len(stream.x))
 
 
 def _check(stream: EventStream) -> None:

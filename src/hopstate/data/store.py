@@ -1,6 +1,6 @@
-"""A graph on disk: one folder of .npy arrays and a graph.json, written to a temporary folder and renamed.
+"""Records on disk: one folder of .npy arrays and one JSON file, written to a temporary folder and renamed.
 
-Arrays are read back as memory maps, so that a graph larger than memory opens at once.
+Arrays are read back as memory maps, so that a record larger than memory opens at once.
 """
 
 from __future__ import annotations
@@ -28,20 +28,12 @@ def save_graph(graph: Graph, folder: str | Path) -> None:
     Raises:
         StorageError: the folder holds something else, or could not be written; what stood there is untouched.
     """
-    folder = Path(folder)
-    if folder.exists() and not (folder / META).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise StorageError(f"{folder} exists and holds no graph; choose another folder")
-    part = ""
-    try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        part = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent)
-        _write(graph, Path(part))
-        _swap(Path(part), folder)
-    except OSError as error:
-        raise StorageError(f"could not write {folder}: {error}; free some space or choose another folder") from error
-    finally:
-        if part:
-            shutil.rmtree(part, ignore_errors=True)
+    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr")}
+    arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
+    arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
+    names = None if graph.class_names is None else list(graph.class_names)
+    meta = {"version": VERSION, "name": graph.name, "source": graph.source, "class_names": names}
+    write_folder(Path(folder), META, "graph", meta, arrays)
 
 
 def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
@@ -51,19 +43,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    folder = Path(folder)
-    if not folder.exists():
-        raise MissingFileError(f"no graph folder at {folder}")
-    if not (folder / META).is_file():
-        raise FormatError(f"{folder} is no saved graph: it has no {META}; Graph.save writes one")
-    try:
-        meta = json.loads((folder / META).read_text("utf-8"))
-        if meta["version"] != VERSION:
-            raise FormatError(f"{folder} is a graph of format {meta['version']}; this hopstate reads {VERSION}")
-        arrays: dict[str, Any] = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
-        fields: dict[str, Any] = {key: meta[key] for key in ("name", "source", "class_names")}
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise FormatError(f"{folder / META} is damaged ({error!r}); save the graph again") from None
+    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, ("name", "source", "class_names"), mmap=mmap)
     ids = arrays.pop("node_ids", None)
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
     return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
@@ -74,24 +54,59 @@ def is_graph_folder(folder: Path) -> bool:
     return (folder / META).is_file()
 
 
-def _write(graph: Graph, folder: Path) -> None:
-    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr")}
-    arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
-    arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
-    kept = {key: array for key, array in arrays.items() if array is not None}
-    for key, array in kept.items():
+def write_folder(
+    folder: Path, marker: str, what: str, meta: dict[str, Any], arrays: dict[str, np.ndarray | None]
+) -> None:
+    """Write arrays as .npy and meta as the JSON file named marker, in a temporary folder that is then renamed.
+
+    Raises:
+        StorageError: the folder holds something else, or could not be written; what stood there is untouched.
+    """
+    if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise StorageError(f"{folder} exists and holds no {what}; choose another folder")
+    part = ""
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        part = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent)
+        _write(Path(part), marker, meta, {key: array for key, array in arrays.items() if array is not None})
+        _swap(Path(part), folder)
+    except OSError as error:
+        raise StorageError(f"could not write {folder}: {error}; free some space or choose another folder") from error
+    finally:
+        if part:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def read_folder(
+    folder: Path, marker: str, what: str, version: int, keys: tuple[str, ...], *, mmap: bool
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the named keys of the meta, and the arrays, of a folder that `write_folder` wrote.
+
+    Raises:
+        MissingFileError: no such folder.
+        FormatError: it lacks the marker, is of another version, or is damaged.
+    """
+    if not folder.exists():
+        raise MissingFileError(f"no {what} folder at {folder}")
+    if not (folder / marker).is_file():
+        raise FormatError(f"{folder} is no saved {what}: it has no {marker}")
+    try:
+        meta = json.loads((folder / marker).read_text("utf-8"))
+        if meta["version"] != version:
+            raise FormatError(f"{folder} is a {what} of format {meta['version']}; this hopstate reads {version}")
+        arrays = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
+        return {key: meta[key] for key in keys}, arrays
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise FormatError(f"{folder / marker} is damaged ({error!r}); save the {what} again") from None
+
+
+def _write(folder: Path, marker: str, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    for key, array in arrays.items():
         with (folder / f"{key}.npy").open("wb") as file:
             np.save(file, array, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
-    meta = {
-        "version": VERSION,
-        "name": graph.name,
-        "source": graph.source,
-        "class_names": None if graph.class_names is None else list(graph.class_names),
-        "arrays": list(kept),
-    }
-    (folder / META).write_text(json.dumps(meta, indent=1), "utf-8")
+    (folder / marker).write_text(json.dumps(meta | {"arrays": list(arrays)}, indent=1), "utf-8")
 
 
 def _swap(part: Path, folder: Path) -> None:
@@ -112,7 +127,7 @@ def _swap(part: Path, folder: Path) -> None:
 
 def _array(path: Path, mmap: bool) -> np.ndarray:
     if not path.is_file():
-        raise FormatError(f"{path} is missing from a saved graph; save the graph again")
+        raise FormatError(f"{path} is missing; save the data again")
     try:
         # an empty file cannot be mapped, nor can an array without elements
         return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
@@ -120,4 +135,4 @@ def _array(path: Path, mmap: bool) -> np.ndarray:
         try:
             return np.load(path, allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise FormatError(f"{path} is truncated or no array ({error}); save the graph again") from None
+            raise FormatError(f"{path} is truncated or no array ({error}); save the data again") from None

@@ -31,7 +31,7 @@ def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, level: float = 0.
 def bootstrap_ap_auc(
     positive: np.ndarray,
     negative: np.ndarray,
-    offsets: np.ndarray,
+    offsets: np.ndarray | None,
     *,
     repeats: int = 1000,
     level: float = 0.95,
@@ -41,7 +41,9 @@ def bootstrap_ap_auc(
 
     Args:
         positive: (P,) scores.
-        negative, offsets: (T,) scores, packed by (P+1,) offsets.
+        negative: (T,) scores.
+        offsets: (P+1,), where each positive's own negatives begin; None where negatives belong to nobody and are
+            drawn again one by one.
         repeats: resamples.
         level: share of resamples inside the interval.
         seed: of the resampling.
@@ -51,12 +53,18 @@ def bootstrap_ap_auc(
     """
     if repeats < 1 or not 0 < level < 1:
         raise ConfigError(f"repeats {repeats} must be at least 1 and level {level} between 0 and 1")
-    owner = np.concatenate([np.arange(len(positive)), np.repeat(np.arange(len(positive)), np.diff(offsets))])
+    units = np.arange(len(positive))
+    if offsets is None:
+        owner = np.arange(len(positive) + len(negative))
+    else:
+        owner = np.concatenate([units, np.repeat(units, np.diff(offsets))])
     scores = np.concatenate([positive, negative])
     order = np.argsort(-scores, kind="stable")
     owner, is_positive = owner[order], order < len(positive)
     ends = np.flatnonzero(np.append(scores[order][1:] != scores[order][:-1], True))  # last place of each tie
-    values = np.array([_weighted_ap_auc(w[owner], is_positive, ends) for w in _weights(len(positive), repeats, seed)])
+    values = np.array(
+        [_weighted_ap_auc(w[owner], is_positive, ends) for w in _weights(int(owner.max()) + 1, repeats, seed)]
+    )
     return _interval(values[:, 0], level), _interval(values[:, 1], level)
 
 

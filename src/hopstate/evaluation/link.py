@@ -22,30 +22,23 @@ import numpy as np
 from hopstate.batching.events import batch_edges, event_batches
 from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import EventBatch, EventStream
-from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.drive import Observer, drive, drive_anywhere
 from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
-from hopstate.evaluation.metrics import average_precision, check_scores, roc_auc
+from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
 
 
-class LinkScorer(Protocol):
+class LinkScorer(Observer, Protocol):
     """What the driver asks of a temporal model; scoring must not change what later scores are."""
-
-    def reset(self) -> None:
-        """Forget every event observed."""
-        ...
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
         """Return (Q,) scores (array or tensor; larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        ...
-
-    def observe(self, batch: EventBatch) -> None:
-        """Take in events that have been scored, or that lie before the part scored."""
         ...
 
 
@@ -199,7 +192,16 @@ def score_part(
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
     edges = batch_edges(stream.t[rows], batch_size, whole_ties=whole_ties)
-    scores = _drive(scorer, stream, rows, edges, (src, dst, stream.t[rows][place]), place, history, batch_size)
+    t = stream.t[rows][place]
+    scores = drive(
+        scorer,
+        lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
+        stream,
+        place,
+        rows=rows,
+        edges=edges,
+        history=event_batches(stream, history, batch_size=batch_size),
+    )
     positive, found, at = scores[: len(rows)], {}, len(rows)
     for key, drawn in negatives.items():
         own = positive[np.searchsorted(rows, drawn.rows)]
@@ -217,51 +219,7 @@ def score_queries(
     Args:
         src, dst: (Q,) int64; t: (Q,) times, in any order.
     """
-    edges = batch_edges(stream.t, batch_size)
-    last = stream.t[edges[1:] - 1]  # time of each batch's last event
-    batch = np.searchsorted(last, t, side="left")  # the first batch that reaches the query's time
-    place = np.append(edges[:-1], len(stream))[batch]
-    rows, edges = np.arange(len(stream)), np.append(edges, len(stream))  # an empty batch, for queries after the end
-    return _drive(scorer, stream, rows, edges, (src, dst, t), place, rows[:0], batch_size, last_open=True)
-
-
-def _drive(
-    scorer: LinkScorer,
-    stream: EventStream,
-    rows: np.ndarray,
-    edges: np.ndarray,
-    queries: tuple[np.ndarray, np.ndarray, np.ndarray],
-    place: np.ndarray,
-    history: np.ndarray,
-    batch_size: int,
-    last_open: bool = False,
-) -> np.ndarray:
-    """Reset, show the history, then batch by batch score the queries whose place lies in it and show the batch."""
-    scorer.reset()
-    for batch in event_batches(stream, history, batch_size=batch_size):
-        scorer.observe(batch)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], edges)
-    if last_open:
-        starts[-1] = len(order)
-    scores = np.full(len(order), np.nan)
-    src, dst, t = queries
-    for b in range(len(edges) - 1):
-        mine = order[starts[b] : starts[b + 1]]
-        if len(mine):
-            scores[mine] = _as_scores(scorer.score(src[mine], dst[mine], t[mine]), len(mine))
-        if edges[b + 1] > edges[b]:
-            scorer.observe(stream.take(rows[edges[b] : edges[b + 1]]))
-    return check_scores(scores)
-
-
-def _as_scores(scores: Any, count: int) -> np.ndarray:
-    if hasattr(scores, "detach"):
-        scores = scores.detach().to("cpu").double().numpy()
-    scores = np.asarray(scores, np.float64)
-    if scores.shape != (count,):
-        raise ShapeError(f"the model returned scores of shape {scores.shape} for {count} pairs; expected ({count},)")
-    return scores
+    return drive_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)
 
 
 def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, seed: int) -> dict[str, float]:

@@ -1,0 +1,229 @@
+"""`read_events`: any supported file, folder or object to an `EventStream`; `write_events`: to Parquet or a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.event_build import check_deletes, stream_from_arrays
+from hopstate.data.events import EventStream
+from hopstate.data.files import replace_file
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
+
+if TYPE_CHECKING:
+    from torch_geometric.data import TemporalData
+
+# format → what a file of it looks like
+EVENT_FORMATS = {
+    "table": "table of events (.csv, .tsv, .txt, .parquet, .gz): source, target, time, and optionally more columns",
+    "snap": "text without a header: source target time, as in SNAP's temporal networks",
+    "dyglib": "ml_X.csv with ml_X.npy and ml_X_node.npy, or the folder that holds them",
+    "jodie": "CSV with the header user_id,item_id,timestamp,state_label,comma_separated_list_of_features",
+    "folder": "folder that write_events wrote; stays memory-mapped",
+    "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
+}
+_PARQUET_KEY = b"hopstate"
+
+
+def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventStream:
+    """Return the event stream of a file, a folder, a pandas table or a torch-geometric `TemporalData`.
+
+    Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
+    an edge that stands.
+
+    Args:
+        source: path, "tgb:NAME", or the object in memory.
+        format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
+        options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
+            (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
+            .npy file; integer ids are then its rows, others stand for its rows in sorted order); for all, fields of
+            `EventStream` such as name and time_unit.
+
+    Raises:
+        MissingFileError: nothing at that path.
+        FormatError: unknown, truncated or not of the format; the message lists the known formats.
+        DataError: content that breaks a promise of `EventStream`; the message names the row.
+        MissingExtraError: py-tgb is needed and absent.
+    """
+    if format != "auto" and format not in EVENT_FORMATS:
+        raise ConfigError(
+            f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
+        )
+    options = {key: value for key, value in options.items() if value is not None}
+    if isinstance(options.get("x"), (str, os.PathLike)):
+        options["x"] = _features(Path(options["x"]))
+    if isinstance(source, EventStream):
+        stream = source
+    elif isinstance(source, (str, os.PathLike)):
+        stream = _from_path(os.fspath(source), format, options)
+    else:
+        stream = _from_object(source, options)
+    if not len(stream):
+        raise DataError(f"{stream.source or stream.name} holds no events")
+    check_deletes(stream)
+    return stream
+
+
+def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
+    from hopstate.data.event_store import load_events
+    from hopstate.data.readers import event_tables as readers
+
+    if text.startswith("tgb:"):
+        return _from_tgb(text.removeprefix("tgb:"), options)
+    path = Path(text).expanduser()
+    if not path.exists():
+        raise MissingFileError(f"no file or folder called {text}")
+    kind = _detect(path) if format == "auto" else format
+    if kind == "folder":
+        return load_events(path)
+    if kind == "dyglib":
+        return readers.read_dyglib(path, **options)
+    if kind == "jodie":
+        return readers.read_jodie(path, **options)
+    return readers.read_event_table(path, **_parquet_facts(path), **options)
+
+
+def _detect(path: Path) -> str:
+    from hopstate.data.event_store import is_event_folder
+    from hopstate.data.readers.event_tables import is_jodie
+    from hopstate.data.readers.tables import looks_like_text
+
+    if path.is_dir():
+        if is_event_folder(path):
+            return "folder"
+        if any(path.glob("ml_*.csv")):
+            return "dyglib"
+    elif path.name.startswith("ml_") and path.suffix == ".csv":
+        return "dyglib"
+    elif _is_parquet(path):
+        return "table"
+    elif looks_like_text(path):
+        return "jodie" if is_jodie(path) else "table"
+    known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
+    raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _features(path: Path) -> np.ndarray:
+    if not path.is_file():
+        raise MissingFileError(f"no file at {path}")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{path} is truncated or no array: {error}") from None
+
+
+def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
+    if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
+        return events_from_pyg(source, **options)
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        from hopstate.data.readers.event_tables import events_from_frame
+
+        return events_from_frame(source, **options)
+    raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a pandas table or TemporalData")
+
+
+# ---- torch-geometric, py-tgb --------------------------------------------------------------------------------
+def events_from_pyg(data: TemporalData, **fields: Any) -> EventStream:
+    """Return the events of a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels."""
+    arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
+    columns = {name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()}
+    message = columns["msg"]
+    if message is not None and message.ndim == 1:
+        message = message[:, None]
+    if message is not None and not message.shape[1]:
+        message = None
+    options = {"edge_attr": message, "labels": columns["y"], "name": "temporal-data", **fields}
+    return stream_from_arrays(columns["src"], columns["dst"], columns["t"], **options)
+
+
+def events_to_pyg(stream: EventStream) -> TemporalData:
+    """Return a torch-geometric `TemporalData` with src, dst, t, msg (edge features) and y (labels, if any)."""
+    import torch
+    from torch_geometric.data import TemporalData
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array))
+
+    message = np.zeros((len(stream), 0), np.float32) if stream.edge_attr is None else stream.edge_attr
+    extra = {} if stream.labels is None else {"y": tensor(stream.labels)}
+    return TemporalData(
+        src=tensor(stream.src), dst=tensor(stream.dst), t=tensor(stream.t), msg=tensor(message), **extra
+    )
+
+
+def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
+    try:
+        from tgb.linkproppred.dataset import LinkPropPredDataset
+    except ImportError:
+        raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
+    full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
+    fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
+    return stream_from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
+
+
+# ---- writing ------------------------------------------------------------------------------------------------
+def write_events(stream: EventStream, path: str | Path) -> None:
+    """Write a stream as .parquet (events with the user's ids; no node features) or, without extension, as a folder.
+
+    Raises:
+        FormatError: another extension.
+        StorageError: it could not be written; what stood there is untouched.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        replace_file(path, lambda part: _write_parquet(stream, part))
+    elif not path.suffix:
+        from hopstate.data.event_store import save_events
+
+        save_events(stream, path)
+    else:
+        raise FormatError(f"events are written as .parquet or as a folder, not as {path.name!r}")
+
+
+def _write_parquet(stream: EventStream, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = None if stream.node_ids is None else stream.node_ids
+    columns: dict[str, Any] = {
+        "src": stream.src if names is None else names.names(stream.src),
+        "dst": stream.dst if names is None else names.names(stream.dst),
+        "t": stream.t,
+    }
+    columns |= {"kind": stream.kind} if stream.kind is not None else {}
+    columns |= {"label": stream.labels} if stream.labels is not None else {}
+    if stream.edge_attr is not None:
+        columns |= {f"feat_{i}": stream.edge_attr[:, i] for i in range(stream.edge_attr.shape[1])}
+    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
+    if names is None:
+        facts["num_nodes"] = stream.num_nodes
+    else:
+        facts["node_ids"] = names.ids.tolist()
+    table = pa.table(columns)
+    pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
+
+
+def _parquet_facts(path: Path) -> dict[str, Any]:
+    """Return the fields that `write_events` kept beside the columns; nothing for other files."""
+    import pyarrow.parquet as pq
+
+    if not _is_parquet(path):
+        return {}
+    try:
+        held = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from None
+    facts = {} if held is None else json.loads(held)
+    if "node_ids" in facts:
+        facts["node_ids"] = Vocabulary(np.array(facts["node_ids"]))
+    return facts

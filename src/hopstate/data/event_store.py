@@ -1,0 +1,43 @@
+"""An event stream on disk: one folder of .npy arrays and an events.json; read back as memory maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hopstate.data.events import EventStream
+from hopstate.data.store import read_folder, write_folder
+from hopstate.data.vocabulary import Vocabulary
+
+VERSION = 1
+META = "events.json"
+_ARRAYS = ("src", "dst", "t", "kind", "edge_attr", "labels", "x")
+_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")
+
+
+def save_events(stream: EventStream, folder: str | Path) -> None:
+    """Write a stream as a folder; an earlier stream there is replaced only once the new one is whole.
+
+    Raises:
+        StorageError: the folder holds something else, or could not be written; what stood there is untouched.
+    """
+    arrays = {key: getattr(stream, key) for key in _ARRAYS}
+    arrays["node_ids"] = None if stream.node_ids is None else stream.node_ids.ids
+    meta = {"version": VERSION} | {key: getattr(stream, key) for key in _FACTS}
+    write_folder(Path(folder), META, "event stream", meta, arrays)
+
+
+def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
+    """Return the stream of a folder that `save_events` wrote; with mmap, arrays stay on disk until touched.
+
+    Raises:
+        MissingFileError: no such folder.
+        FormatError: not a saved stream, of a newer version, or damaged.
+    """
+    facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap)
+    ids = arrays.pop("node_ids", None)
+    return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
+
+
+def is_event_folder(folder: Path) -> bool:
+    """Return whether a folder was written by `save_events`."""
+    return (folder / META).is_file()

@@ -1,0 +1,303 @@
+"""Tables of events, DyGLib's triple and JODIE's CSV to event streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.event_build import stream_from_arrays
+from hopstate.data.events import EventStream
+from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, FormatError, MissingFileError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
+TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
+TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
+KINDS = ("kind", "op", "operation")
+LABELS = ("label", "y", "state_label")
+FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
+_KIND_WORDS = {"add": 0, "+": 0, "insert": 0, "delete": 1, "remove": 1, "-": 1}
+
+
+def read_event_table(
+    path: Path,
+    *,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    time_column: str | None = None,
+    kind_column: str | None = None,
+    label_column: str | None = None,
+    edge_columns: Sequence[str] | None = None,
+    **fields: Any,
+) -> EventStream:
+    """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_frame`.
+
+    Text without a header, as SNAP's edge lists, is read as source, target, time.
+    """
+    given = [c for c in (source_column, target_column, time_column, kind_column, label_column) if c is not None]
+    table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
+    columns = (source_column, target_column, time_column, kind_column, label_column)
+    return events_from_table(table, columns, edge_columns, **{"name": _stem(path), "source": str(path), **fields})
+
+
+def events_from_table(
+    table: Table, columns: tuple[str | None, ...], edge_columns: Sequence[str] | None, **fields: Any
+) -> EventStream:
+    """Return the events of a table.
+
+    Args:
+        table: one row for each event.
+        columns: names of source, target, time, kind and label; None goes by the usual names.
+        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on.
+        fields: of `EventStream`.
+
+    Raises:
+        DataError: no rows, a column that is missing (the nearest is suggested), ids or times that cannot be used.
+    """
+    if not len(table.frame):
+        raise DataError(f"{table.path} holds no events")
+    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
+    named = [
+        _column(table, given, known, i if unnamed and i < 3 else None, option)
+        for i, (given, known, option) in enumerate(
+            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), _OPTIONS, strict=True)
+        )
+    ]
+    source, target, time, kind, label = named
+    assert source is not None
+    assert target is not None
+    src, dst = table.ids(source), table.ids(target)
+    for name, ids in ((source, src), (target, dst)):
+        if ids.dtype.kind == "i" and ids.min() < 0:
+            bad = int(np.argmax(ids < 0))
+            raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
+    t, unit = _times(table, str(time))
+    fields.setdefault("time_unit", unit)
+    rows = _rows(src, dst, fields)
+    if edge_columns is None:
+        edge_columns = [str(c) for c in table.frame.columns if FEATURE.fullmatch(str(c)) and c not in named]
+    attr = np.stack([_numbers(table, c) for c in edge_columns], 1).astype(np.float32) if len(edge_columns) else None
+    return stream_from_arrays(
+        *rows,
+        t,
+        kind=None if kind is None else _kinds(table, kind),
+        labels=None if label is None else _numbers(table, label),
+        edge_attr=attr,
+        **fields,
+    )
+
+
+_OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
+
+
+def _column(table: Table, given: str | None, known: Sequence[str], place: int | None, option: str) -> str | None:
+    found = table.column(given, known, place, option)
+    if found is None and option in _OPTIONS[:3]:
+        names = [str(name) for name in table.frame.columns]
+        free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
+        near = next((hint for word in known if (hint := nearest(word, free))), "")
+        raise DataError(
+            f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
+            f"it has: {', '.join(names)}. Name the column with {option}"
+        )
+    return found
+
+
+def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return node rows; sets node_ids where the ids are not rows already."""
+    if src.dtype.kind != dst.dtype.kind:
+        src, dst = src.astype(str), dst.astype(str)
+    if src.dtype.kind == "i" and (fields.get("num_nodes", -1) >= 0 or fields.get("x") is not None):
+        return src, dst  # the caller says that ids are rows, or gives features by row
+    known = fields.get("node_ids") or Vocabulary.of(src, dst)
+    if src.dtype.kind == "i" and np.array_equal(known.ids, np.arange(len(known))):
+        return src, dst
+    fields["node_ids"] = known
+    rows = known.rows(src), known.rows(dst)
+    for ids, found in zip((src, dst), rows, strict=True):
+        if (found < 0).any():
+            known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
+    return rows
+
+
+def _times(table: Table, column: str) -> tuple[np.ndarray, str]:
+    """Return times and their unit, "" where unknown; dates become the coarsest of s, ms, us, ns that loses nothing."""
+    import pandas as pd
+
+    values = table.frame[column]
+    missing = np.flatnonzero(values.isna().to_numpy())
+    if len(missing):
+        raise DataError(f"{table.path}: no time in column {column!r}, {table.place(missing[0])}; remove it or fill it")
+    if values.dtype.kind in "iuf":
+        bad = np.flatnonzero(~np.isfinite(values.to_numpy()))
+        if len(bad):
+            raise DataError(f"{table.path}: the time in {table.place(bad[0])} is {values[bad[0]]}")
+        return values.to_numpy(), ""
+    try:
+        dates = pd.to_datetime(values, utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{table.path}: column {column!r} holds neither numbers nor ISO dates ({error})") from None
+    t = dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if not (t % size).any():
+            return t // size, unit
+    return t, "ns"
+
+
+def _numbers(table: Table, column: str) -> np.ndarray:
+    table.column(column, (), None, "edge_columns")
+    values = table.frame[column].to_numpy()
+    if values.dtype.kind not in "iufb":
+        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, not numbers")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise DataError(
+            f"{table.path}: no number in column {column!r}, {table.place(int(np.argmax(np.isnan(values))))}"
+        )
+    return values
+
+
+def _kinds(table: Table, column: str) -> np.ndarray:
+    """Return 0 (add) and 1 (delete) from 0/1, +1/-1 or words."""
+    values = table.frame[column].to_numpy()
+    if values.dtype.kind in "iufb":
+        kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
+        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (0, 1))
+    else:
+        words = np.char.lower(values.astype(str))
+        good = np.isin(words, list(_KIND_WORDS))
+        kinds = np.array([_KIND_WORDS.get(word, 0) for word in words.tolist()])
+    if not good.all():
+        bad = int(np.argmin(good))
+        raise DataError(
+            f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
+            "use add/delete, 0/1 or +1/-1"
+        )
+    return kinds.astype(np.int8)
+
+
+def read_dyglib(path: Path, **fields: Any) -> EventStream:
+    """Return the events of DyGLib's triple ml_X.csv, ml_X.npy (edge features) and ml_X_node.npy (node features).
+
+    Ids start from 1 there, and both feature arrays have a row 0 of zeros; here rows start from 0 and the user's ids
+    are kept in node_ids. Missing feature files are read as no features.
+
+    Args:
+        path: the .csv, or the folder that holds one.
+
+    Raises:
+        MissingFileError: no such file.
+        FormatError: columns or arrays that are not DyGLib's.
+        DataError: features that do not match the events.
+    """
+    import pandas as pd
+
+    path = _dyglib_csv(path)
+    table = pd.read_csv(path)
+    missing = [name for name in ("u", "i", "ts", "idx") if name not in table]
+    if missing:
+        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.columns)}")
+    if min(table.u.min(), table.i.min()) < 1:
+        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(table.u.min(), table.i.min())}")
+    largest = int(max(table.u.max(), table.i.max()))
+    edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
+    index = table.idx.to_numpy()
+    if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
+        raise DataError(f"{path.stem}.npy has {len(edge)} rows, but idx reaches {index.max()}; they do not match")
+    if node is not None and len(node) <= largest:
+        raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
+    num_nodes = largest if node is None else len(node) - 1
+    return stream_from_arrays(
+        table.u.to_numpy() - 1,
+        table.i.to_numpy() - 1,
+        table.ts.to_numpy(),
+        labels=table.label.to_numpy() if "label" in table else None,
+        edge_attr=None if edge is None else edge[index],
+        x=None if node is None else node[1:],
+        node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
+        **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
+    )
+
+
+def _dyglib_csv(path: Path) -> Path:
+    if path.is_dir():
+        found = sorted(path.glob("ml_*.csv"))
+        if len(found) != 1:
+            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
+        return found[0]
+    if not path.is_file():
+        raise MissingFileError(f"no file at {path}")
+    return path
+
+
+def _feature_rows(path: Path) -> np.ndarray | None:
+    if not path.is_file():
+        return None
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise FormatError(f"{path} is truncated or no array: {error}") from None
+    if array.ndim != 2 or array.dtype.kind not in "iuf":
+        raise FormatError(f"{path} must hold a matrix of numbers; got {array.dtype} of shape {array.shape}")
+    return array.astype(np.float32)
+
+
+def read_jodie(path: Path, **fields: Any) -> EventStream:
+    """Return the events of JODIE's CSV: user, item, time, label, then features without names of their own.
+
+    Users and items are two sets of ids; they become the ids u0, u1, ... and i0, i1, ..., users first.
+
+    Raises:
+        MissingFileError, FormatError: no such file, or not JODIE's.
+    """
+    import pandas as pd
+
+    if not path.is_file():
+        raise MissingFileError(f"no file at {path}")
+    try:
+        table = pd.read_csv(path, header=None, skiprows=1)
+    except ValueError as error:
+        raise FormatError(f"{path} is not JODIE's CSV: {error}") from None
+    if table.shape[1] < 4 or any(dtype.kind not in "iuf" for dtype in table.dtypes):
+        raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
+    if table.isna().any(axis=None):
+        row = int(np.argmax(table.isna().any(axis=1)))
+        raise DataError(f"{path}: row {row} (line {row + 2}) lacks a value")
+    users, src = np.unique(table[0].to_numpy(), return_inverse=True)
+    items, dst = np.unique(table[1].to_numpy(), return_inverse=True)
+    names = [f"u{int(k)}" for k in users] + [f"i{int(k)}" for k in items]
+    features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
+    return stream_from_arrays(
+        src,
+        dst + len(users),
+        table[2].to_numpy(),
+        labels=table[3].to_numpy(),
+        edge_attr=features,
+        node_ids=Vocabulary(np.array(names)),
+        **{"name": _stem(path), "source": str(path), **fields},
+    )
+
+
+def is_jodie(path: Path) -> bool:
+    """Return whether the first line of a text file is JODIE's header."""
+    with path.open("rb") as file:
+        return file.readline().replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
+
+
+def events_from_frame(frame: pd.DataFrame, **options: Any) -> EventStream:
+    """Return the events of a pandas table; options as `read_event_table`."""
+    columns = tuple(options.pop(name, None) for name in _OPTIONS)
+    edge_columns = options.pop("edge_columns", None)
+    table = Table(frame.reset_index(drop=True), Path("the table"), None)
+    return events_from_table(table, columns, edge_columns, **options)
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").rsplit(".", 1)[0]

@@ -1,0 +1,77 @@
+"""Dynamic node classification: the label of an event's source at the time of the event, scored before it is seen.
+
+Source: Kumar et al. 2019, arXiv:1908.01207 (JODIE), the state change task; Yu et al. 2023, arXiv:2303.13047.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from hopstate.batching.events import batch_edges, event_batches
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.drive import Observer, drive, drive_anywhere
+from hopstate.evaluation.intervals import bootstrap_ap_auc
+from hopstate.evaluation.metrics import average_precision, roc_auc
+
+
+class NodeScorer(Observer, Protocol):
+    """What the driver asks of a temporal node classifier."""
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
+        """Return (Q,) scores (array or tensor; larger: likelier label 1) of nodes (Q,) at times t (Q,)."""
+        ...
+
+
+def evaluate_dynamic_nodes(
+    scorer: NodeScorer,
+    stream: EventStream,
+    split: EventSplit,
+    part: Literal["val", "test"] = "test",
+    *,
+    batch_size: int = 200,
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Return pooled ROC AUC and AP of the labels of a part's sources, with bootstrap limits if asked for.
+
+    Args:
+        scorer: the model; it is reset, shown every event before the part, then driven through it.
+        batch_size: events scored before the model sees them (at least: ties stay whole).
+        bootstrap: resamples for confidence intervals; 0 gives none.
+        seed: of the bootstrap.
+
+    Raises:
+        ConfigError: another part.
+        DataError: no labels, labels other than 0 and 1, or a NaN score.
+    """
+    if part not in ("val", "test"):
+        raise ConfigError(f"nodes are evaluated on 'val' or 'test', not {part!r}")
+    if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
+        raise DataError(f"{stream.name}: dynamic node classification needs a label 0 or 1 for every event")
+    rows = split.rows(part)
+    nodes, t, y = stream.src[rows], stream.t[rows], stream.labels[rows].astype(np.int64)
+    scores = drive(
+        scorer,
+        lambda mine: scorer.score_nodes(nodes[mine], t[mine]),
+        stream,
+        np.arange(len(rows)),
+        rows=rows,
+        edges=batch_edges(t, batch_size),
+        history=event_batches(stream, np.arange(rows[0]), batch_size=batch_size),
+    )
+    found = {"auc": roc_auc(y, scores), "ap": average_precision(y, scores), "positives": float(y.sum())}
+    if bootstrap and len(np.unique(y)) == 2:
+        ap, auc = bootstrap_ap_auc(scores[y == 1], scores[y == 0], None, repeats=bootstrap, seed=seed)
+        found |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
+    return found
+
+
+def score_node_queries(
+    scorer: NodeScorer, stream: EventStream, nodes: np.ndarray, t: np.ndarray, *, batch_size: int = 200
+) -> np.ndarray:
+    """Return (Q,) scores of nodes (Q,) at any times t (Q,), the model having seen only earlier batches."""
+    return drive_anywhere(scorer, lambda mine: scorer.score_nodes(nodes[mine], t[mine]), stream, t, batch_size)

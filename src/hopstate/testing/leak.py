@@ -1,0 +1,185 @@
+"""The leak guard: nothing at or after a time may change a score for that time.
+
+For moments t of a stream, events at or after t (ties at t included) are changed, added and removed, at random and
+aimed at the very pairs that are scored; every score for a time up to t must stay the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.errors import DataError, LeakError
+from hopstate.evaluation.link import LinkScorer, score_queries
+from hopstate.evaluation.node_dynamic import NodeScorer, score_node_queries
+
+Scores = Callable[[EventStream, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+ALTERATIONS = ("change", "add", "add between the pairs", "remove", "remove all", "move")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakReport:
+    """What was compared: nothing differed.
+
+    Args:
+        moments: times before which scores were compared.
+        scores: comparisons of one score before and after one alteration.
+    """
+
+    moments: tuple[float, ...]
+    scores: int
+
+    def __str__(self) -> str:
+        return f"no leak: {self.scores:,} scores at {len(self.moments)} moments did not change when the future did"
+
+
+def check_leak(
+    build: Callable[[EventStream], LinkScorer],
+    stream: EventStream,
+    *,
+    moments: int = 6,
+    queries: int = 64,
+    batch_size: int = 200,
+    seed: int = 0,
+) -> LeakReport:
+    """Check that no event at or after a time changes a link score for that time.
+
+    Args:
+        build: an (altered) stream to a model ready to be driven; a model that looks events up in a store gets a
+            store of that stream.
+        stream: events to alter; a few thousand are enough.
+        moments: times to check, ties and batch boundaries among them.
+        queries: pairs scored at and before each moment.
+        batch_size: of the driver.
+        seed: one seed, one check.
+
+    Raises:
+        LeakError: a score changed; the message names the pair, its time and the alteration.
+        DataError: a stream without two different times.
+    """
+
+    def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return score_queries(build(altered), altered, src, dst, t, batch_size=batch_size)
+
+    return _check(scores, stream, moments, queries, batch_size, seed)
+
+
+def check_node_leak(
+    build: Callable[[EventStream], NodeScorer],
+    stream: EventStream,
+    *,
+    moments: int = 6,
+    queries: int = 64,
+    batch_size: int = 200,
+    seed: int = 0,
+) -> LeakReport:
+    """Check that no event or label at or after a time changes a node score for that time; see `check_leak`."""
+
+    def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return score_node_queries(build(altered), altered, src, t, batch_size=batch_size)
+
+    return _check(scores, stream, moments, queries, batch_size, seed)
+
+
+def _check(scores: Scores, stream: EventStream, moments: int, queries: int, batch_size: int, seed: int) -> LeakReport:
+    rng = np.random.default_rng(seed)
+    times, compared = _moments(stream, moments, batch_size, rng), 0
+    for t in times:
+        asked = _queries(stream, t, queries, rng)
+        before = scores(stream, *asked)
+        for alteration in ALTERATIONS:
+            after = scores(_altered(stream, t, alteration, asked, rng), *asked)
+            compared += len(after)
+            differs = np.flatnonzero(before != after)
+            if len(differs):
+                q = differs[0]
+                raise LeakError(
+                    f"the score of {asked[0][q]} -> {asked[1][q]} at time {asked[2][q]} changed from {before[q]!r} to "
+                    f"{after[q]!r} when only events at or after time {t} were altered ({alteration}); "
+                    f"{len(differs)} of {len(after)} scores changed. Look up strictly before the query time"
+                )
+    return LeakReport(moments=tuple(times.tolist()), scores=compared)
+
+
+def _moments(stream: EventStream, count: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose times of the stream's later part: with the most ties, at the ends of batches, and at random."""
+    values, sizes = np.unique(stream.t, return_counts=True)
+    if len(values) < 2:
+        raise DataError(f"{stream.name}: a leak check needs events at two times at least")
+    later = np.arange(len(values) // 4 if len(values) > 4 else 1, len(values))
+    tied = later[np.argsort(-sizes[later], kind="stable")][: max(1, count // 3)]
+    cut = np.searchsorted(values, stream.t[batch_size::batch_size])
+    cut = rng.permutation(np.intersect1d(cut, later))[: max(1, count // 3)]
+    rest = rng.permutation(later)
+    chosen = list(dict.fromkeys([*tied, *cut, *rest]))[:count]
+    return values[np.sort(chosen)]
+
+
+def _queries(
+    stream: EventStream, t: float, count: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Choose pairs: those that meet at t, those that met before, random ones; most at t, some earlier."""
+    now = np.flatnonzero(stream.t == t)[: count // 4]
+    past = rng.integers(0, np.searchsorted(stream.t, t), count // 2)
+    rows = np.concatenate([now, past])
+    free = rng.integers(0, stream.num_nodes, (2, max(count - len(rows), 1)))
+    src = np.concatenate([stream.src[rows], free[0]])
+    dst = np.concatenate([stream.dst[rows], free[1]])
+    when = np.full(len(src), t, stream.t.dtype)
+    some = len(now) + np.arange(0, len(past), 4)
+    when[some] = stream.t[rows[some]]  # a pair at the time it met: its own event is not to be seen
+    return src, dst, when
+
+
+def _altered(
+    stream: EventStream, t: float, alteration: str, asked: tuple[np.ndarray, ...], rng: np.random.Generator
+) -> EventStream:
+    """Return the stream with events at or after t altered; everything before t stays as it is."""
+    at = int(np.searchsorted(stream.t, t, side="left"))
+    columns = {k: np.array(v) for k, v in _columns(stream).items()}
+    future = {k: v[at:] for k, v in columns.items()}
+    if alteration == "change":
+        future = _scrambled(future, stream.num_nodes, rng)
+    elif alteration == "add":
+        future = _joined(future, _scrambled(future, stream.num_nodes, rng))
+    elif alteration == "add between the pairs":
+        some = rng.integers(0, len(future["src"]), 2 * len(asked[0]))
+        more = _scrambled({k: v[some] for k, v in future.items()}, stream.num_nodes, rng)
+        more["src"], more["dst"] = np.concatenate(asked[:2]), np.concatenate([asked[1], asked[0]])
+        more["t"][:] = t
+        future = _joined(more, future)
+    elif alteration == "remove":
+        keep = rng.random(len(future["src"])) < 0.5
+        future = {k: v[keep] for k, v in future.items()}
+    elif alteration == "remove all":
+        future = {k: v[:0] for k, v in future.items()}
+    else:
+        future["t"] = future["t"] + (future["t"].max() - t + 1)
+    order = np.argsort(future["t"], kind="stable")
+    merged = {k: np.concatenate([columns[k][:at], v[order]]) for k, v in future.items()}
+    return stream.with_(**merged)
+
+
+def _columns(stream: EventStream) -> dict[str, np.ndarray]:
+    named = ("src", "dst", "t", "kind", "edge_attr", "labels")
+    return {name: getattr(stream, name) for name in named if getattr(stream, name) is not None}
+
+
+def _scrambled(columns: dict[str, np.ndarray], num_nodes: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return columns with other nodes, shuffled labels and other features, at the same times."""
+    out = {k: v.copy() for k, v in columns.items()}
+    size = len(out["src"])
+    out["src"], out["dst"] = rng.integers(0, num_nodes, (2, size))
+    if "labels" in out:
+        out["labels"] = rng.permutation(out["labels"])
+        out["labels"] = np.where(np.isin(out["labels"], (0, 1)), 1 - out["labels"], out["labels"])
+    if "edge_attr" in out:
+        out["edge_attr"] = rng.normal(size=out["edge_attr"].shape).astype(np.float32)
+    return out
+
+
+def _joined(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k: np.concatenate([a[k], b[k]]) for k in a}

@@ -1,0 +1,124 @@
+"""The event stream record: its promises, slices, identity."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import EventStream
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, HopstateWarning, TimeOrderError
+
+
+def stream(**changes) -> EventStream:
+    fields = {"src": np.array([0, 1, 2, 0]), "dst": np.array([1, 2, 2, 3]), "t": np.array([1, 3, 3, 7])}
+    return EventStream(**{**fields, **changes})
+
+
+def test_slices_are_views_that_keep_ids_and_nodes():
+    whole = stream(edge_attr=np.ones((4, 2), np.float32), x=np.zeros((4, 1), np.float32))
+    part = whole.slice(1, 3)
+    assert np.shares_memory(part.src, whole.src)
+    assert (len(part), part.num_nodes, part.event_ids.tolist()) == (2, 4, [1, 2])
+    assert part.slice(1, 2).event_ids.tolist() == [2]
+    assert part.take(np.array([1])).event_ids.tolist() == [2]
+    assert len(whole.slice(3, 1)) == 0
+    assert whole.slice(-2, 99).event_ids.tolist() == [2, 3]
+    assert whole.between(3, 7).event_ids.tolist() == [1, 2]
+    assert (part.has_edge_features, part.has_node_features) == (True, False)
+    assert "2 events" in repr(part)
+
+
+def test_nothing_can_be_written_to():
+    with pytest.raises(ValueError, match="read-only"):
+        stream().src[0] = 5
+
+
+def test_the_hash_is_of_the_content():
+    assert stream().content_hash == stream(name="other", source="elsewhere").content_hash
+    different = [
+        stream(t=np.array([1, 3, 3, 8])),
+        stream(t=np.array([1.0, 3, 3, 7])),
+        stream(num_nodes=9),
+        stream(labels=np.zeros(4, int)),
+        stream(node_ids=Vocabulary(np.array(["a", "b", "c", "d"]))),
+    ]
+    assert len({s.content_hash for s in [stream(), *different]}) == 6
+
+
+def test_times_keep_their_type():
+    assert stream().t.dtype == np.int64
+    assert stream(t=np.array([0.5, 1, 1, 2])).t.dtype == np.float64
+    for narrow in (np.float32, np.int32):
+        with pytest.raises(DataError, match="int64 or float64"):
+            stream(t=np.arange(4, dtype=narrow))
+    assert EventStream.from_arrays([0, 1], [1, 0], np.arange(2, dtype=np.int32)).t.dtype == np.int64
+    dates = EventStream.from_arrays([0, 1], [1, 0], np.array(["2024-01-01", "2024-01-02"], "datetime64[D]"))
+    assert np.diff(dates.t).tolist() == [86_400 * 10**9]
+
+
+def test_from_arrays_sorts_stably_collects_ids_and_says_so():
+    with pytest.warns(HopstateWarning, match="first at row 1"):
+        made = EventStream.from_arrays(
+            ["b", "a", "c"], ["a", "c", "a"], [5, 1, 5], labels=[1, 2, 3], edge_attr=[[1], [2], [3]]
+        )
+    assert made.node_ids.names(made.src).tolist() == ["a", "b", "c"]
+    assert (made.labels.tolist(), made.edge_attr[:, 0].tolist()) == ([2, 1, 3], [2, 1, 3])
+    assert len(EventStream.from_arrays([1, 0], [0, 1], [5, 1], warn=False)) == 2
+
+
+def test_one_event_no_event_and_one_time():
+    assert stream(src=np.array([3]), dst=np.array([3]), t=np.array([0])).num_nodes == 4
+    empty = EventStream(src=np.array([], int), dst=np.array([], int), t=np.array([], int))
+    assert (len(empty), empty.num_nodes, empty.is_bipartite) == (0, 0, True)
+    assert len(empty.content_hash) == 64
+    assert len(stream(t=np.zeros(4)).between(0, 1)) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": np.array([0, -1, 2, 0])}, "src of event 1 is -1, which is negative"),
+        ({"num_nodes": 3}, "dst of event 3 is 3, which is not under 3"),
+        ({"t": np.array([1, 3, np.nan, 7])}, "the time of event 2 is nan"),
+        ({"src": np.array([0, 1])}, "dst must be"),
+        ({"edge_attr": np.ones((3, 2), np.float32)}, r"edge_attr has shape .3, 2., the stream has 4 events"),
+        ({"edge_attr": np.ones((4, 2))}, "float32"),
+        ({"edge_attr": np.full((4, 1), np.nan, np.float32)}, "first in row 0"),
+        ({"labels": np.ones(3)}, "labels has shape"),
+        ({"kind": np.full(4, 2, np.int8)}, "kind must be int8"),
+        ({"x": np.ones((2, 2), np.float32), "num_nodes": 4}, "x has 2 rows, the stream has 4 nodes"),
+    ],
+)
+def test_broken_promises_are_named(changes, message):
+    with pytest.raises(DataError, match=message):
+        stream(**changes)
+
+
+def test_times_out_of_order_are_named():
+    with pytest.raises(TimeOrderError, match="event 2 has time 2, before 3"):
+        stream(t=np.array([1, 3, 2, 7]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([0, 1], [1, 0], [1.0, np.nan]), "the time of row 1 is nan"),
+        (([0.5, 1], [1, 0], [1, 2]), "row 0 is 0.5"),
+        (([0, 1], [1], [1, 2]), "src has shape"),
+        (([0, 1], [1, 0], ["soon", "late"]), "numbers or dates"),
+        (([0, -1], [1, 0], [1, 2]), "negative"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_named(columns, message):
+    with pytest.raises(DataError, match=message):
+        EventStream.from_arrays(*columns)
+    known = Vocabulary(np.array(["ann", "bob"]))
+    with pytest.raises(DataError, match="did you mean 'ann'"):
+        EventStream.from_arrays(["anna"], ["bob"], [1], node_ids=known)
+
+
+def test_deletes_are_checked_in_their_direction_and_order():
+    both = {"src": np.array([0, 1]), "dst": np.array([1, 0]), "t": np.array([1, 2])}
+    check_deletes(EventStream(**both, kind=np.zeros(2, np.int8)))
+    with pytest.raises(DataError, match="event 1 deletes the edge b -> a"):
+        check_deletes(EventStream(**both, kind=np.array([0, 1], np.int8), node_ids=Vocabulary(np.array(["a", "b"]))))
