@@ -37,8 +37,11 @@ class SelfAttention(nn.Module):
     def forward(self, x: Float[Tensor, "batch token feature"]) -> Float[Tensor, "batch token feature"]:
         """Return the attended tokens."""
         b, t, d = x.shape
-        q, k, v = self.qkv(x).view(b, t, 3, self.num_heads, d // self.num_heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        q, k, v = self.qkv(x).view(b, t, 3, self.num_heads, d // self.num_heads).permute(2, 0, 3, 1, 4).contiguous()
+        if self.training and self.dropout:  # torch has no fused form with dropout on a CPU, and its plain one is slower
+            mixed = dot_product_attention(q, k, v, dropout=self.dropout)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v)
         return self.out(mixed.transpose(1, 2).reshape(b, t, d))
 
 
@@ -82,10 +85,12 @@ class TransformerBlock(nn.Module):
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
 
-def dot_product_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return softmax(QK^T / sqrt(d)) V over the last two axes, written out: what `SelfAttention` is tested against.
+def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, *, dropout: float = 0.0) -> Tensor:
+    """Return softmax(QK^T / sqrt(d)) V over the last two axes, written out.
 
     Args:
         q, k, v: (..., token, d).
+        dropout: probability that an attention weight is dropped.
     """
-    return torch.softmax(q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5, -1) @ v
+    weights = torch.softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), -1)
+    return F.dropout(weights, dropout) @ v

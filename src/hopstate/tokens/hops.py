@@ -1,6 +1,6 @@
 """Hop2Token: each node as the sequence of its hop averages, made once before training.
 
-Where the tokens are larger than a stated budget they are written to one .npy file in row-major node order, a block of
+Where the tokens would take more than half of a stated memory budget they are written to one .npy file in row-major node order, a block of
 features at a time, so that a batch of nodes reads one contiguous stretch a node.
 
 Source: Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
@@ -93,25 +93,26 @@ def hop_tokens(
         graph: with features x (N, F).
         num_hops: K.
         extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
-        memory_budget: bytes; larger tokens go to a file in folder, and making them takes no more memory than this.
+        memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
+            and libraries) go to a file in folder, made in blocks of a quarter of it.
         folder: where that file goes; a file of the same graph and settings found there is used as it is.
 
     Raises:
         DataError: the graph has no features, or extra has other rows.
-        ConfigError: the tokens exceed the budget and no folder is given, or not one column fits the budget.
+        ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
         StorageError: the disk has not enough room, or the file could not be written.
     """
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
     nbytes = 4 * int(np.prod(shape, dtype=np.int64))
-    if nbytes <= memory_budget:
+    if nbytes <= memory_budget // 2:
         tokens = np.empty(shape, np.float32)
         _fill_hop0(tokens, parts, 0)
         hop_powers(graph.indptr, graph.indices, tokens)
         return HopTokens(tokens, memory_budget=memory_budget)
     if folder is None:
         raise ConfigError(
-            f"hop tokens of {nbytes:,} bytes exceed the memory budget of {memory_budget:,}; "
+            f"hop tokens of {nbytes:,} bytes exceed half of the memory budget of {memory_budget:,}; "
             f"raise it, or give a folder for them to be kept in"
         )
     path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
