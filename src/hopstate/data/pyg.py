@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,11 +93,13 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     from torch_geometric.data import Data
 
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_data_classes()):
+            held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, AttributeError) as error:
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise FormatError(
-            f"{path} holds more than tensors and torch-geometric's own classes; {UNPICKLED}. "
-            f"Load it yourself and pass the Data object ({str(error).splitlines()[0]})"
+            f"{path} holds more than tensors and torch-geometric's own classes{f' ({found[1]})' if found else ''}; "
+            f"{UNPICKLED}. Load it yourself and pass the Data object"
         ) from None
     except (RuntimeError, EOFError, ValueError) as error:
         raise FormatError(f"{path} is damaged or no torch file: {str(error).splitlines()[0]}") from None
@@ -148,6 +151,15 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
             f"torch_geometric.datasets.{kind} once with root={arguments['root']!r} and copy that folder here"
         ) from error
     return graph_from_pyg(data, **{"source": address, "name": name.lower() or kind.lower(), **fields})
+
+
+def _data_classes() -> list[Any]:
+    """Return the classes that a saved `Data` is made of: plain containers, safe to rebuild."""
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    return [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
 
 
 def _guarded(kind: type) -> type:

@@ -57,6 +57,9 @@ class Archive(Mapping[str, np.ndarray]):
                 ) from None
             raise FormatError(f"{self.path}: {key!r} is damaged or truncated ({error}); fetch it again") from None
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._file.files  # without reading the array, as Mapping's own would
+
     def __iter__(self) -> Any:
         return iter(self._file.files)
 
