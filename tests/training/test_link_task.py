@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.batching.history import HistoryScorer, to_device
+from hopstate.batching.scorer import HistoryScorer, to_device
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.batching.history import HistoryScorer, PairTokenizer
 from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
 from hopstate.batching.prefetch import Prefetcher
+from hopstate.batching.scorer import HistoryScorer, PairTokenizer
 from hopstate.data.event_splits import PARTS, EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, nearest

@@ -5,7 +5,7 @@ import pytest
 import torch
 from history_cases import EDGE_DIM, NODE_DIM, make_store, make_stream
 
-from hopstate.batching.history import HistoryScorer
+from hopstate.batching.scorer import HistoryScorer
 from hopstate.data.events import EventStream
 from hopstate.errors import LeakError
 from hopstate.models.baselines.dygformer import DyGFormer

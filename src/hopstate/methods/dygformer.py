@@ -1,0 +1,55 @@
+"""DyGFormer on a user's event stream.
+
+Source: Yu et al., NeurIPS 2023, arXiv:2303.13047; settings of its Table 6 for short histories, in `DyGFormer.Config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopstate.data.events import EventStream
+from hopstate.methods.base import Context, Method
+from hopstate.methods.link import HistoryLinkRun, feature_dims, history_task
+from hopstate.models.baselines.dygformer import DyGFormer
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.link_task import HistoryLinkTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyGFormerRun(HistoryLinkRun):
+    """Configuration of a DyGFormer run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        split: which events are for training, validation and test.
+        model: the Transformer over past events; its max_length is also how much of the past is looked up.
+        evaluation: protocol and negatives.
+        batch_size: events a step; as many random negatives are added.
+        loop: training.
+    """
+
+    model: DyGFormer.Config = field(default_factory=DyGFormer.Config)
+
+
+def build(stream: EventStream, config: DyGFormerRun, context: Context) -> HistoryLinkTask:
+    """Return the task of training DyGFormer on stream."""
+    history = HistoryConfig(max_length=config.model.max_length, target="first")
+    return history_task(
+        stream,
+        config,
+        context,
+        model=DyGFormer(config.model, **feature_dims(stream)),
+        tokenizer=lambda store: HistoryTokenizer(store, stream, history),
+    )
+
+
+METHODS = {
+    "dygformer": Method(
+        "dygformer",
+        DyGFormerRun,
+        build,
+        "events",
+        "a Transformer over two nodes' past events, with co-occurrence counts",
+        "arXiv:2303.13047",
+    )
+}

@@ -1,0 +1,70 @@
+"""GraphMixer on a user's event stream.
+
+Source: Cong et al., ICLR 2023, arXiv:2302.11636; settings of DyGLib (arXiv:2303.13047), in `GraphMixer.Config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context, Method
+from hopstate.methods.link import HistoryLinkRun, feature_dims, history_task
+from hopstate.models.baselines.graphmixer import GraphMixer
+from hopstate.tokens.recent import RecentLinkTokenizer
+from hopstate.training.link_task import HistoryLinkTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphMixerRun(HistoryLinkRun):
+    """Configuration of a GraphMixer run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        split: which events are for training, validation and test.
+        model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
+        num_neighbors: most recent neighbours whose features are averaged.
+        window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
+        evaluation: protocol and negatives.
+        batch_size: events a step; as many random negatives are added.
+        loop: training.
+    """
+
+    model: GraphMixer.Config = field(default_factory=GraphMixer.Config)
+    num_neighbors: int = 2000
+    window: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_neighbors < 1 or (self.window is not None and not self.window > 0):
+            raise ConfigError("num_neighbors must be at least 1, and window above 0 or null")
+
+
+def build(stream: EventStream, config: GraphMixerRun, context: Context) -> HistoryLinkTask:
+    """Return the task of training GraphMixer on stream."""
+    links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
+
+    def tokenizer(store: NeighborStore) -> RecentLinkTokenizer:
+        return RecentLinkTokenizer(store, stream, num_links=links, num_neighbors=neighbors, window=window)
+
+    return history_task(
+        stream,
+        config,
+        context,
+        model=GraphMixer(config.model, **feature_dims(stream)),
+        tokenizer=tokenizer,
+    )
+
+
+METHODS = {
+    "graphmixer": Method(
+        "graphmixer",
+        GraphMixerRun,
+        build,
+        "events",
+        "an MLP-Mixer over each node's most recent links",
+        "arXiv:2302.11636",
+    )
+}

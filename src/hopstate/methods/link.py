@@ -1,0 +1,151 @@
+"""What all link-prediction methods do first: split the stream, draw and keep the negatives, build the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from hopstate.batching.negatives import Negatives, load_or_draw, one_against_many
+from hopstate.batching.scorer import PairTokenizer
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context
+from hopstate.training.link_task import HistoryLinkTask, LinkEvaluation
+from hopstate.training.loop import LoopConfig
+from hopstate.training.optim import OptimConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSplitConfig:
+    """Which events are for training, validation and test.
+
+    Args:
+        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, or
+            "time" at two times.
+        val_ratio, test_ratio: shares of validation and test.
+        val_time, test_time: of "time": training ends at the first, validation at the second; numbers in the stream's
+            unit, or dates such as 2024-03-01.
+        new_ratio: of "dyglib": share of all nodes that training must not see.
+        seed: of "dyglib": who they are.
+    """
+
+    kind: Literal["chronological", "dyglib", "time"] = "chronological"
+    val_ratio: float = 0.15
+    test_ratio: float = 0.15
+    val_time: float | str | None = None
+    test_time: float | str | None = None
+    new_ratio: float = 0.1
+    seed: int = 2020
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("chronological", "dyglib", "time"):
+            raise ConfigError(f"split.kind is 'chronological', 'dyglib' or 'time'; got {self.kind!r}")
+        if min(self.val_ratio, self.test_ratio) <= 0 or self.val_ratio + self.test_ratio >= 1:
+            raise ConfigError("split.val_ratio and split.test_ratio are positive shares that leave some for training")
+        if self.kind == "time" and None in (self.val_time, self.test_time):
+            raise ConfigError("split.kind=time needs split.val_time and split.test_time")
+        if not 0 <= self.new_ratio < 1:
+            raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
+
+    def of(self, stream: EventStream) -> EventSplit:
+        """Return the split of a stream.
+
+        Raises:
+            DataError: a part has no events.
+        """
+        shares = {"val_ratio": self.val_ratio, "test_ratio": self.test_ratio}
+        if self.kind == "time":
+            return split_at(stream, self.val_time, self.test_time)
+        if self.kind == "dyglib":
+            return dyglib_split(stream, **shares, new_ratio=self.new_ratio, seed=self.seed)
+        return chronological_split(stream, **shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLinkRun:
+    """What the configurations of models fed from histories share.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        split: which events are for training, validation and test.
+        evaluation: protocol and negatives.
+        batch_size: events a step; as many random negatives are added.
+        loop: training.
+    """
+
+    data: str
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    batch_size: int = 200
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(
+            epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0)
+        )
+    )
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}")
+
+
+def feature_dims(stream: EventStream) -> dict[str, int]:
+    """Return how many features a node and an event have, 0 where the stream has none."""
+    widths = [0 if column is None else column.shape[1] for column in (stream.x, stream.edge_attr)]
+    return {"node_dim": widths[0], "edge_dim": widths[1]}
+
+
+def history_task(
+    stream: EventStream,
+    config: Any,
+    context: Context,
+    *,
+    model: nn.Module,
+    tokenizer: Callable[[NeighborStore], PairTokenizer],
+) -> HistoryLinkTask:
+    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
+
+    Args:
+        config: fields split, evaluation, batch_size and loop of `HistoryLinkRun`.
+        tokenizer: makes the model's tokenizer over a store.
+    """
+    split = config.split.of(stream)
+    rows = split.train
+    columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
+    train = NeighborStore.from_events(*columns, stream.num_nodes)
+    return HistoryLinkTask(
+        model,
+        stream,
+        split,
+        train_inputs=tokenizer(train),
+        inputs=tokenizer(NeighborStore.from_stream(stream)),
+        batch_size=config.batch_size,
+        seed=config.loop.seed,
+        evaluation=config.evaluation,
+        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+    )
+
+
+def kept_negatives(
+    stream: EventStream, split: EventSplit, evaluation: LinkEvaluation, folder: Path
+) -> dict[tuple[str, str], Negatives]:
+    """Return the negatives that evaluation asks for, by (part, strategy), drawn once and kept in folder."""
+    wanted = [("val", evaluation.strategies[0]), *(("test", s) for s in evaluation.strategies)]
+    wanted += [(f"new_{part}", strategy) for part, strategy in wanted]
+    found = {}
+    for part, strategy in wanted:
+        if not len(split.rows(part)):
+            continue
+        path = folder / f"{part}_{strategy}.npz"
+        if strategy == "many":
+            if not path.is_file():
+                one_against_many(stream, split, part, num_negatives=evaluation.num_negatives).save(path)
+            found[part, strategy] = Negatives.load(path, stream)
+        else:
+            found[part, strategy] = load_or_draw(path, stream, split, part, strategy)  # type: ignore[arg-type]
+    return found
