@@ -93,12 +93,11 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     from torch_geometric.data import Data
 
     try:
-        with torch.serialization.safe_globals(_data_classes()):
+        with _weights_only():
             held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, AttributeError) as error:
-        found = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise FormatError(
-            f"{path} holds more than tensors and torch-geometric's own classes{f' ({found[1]})' if found else ''}; "
+            f"{path} holds more than tensors and torch-geometric's own classes{_what(error)}; "
             f"{UNPICKLED}. Load it yourself and pass the Data object"
         ) from None
     except (RuntimeError, EOFError, ValueError) as error:
@@ -142,7 +141,7 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
     except TypeError as error:
         raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
     except pickle.UnpicklingError as error:
-        raise FormatError(f"{address}: a saved file holds more than tensors; {UNPICKLED} ({error})") from None
+        raise FormatError(f"{address}: a saved file holds more than tensors{_what(error)}; {UNPICKLED}") from None
     except FileNotFoundError as error:
         raise MissingFileError(f"{address}: {error}") from None
     except OSError as error:
@@ -151,15 +150,6 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
             f"torch_geometric.datasets.{kind} once with root={arguments['root']!r} and copy that folder here"
         ) from error
     return graph_from_pyg(data, **{"source": address, "name": name.lower() or kind.lower(), **fields})
-
-
-def _data_classes() -> list[Any]:
-    """Return the classes that a saved `Data` is made of: plain containers, safe to rebuild."""
-    from torch_geometric.data import Data
-    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
-
-    return [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
 
 
 def _guarded(kind: type) -> type:
@@ -180,14 +170,32 @@ def _guarded(kind: type) -> type:
     return type(kind.__name__, (kind,), {"_download": _download, "process": process})
 
 
+def _what(error: Exception) -> str:
+    """Return the class that weights_only refused, for messages."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f" ({found[1]})" if found else ""
+
+
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """Hold torch.load to weights_only, because torch-geometric falls back to unpickling."""
+    """Hold torch.load to weights_only, also where torch-geometric falls back to unpickling, and let it rebuild `Data`.
+
+    The classes allowed are plain containers. Those that are allowed already are not named again: torch would take
+    them off its list at the end.
+    """
+    from torch.serialization import get_safe_globals, safe_globals
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
+    allowed = get_safe_globals()
+    classes = [c for c in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if c not in allowed]
     os.environ[name] = "1"
     try:
-        yield
+        with safe_globals(classes):
+            yield
     finally:
         if before is None:
             del os.environ[name]
