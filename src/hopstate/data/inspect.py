@@ -1,0 +1,264 @@
+"""Data cards: what a stream or a graph holds, and what about it looks wrong, before anything is trained on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.data.graph import Graph
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Facts of a data set.
+
+    Args:
+        title: name and kind.
+        facts: name to number or text, in reading order.
+        suspicious: sentences, each about something to look at; empty where nothing stands out.
+    """
+
+    title: str
+    facts: dict[str, Any]
+    suspicious: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the card as lines."""
+        width = max(map(len, self.facts))
+        lines = [self.title, *(f"  {name.ljust(width)}  {_shown(value)}" for name, value in self.facts.items())]
+        if self.suspicious:
+            lines += ["suspicious:", *(f"  - {sentence}" for sentence in self.suspicious)]
+        return "\n".join(lines)
+
+
+def inspect_stream(stream: EventStream) -> Card:
+    """Return the card of an event stream: counts, degrees, times, repetition, features, and what looks wrong."""
+    degree = stream_degrees(stream)
+    met, again, answers = _repetition(stream)
+    facts: dict[str, Any] = {
+        "events": len(stream),
+        "nodes": stream.num_nodes,
+        "nodes with events": int((degree > 0).sum()),
+        "sources / destinations": f"{len(np.unique(stream.src)):,} / {len(np.unique(stream.dst)):,}",
+        "bipartite": stream.is_bipartite,
+        "distinct pairs": met,
+        "repeat ratio (pair met before)": again,
+        "reply ratio (met the other way before)": answers,
+        "self-events": int((stream.src == stream.dst).sum()),
+        "events per node, median / mean / most": _spread(degree),
+    }
+    facts |= _time_facts(stream) | _column_facts(stream)
+    return Card(
+        title=f"{stream.name} (event stream{f', {stream.source}' if stream.source else ''})",
+        facts=facts,
+        suspicious=tuple(_stream_doubts(stream, degree)),
+    )
+
+
+def inspect_graph(graph: Graph) -> Card:
+    """Return the card of a graph: counts, degrees, components, labels, features, and what looks wrong."""
+    facts: dict[str, Any] = {
+        "nodes": graph.num_nodes,
+        "stored edges": graph.num_edges,
+        "undirected": graph.is_undirected,
+        "self-loops": graph.num_self_loops,
+        "degree, median / mean / most": _spread(graph.degree),
+        "components": _components(graph)[0],
+        "largest component": _components(graph)[1],
+        "node features": _feature_text(graph.x),
+        "edge features": _feature_text(graph.edge_attr),
+    }
+    if graph.num_classes:
+        counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
+        facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in zip(class_names(graph), counts, strict=True))
+        facts["share of edges within a class"] = _homophily(graph)
+    for name, mask in graph.masks.items():
+        facts[f"{name} nodes"] = int(np.atleast_2d(mask)[0].sum())
+    return Card(
+        title=f"{graph.name} (graph{f', {graph.source}' if graph.source else ''})",
+        facts=facts,
+        suspicious=tuple(_graph_doubts(graph)),
+    )
+
+
+def stream_degrees(stream: EventStream) -> np.ndarray:
+    """Return (N,) how many events each node takes part in; a self-event counts once."""
+    twice = np.bincount(stream.src[stream.src == stream.dst], minlength=stream.num_nodes)
+    ends = (np.bincount(column, minlength=stream.num_nodes) for column in (stream.src, stream.dst))
+    return sum(ends) - twice
+
+
+# ---- streams ------------------------------------------------------------------------------------------------
+def _repetition(stream: EventStream) -> tuple[int, float, float]:
+    """Return (distinct directed pairs, share of events whose pair met before, share that met the other way before)."""
+    if not len(stream):
+        return 0, float("nan"), float("nan")
+    pairs, first = np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)
+    back = stream.dst * stream.num_nodes + stream.src
+    place = np.minimum(np.searchsorted(pairs, back), len(pairs) - 1)
+    answered = (pairs[place] == back) & (first[place] < np.arange(len(stream))) & (stream.src != stream.dst)
+    return len(pairs), 1 - len(pairs) / len(stream), float(answered.mean())
+
+
+def node_gaps(stream: EventStream) -> np.ndarray:
+    """Return the times between consecutive events of the same node, over all nodes."""
+    nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
+    order = np.lexsort((times, nodes))
+    gaps = np.diff(times[order])
+    return gaps[nodes[order][1:] == nodes[order][:-1]]
+
+
+def _time_facts(stream: EventStream) -> dict[str, Any]:
+    if not len(stream):
+        return {}
+    unit = stream.time_unit or "(unit unknown)"
+    gaps, nodes = np.diff(stream.t), node_gaps(stream)
+    facts: dict[str, Any] = {
+        "time": f"{stream.t[0]} to {stream.t[-1]} {unit}, {stream.t.dtype}",
+        "time span": f"{stream.t[-1] - stream.t[0]:,} {unit}",
+        "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
+    }
+    if len(gaps):
+        facts["between events, median / longest"] = f"{np.median(gaps):.6g} / {gaps.max():.6g}"
+    if len(nodes):
+        facts["between a node's events, median / longest"] = f"{np.median(nodes):.6g} / {nodes.max():.6g}"
+    return facts
+
+
+def _column_facts(stream: EventStream) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "edge features": _feature_text(stream.edge_attr),
+        "node features": _feature_text(stream.x),
+    }
+    if stream.kind is not None:
+        facts["deletions"] = int(stream.kind.sum())
+    if stream.labels is not None:
+        values, counts = np.unique(stream.labels, return_counts=True)
+        few = len(values) <= 12
+        facts["labels"] = (
+            ", ".join(f"{v}: {n:,}" for v, n in zip(values, counts, strict=True)) if few else f"{len(values):,} values"
+        )
+    return facts
+
+
+def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
+    if not len(stream):
+        yield "there are no events"
+        return
+    gaps, span = np.diff(stream.t), float(stream.t[-1] - stream.t[0])
+    if not span:
+        yield "all events have one time: nothing is before anything else, and no split by time is possible"
+    elif (gaps == 0).mean() > 0.5:
+        yield f"{(gaps == 0).mean():.0%} of events share the time of the one before: their order is not to be trusted"
+    if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
+        yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {int(gaps.argmax())}: data missing?"
+    if span * _SECONDS.get(stream.time_unit, 0) > 200 * 365.25 * 86400:
+        yield f"the span is over 200 years if times are in {stream.time_unit}: is the unit right?"
+    if stream.t.dtype.kind == "f" and len(stream) > 1 and (stream.t == np.floor(stream.t)).all():
+        yield "times are floats but all whole numbers: integers would be exact"
+    yield from _pair_doubts(stream, degree)
+    for name, array in (("edge", stream.edge_attr), ("node", stream.x)):
+        yield from _feature_doubts(name, array)
+    if stream.labels is not None and len(np.unique(stream.labels)) < 2:
+        yield f"every label is {stream.labels[0]}: there is nothing to classify"
+
+
+def _pair_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
+    same = (np.diff(stream.t) == 0) & (np.diff(stream.src) == 0) & (np.diff(stream.dst) == 0)
+    if same.sum() > 0.01 * len(stream):
+        yield f"{int(same.sum()):,} events repeat the one before in source, destination and time: logged twice?"
+    loops = int((stream.src == stream.dst).sum())
+    if loops:
+        yield f"{loops:,} events join a node to itself ({loops / len(stream):.1%})"
+    if stream.num_nodes > 3 and degree.max() > 0.4 * len(stream):
+        share = degree.max() / len(stream)
+        yield f"node {_name(stream.node_ids, int(degree.argmax()))} takes part in {share:.0%} of all events"
+    absent = int((degree == 0).sum())
+    if absent:
+        yield f"{absent:,} nodes have no event"
+
+
+# ---- graphs -------------------------------------------------------------------------------------------------
+def _components(graph: Graph) -> tuple[int, int]:
+    """Return (number of weakly connected components, nodes of the largest)."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, labels = connected_components(graph.to_scipy(), directed=True, connection="weak")
+    return int(count), int(np.bincount(labels).max(initial=0))
+
+
+def _homophily(graph: Graph) -> float:
+    """Return the share of edges between labelled nodes that join two of one class."""
+    sources, targets = graph.edge_index()
+    known = (graph.y[sources] >= 0) & (graph.y[targets] >= 0) & (sources != targets)
+    return float((graph.y[sources] == graph.y[targets])[known].mean()) if known.any() else float("nan")
+
+
+def class_names(graph: Graph) -> tuple[str, ...]:
+    return graph.class_names or tuple(map(str, range(graph.num_classes)))
+
+
+def _graph_doubts(graph: Graph) -> Iterator[str]:
+    alone = int(((graph.degree + np.bincount(graph.indices, minlength=graph.num_nodes)) == 0).sum())
+    if alone:
+        yield f"{alone:,} nodes have no edge"
+    if graph.num_self_loops:
+        yield f"{graph.num_self_loops:,} edges join a node to itself"
+    if not graph.is_undirected:
+        yield "edges are directed: most methods here expect both directions stored"
+    sources, targets = graph.edge_index()
+    twice = int(((np.diff(sources) == 0) & (np.diff(targets) == 0)).sum())
+    if twice:
+        yield f"{twice:,} edges are stored more than once"
+    yield from _feature_doubts("node", graph.x)
+    yield from _feature_doubts("edge", graph.edge_attr)
+    if graph.num_classes:
+        counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
+        for name, count in zip(class_names(graph), counts, strict=True):
+            if count < 0.01 * counts.sum():
+                yield f"class {name} has {count:,} of {counts.sum():,} labelled nodes"
+    if graph.x is None:
+        yield "there are no node features"
+
+
+# ---- both ---------------------------------------------------------------------------------------------------
+def _feature_text(array: np.ndarray | None) -> str:
+    if array is None:
+        return "none"
+    return f"{array.shape[1]} wide, all zero" if array.size and not np.any(array) else f"{array.shape[1]} wide"
+
+
+def _feature_doubts(name: str, array: np.ndarray | None) -> Iterator[str]:
+    if array is None or not array.size:
+        return
+    low, high = array.min(0), array.max(0)
+    if not np.any(array):
+        yield f"the {name} features are zero everywhere: they carry nothing"
+        return
+    constant = int((low == high).sum())
+    if constant:
+        yield f"{constant} of {array.shape[1]} {name} features never change"
+    scale = np.maximum(np.abs(low), np.abs(high))
+    scale = scale[scale > 0]
+    if scale.max() > 1e4 * scale.min():
+        yield f"{name} features differ in scale by {scale.max() / scale.min():.0e}: standardise them"
+
+
+def _spread(counts: np.ndarray) -> str:
+    return f"{np.median(counts):g} / {counts.mean():.2f} / {counts.max():,}" if len(counts) else "none"
+
+
+def _name(ids: Any, row: int) -> Any:
+    return row if ids is None else ids.ids[row]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
