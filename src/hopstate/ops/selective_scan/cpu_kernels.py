@@ -12,7 +12,6 @@ units is added in unit order, and so no result depends on the number of threads.
 Derivation: README.md beside this file.
 """
 
-import numpy as np
 from numba import njit
 
 from hopstate.ops.simd import (

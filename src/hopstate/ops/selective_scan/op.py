@@ -13,7 +13,8 @@ from torch import Tensor
 
 from hopstate.ops.selective_scan import check
 
-CELL, LANES = 16, 16  # tokens between checkpoints and channels in a block; the kernels rely on both
+CELL, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
+GPU_CELL = 8  # of the Triton kernels
 
 
 @torch.library.custom_op("hopstate::selective_scan", mutates_args=(), device_types="cpu")
@@ -52,11 +53,15 @@ def _scan_cuda(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, wa
 def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, want_final):  # type: ignore[no-untyped-def]
     (tokens, channels), S = u.shape, A.shape[1]
     kind = torch.promote_types(u.dtype, torch.float32)
-    cells, blocks = (tokens + CELL - 1) // CELL, (channels + LANES - 1) // LANES
+    if u.device.type == "cpu":
+        cells = (tokens + CELL - 1) // CELL
+        checkpoints = (cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES)
+    else:
+        checkpoints = ((tokens + GPU_CELL - 1) // GPU_CELL if keep else 0, channels, S)
     return (
         u.new_empty(tokens, channels),
         u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),
-        u.new_empty(cells if keep else 0, blocks, S, LANES, dtype=kind),
+        u.new_empty(checkpoints, dtype=kind),
     )
 
 
