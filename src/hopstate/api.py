@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.data.table import write_table
 from hopstate.data.cache import cache_folder
+from hopstate.data.table import write_table
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.base import Context, Method, ReadOptions
+from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, config_from
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.loop import Trainer, seed_everything
@@ -203,7 +203,7 @@ class _trained:  # noqa: N801 - a context manager
         return trainer, task
 
 
-def load_data(source: str, read: ReadOptions, kind: str) -> Any:
+def load_data(source: str, read: Any, kind: str) -> Any:
     """Return the record of a file, folder or data set name."""
     if source.startswith("memory:"):
         raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
@@ -222,6 +222,10 @@ def load_data(source: str, read: ReadOptions, kind: str) -> Any:
             duplicates=read.duplicates,
             self_loops=read.self_loops,
         )
+    if kind == "events":
+        from hopstate.data.event_io import read_events
+
+        return read_events(source, **asdict(read))
     raise ConfigError(f"no reader for {kind}")
 
 

@@ -40,17 +40,16 @@ def run(argv: list[str]) -> int:
 
 
 def print_result(done: Run) -> None:
-    """Print the metrics of a finished run by split, and where everything lies."""
+    """Print the metrics of a finished run, a column for each split, and where everything lies."""
     from rich.console import Console
     from rich.table import Table
 
-    names = list(done.metrics["test"])
     table = Table(title=f"{done.method}, epoch {done.best_epoch} (chosen on validation)")
-    table.add_column("split")
-    for name in names:
-        table.add_column(name, justify="right")
-    for split, values in done.metrics.items():
-        table.add_row(split, *(f"{values[name]:.4f}" for name in names))
+    table.add_column("metric")
+    for split in done.metrics:
+        table.add_column(split, justify="right")
+    for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
+        table.add_row(name, *(f"{v[name]:.4f}" if name in v else "" for v in done.metrics.values()))
     console = Console()
     console.print(table)
     console.print(f"run folder: {done.path}  (curves.png, metrics.csv, result.json, model.safetensors)", soft_wrap=True)

@@ -10,9 +10,12 @@ from hopstate.methods.base import Method
 # name → module that defines METHODS; imported when first asked for, so that the command line starts quickly
 MODULES = {
     "nagphormer": "hopstate.methods.nagphormer",
+    "gmn": "hopstate.methods.gmn",
     "mlp": "hopstate.methods.full_batch",
     "gcn": "hopstate.methods.full_batch",
     "sage": "hopstate.methods.full_batch",
+    "dygformer": "hopstate.methods.dygformer",
+    "graphmixer": "hopstate.methods.graphmixer",
 }
 
 

@@ -21,6 +21,7 @@ class DyGFormerRun(HistoryLinkRun):
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
         split: which events are for training, validation and test.
         model: the Transformer over past events; its max_length is also how much of the past is looked up.
         evaluation: protocol and negatives.

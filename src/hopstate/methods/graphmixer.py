@@ -23,6 +23,7 @@ class GraphMixerRun(HistoryLinkRun):
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
         split: which events are for training, validation and test.
         model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
         num_neighbors: most recent neighbours whose features are averaged.

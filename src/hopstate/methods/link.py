@@ -22,6 +22,33 @@ from hopstate.training.optim import OptimConfig
 
 
 @dataclass(frozen=True, kw_only=True)
+class EventReadOptions:
+    """How a user's file of events is read; see `hopstate.data.event_io.read_events`.
+
+    Args:
+        format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
+        source_column, target_column, time_column: columns of a table; null takes the usual names.
+        kind_column: "add" or "delete" for each event; null takes the usual names.
+        label_column: class of the source at each event; null takes the usual names.
+        edge_columns: columns of event features; null takes the usual names.
+        x: .npy file of node features.
+        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
+    """
+
+    format: str = "auto"
+    source_column: str | None = None
+    target_column: str | None = None
+    time_column: str | None = None
+    kind_column: str | None = None
+    label_column: str | None = None
+    edge_columns: tuple[str, ...] | None = None
+    x: str | None = None
+    num_nodes: int | None = None
+    time_unit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinkSplitConfig:
     """Which events are for training, validation and test.
 
@@ -73,6 +100,7 @@ class HistoryLinkRun:
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
         split: which events are for training, validation and test.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
@@ -80,6 +108,7 @@ class HistoryLinkRun:
     """
 
     data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     batch_size: int = 200
