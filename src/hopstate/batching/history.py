@@ -1,74 +1,94 @@
-"""A temporal scorer made of a model that is fed past events from a neighbour store."""
+"""GAS: out-of-batch neighbours send what they last sent when they were in a batch themselves.
+
+Source: Fey et al. 2021, arXiv:2106.05609 (GNNAutoScale), section 2.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.neighbor_store import NeighborStore
-
-if TYPE_CHECKING:
-    from hopstate.data.events import EventBatch
+from hopstate.errors import CheckpointError, StorageError
+from hopstate.layers.message import Adjacency, Weighting
 
 
-class PairTokenizer(Protocol):
-    """What turns queries into a model's input."""
-
-    store: NeighborStore
-
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Any:
-        """Return the input for scoring pairs u (P,), v (P,) at t (P,): nested tuples of CPU tensors."""
-        ...
-
-
-class HistoryScorer:
-    """Scores pairs with a model and a tokenizer; holds no memory but the tokenizer's store.
+class History:
+    """What every node sent last, for each layer: (N, d) float32 on the CPU, pinned where there is a GPU, or on disk.
 
     Args:
-        model: input of P pairs → (P,) logits.
-        tokenizer: its store is replaced by an empty one on `reset`, and grows by what is observed, where live.
-        live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
-            a query's time alone decide what is seen, earlier events of the same batch included.
-        max_pairs: pairs computed at once.
+        num_nodes: N.
+        widths: what each layer's nodes send, numbers a node.
+        folder: keep the tables there as memory-mapped files; None keeps them in memory.
+
+    Raises:
+        StorageError: the files cannot be made.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: PairTokenizer, *, live: bool = False, max_pairs: int = 512) -> None:
-        self.model, self.tokenizer, self.live, self.max_pairs = model, tokenizer, live, max_pairs
+    def __init__(self, num_nodes: int, widths: list[int], *, folder: Path | None = None) -> None:
+        self.num_nodes = num_nodes
+        self.tables = [self._table(i, width, folder) for i, width in enumerate(widths)]
 
-    def reset(self) -> None:
-        """Forget what was observed."""
-        if self.live:
-            held = self.tokenizer.store
-            self.tokenizer.store = NeighborStore(held.num_nodes, time_dtype=held.time_dtype)
+    def _table(self, number: int, width: int, folder: Path | None) -> Tensor:
+        if folder is None:
+            table = torch.zeros(self.num_nodes, width)
+            return table.pin_memory() if torch.cuda.is_available() else table
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"history-{number}.npy"
+            shape = (self.num_nodes, width)
+            return torch.from_numpy(np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape))
+        except OSError as error:
+            raise StorageError(f"could not make histories in {folder}: {error}; choose another folder") from error
 
-    @torch.no_grad()
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
-        training = self.model.training
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        parts = []
-        for start in range(0, len(src), self.max_pairs):
-            part = slice(start, start + self.max_pairs)
-            inputs = to_device(self.tokenizer.pairs(src[part], dst[part], t[part]), device)
-            parts.append(self.model(inputs).double().sigmoid().cpu())
-        self.model.train(training)
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+    def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
+        """Keep what rows sent at a layer."""
+        self.tables[layer][rows] = sent.detach().float().cpu()
 
-    def observe(self, batch: EventBatch) -> None:
-        """Take in events, where live."""
-        if self.live:
-            self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
+    def pull(self, layer: int, rows: Tensor) -> Tensor:
+        """Return what rows sent last at a layer; zeros where they never did."""
+        return self.tables[layer][rows]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tables by layer."""
+        return {f"history{i}": table for i, table in enumerate(self.tables)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            CheckpointError: tables of another graph or model.
+        """
+        for i, table in enumerate(self.tables):
+            saved = state.get(f"history{i}")
+            if saved is None or saved.shape != table.shape:
+                raise CheckpointError("the saved histories are of another graph or model; start the run anew")
+            table.copy_(saved)
 
 
-def to_device(value: Any, device: torch.device) -> Any:
-    """Return nested tuples with their tensors on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
-    if isinstance(value, tuple):
-        moved = [to_device(v, device) for v in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
-    return value
+class GasBatch:
+    """A batch whose out-of-batch neighbours send their histories.
+
+    Args:
+        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
+        nodes: (|B| + m,) int64 rows of the graph, the batch's first.
+        history: read, and written with what the batch's nodes send.
+    """
+
+    def __init__(self, around: Adjacency, nodes: Tensor, history: History) -> None:
+        self.around, self.nodes, self.history = around, nodes, history
+
+    def to(self, device: torch.device | str) -> GasBatch:
+        """Return the batch on a device; histories stay where they are."""
+        return GasBatch(self.around.to(device), self.nodes, self.history)
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return (|B|, F'): the layer's output with histories in place of the missing rows of the first tensor."""
+        count = self.around.num_receivers
+        sent = nodes[0]
+        self.history.push(layer, self.nodes[:count], sent)
+        far = self.history.pull(layer, self.nodes[count:]).to(sent)
+        rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
+        return self.around.convolve(conv, weighting, layer, torch.cat([sent, far]), *rest)

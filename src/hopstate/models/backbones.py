@@ -14,9 +14,11 @@ Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -44,7 +46,8 @@ class BackboneConfig:
         dim: hidden width.
         num_layers: residual blocks.
         dropout: probability that an element is dropped in training.
-        norm: "layer", "batch" or "none", before each layer; GCNII has none of its own.
+        norm: "layer", "batch" or "none", before each layer (in plain blocks after it); GCNII has none of its own.
+        block: "ffn", x + W_2 GELU(conv(N(x))), or "plain", x + ReLU(N(conv(x))), as TOP's authors use.
         jump: what the head sees: the last block ("none"), or all of them joined ("cat") or their maximum ("max").
         heads: attention heads of GAT.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
@@ -54,6 +57,7 @@ class BackboneConfig:
     num_layers: int = 5
     dropout: float = 0.2
     norm: Literal["layer", "batch", "none"] = "layer"
+    block: Literal["ffn", "plain"] = "ffn"
     jump: Literal["none", "cat", "max"] = "none"
     heads: int = 8
     alpha: float = 0.1
@@ -74,7 +78,7 @@ class BackboneConfig:
 
 
 class ResidualBlock(nn.Module):
-    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))).
+    """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) where blocks are plain.
 
     Args:
         kind: one of `Kind` but "gcnii".
@@ -87,17 +91,22 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.weighting, self.layer = WEIGHTING[kind], layer
         dim, drop = config.dim, config.dropout
+        self.plain = config.block == "plain"
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[config.norm](dim)
         self.conv = _conv(kind, config, degrees)
+        if self.plain:
+            self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(drop))
+            return
         self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
 
     def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; the R receivers are the first rows of x."""
-        z = self.norm(x)
+        z = x if self.plain else self.norm(x)
         if self.weighting is None:
-            return x + self.ffn(self.conv(z))
-        z = adjacency.convolve(self.conv, self.weighting, self.layer, z)
-        return x[: len(z)] + self.ffn(z)
+            z = self.conv(z)
+        else:
+            z = adjacency.convolve(self.conv, self.weighting, self.layer, z)
+        return x[: len(z)] + self.ffn(self.norm(z) if self.plain else z)
 
 
 class GCNIIBlock(nn.Module):
@@ -190,6 +199,28 @@ class Backbone(nn.Module):
         for block in self.blocks:
             kept.append(block(kept[-1], adjacency, kept[0]))
         return kept
+
+    def layerwise(self, x: Tensor, cuts: Callable[[], Iterable[tuple[np.ndarray, Adjacency]]]) -> Tensor:
+        """Return (N, C) logits exactly, layer after layer, with one block of nodes in work at a time.
+
+        Args:
+            x: (N, F) features.
+            cuts: gives, each time it is called, blocks that cover all nodes: (n,) rows of x, of which the first are
+                the block's own and the others all their neighbours, and the adjacency of the block's rows over them.
+        """
+        device = next(self.parameters()).device
+        step = 65536
+        kept = [torch.cat([self.embed(part.to(device)).cpu() for part in x.split(step)])]
+        for block in self.blocks:
+            out = torch.empty_like(kept[-1])
+            for nodes, adjacency in cuts():
+                rows = torch.from_numpy(nodes)
+                seen = block(kept[-1][rows].to(device), adjacency.to(device), kept[0][rows].to(device))
+                own = rows[: adjacency.num_receivers]
+                out[own] = seen[: len(own)].cpu()
+            kept = [*kept, out] if self.config.jump != "none" else [kept[0], out]
+        parts = zip(*(z.split(step) for z in (kept[1:] or kept)))
+        return torch.cat([self.logits([z.to(device) for z in part]).cpu() for part in parts])
 
     def logits(self, layers: list[Tensor]) -> Tensor:
         """Return the head's output from the representations after each block; only the last one counts without jump."""

@@ -1,0 +1,157 @@
+"""Basic embeddings of TOP and a small basis of what they span.
+
+Basic embeddings are what a model's message-passing layers receive, at one or more random initialisations. Every
+column is scaled to length one. The basis is found by the randomised range finder with power iterations, its columns
+weighted by their singular values, so that a small ridge weakens just the directions that carry almost nothing.
+
+Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1 and
+appendix B.5; Halko, Martinsson & Tropp 2011, algorithms 4.3 and 5.1.
+Deviation: columns are normalised, and batch-norm layers use the statistics of the embeddings themselves while these
+are made (their running averages have not been trained).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, DataError
+
+POWER = 2  # power iterations of the range finder
+CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
+
+
+def basic_embeddings(
+    model: nn.Module, forward: Callable[[nn.Module], object], *, initialisations: int, seed: int
+) -> list[Tensor]:
+    """Return what the message-passing layers of freshly initialised copies of model receive, (N, d) each.
+
+    Args:
+        model: any module with torch-geometric layers; it is not changed.
+        forward: runs a copy on the whole graph.
+        initialisations: number of copies.
+        seed: fixes their weights.
+
+    Raises:
+        ConfigError: the model has no message-passing layer.
+    """
+    found: list[Tensor] = []
+    for number in range(initialisations):
+        other = _statistics_of_the_batch(_reinitialised(model, seed + number))
+        found += current_embeddings(other, forward)
+    return found
+
+
+def current_embeddings(model: nn.Module, forward: Callable[[nn.Module], object]) -> list[Tensor]:
+    """Return what the message-passing layers of model receive with its present weights, (N, d) each."""
+    found: list[Tensor] = []
+    layers = message_layers(model)
+
+    def keep(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        first = next(iter([*args, *kwargs.values()]))
+        tensor = first[0] if isinstance(first, (tuple, list)) else first
+        assert isinstance(tensor, Tensor)
+        found.append(tensor.detach())
+
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
+    try:
+        with torch.no_grad():
+            forward(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def message_layers(model: nn.Module) -> list[nn.Module]:
+    """Return a model's torch-geometric message-passing layers.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    from torch_geometric.nn import MessagePassing
+
+    layers = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    if not layers:
+        raise ConfigError(
+            f"{type(model).__name__} has no torch-geometric message-passing layer, so there is nothing to compensate; "
+            f"train it on node batches instead"
+        )
+    return layers
+
+
+def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
+    """Return Q (N, r), r <= rank: the leading left singular vectors of the joined columns times singular values.
+
+    Args:
+        columns: (N, d) tensors, joined side by side without being copied together.
+        rank: most columns of the basis.
+        seed: fixes the random test matrix.
+
+    Raises:
+        DataError: embeddings that are not finite, or all zero.
+    """
+    device = columns[0].device
+    columns = [c / c.norm(dim=0).clamp_min(torch.finfo(torch.float32).tiny) for c in columns]
+    if not all(bool(torch.isfinite(c).all()) for c in columns):
+        raise DataError("basic embeddings hold NaN or infinities; check the features, or use a normalised model")
+    width = sum(c.shape[1] for c in columns)
+    size = min(rank + 8, width, len(columns[0]))
+    draw = torch.Generator().manual_seed(seed)
+    test = torch.randn(width, size, generator=draw).to(device)
+    basis = torch.linalg.qr(_times(columns, test))[0]
+    for _ in range(POWER):
+        other = torch.linalg.qr(_transposed_times(columns, basis))[0]
+        basis = torch.linalg.qr(_times(columns, other))[0]
+    left, values, _ = torch.linalg.svd(_transposed_times(columns, basis).T, full_matrices=False)
+    keep = values > CUTOFF * values[:1]
+    if not bool((values > 0).any()):
+        raise DataError("basic embeddings are all zero; the model or the features carry nothing")
+    count = min(rank, int(keep.sum()))
+    return basis @ (left[:, :count] * (values[:count] / values[0]))
+
+
+def _times(columns: list[Tensor], right: Tensor) -> Tensor:
+    total = columns[0].new_zeros(len(columns[0]), right.shape[1])
+    for part, rows in zip(columns, right.split([c.shape[1] for c in columns])):
+        total.addmm_(part, rows)
+    return total
+
+
+def _transposed_times(columns: list[Tensor], left: Tensor) -> Tensor:
+    return torch.cat([c.T @ left for c in columns])
+
+
+def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
+    """Return a copy with freshly drawn weights; the caller's random state is left as it was."""
+    other = copy.deepcopy(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for module in other.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return other
+
+
+def _statistics_of_the_batch(model: nn.Module) -> nn.Module:
+    """Put a model in eval mode, but let batch norms use the statistics of what they see."""
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train()
+    return model
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[nn.Module]:
+    """Put a model in eval mode, and back into its own at the end."""
+    was = model.training
+    try:
+        yield model.eval()
+    finally:
+        model.train(was)

@@ -1,0 +1,199 @@
+"""From sampled nodes to what a model and its loss take: features, an adjacency, rows that count, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.batching.history import GasBatch, History
+from hopstate.batching.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
+from hopstate.batching.top import Top
+from hopstate.data.graph import Graph
+from hopstate.errors import DataError
+from hopstate.layers.message import Adjacency, Convolver, Weighting
+from hopstate.ops.sampling import LocalGraph, Neighborhoods
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """One step's input.
+
+    Args:
+        x: (n, F) features of the nodes that the model reads.
+        graph: what it convolves over.
+        nodes: (r,) int64 rows of the graph that the model's output rows are for.
+        rows: (t,) int64 output rows that the loss looks at.
+        weight: (t,) their weights in a mean over training nodes, or None where all count alike.
+    """
+
+    x: Tensor
+    graph: Convolver
+    nodes: np.ndarray
+    rows: Tensor
+    weight: Tensor | None = None
+
+
+class BatchSource(Protocol):
+    """Makes batches; a batch depends on (epoch, number) alone."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+        ...
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return one batch."""
+        ...
+
+
+class Layered:
+    """Another adjacency for every layer, each over fewer nodes than the one before.
+
+    Args:
+        layers: the adjacency of layer 0, 1, ...; the receivers of one are the nodes of the next.
+    """
+
+    def __init__(self, layers: list[Adjacency]) -> None:
+        self.layers = layers
+
+    def to(self, device: torch.device | str) -> Layered:
+        """Return all layers on a device."""
+        return Layered([layer.to(device) for layer in self.layers])
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return the output at this layer's receivers."""
+        return self.layers[layer].convolve(conv, weighting, layer, *nodes)
+
+
+class NodeSetSource:
+    """Batches of node sets: plain induced subgraphs, compensated ones, or ones with histories.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws the node sets.
+        train: (t,) rows whose loss counts.
+        missing: what stands for out-of-batch neighbours: a `Top`, a `History`, or None, which leaves them out.
+    """
+
+    def __init__(
+        self, graph: Graph, sampler: NodeSampler, train: np.ndarray, missing: Top | History | None = None
+    ) -> None:
+        self.graph, self.sampler, self.missing = graph, sampler, missing
+        self.is_train = np.zeros(graph.num_nodes, bool)
+        self.is_train[train] = True
+        self.cutter = Neighborhoods(graph.indptr, graph.indices)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of one node set."""
+        chosen = self.sampler.node_set(epoch, number)
+        rows = np.flatnonzero(self.is_train[chosen.nodes])
+        weight = None
+        if chosen.loss_weight is not None:
+            weight = torch.from_numpy(chosen.loss_weight[rows]) / max(1, int(self.is_train.sum()))
+        return GraphBatch(
+            features(self.graph, chosen.nodes), self.convolver(chosen), chosen.nodes, torch.from_numpy(rows), weight
+        )
+
+    def convolver(self, chosen: NodeSet) -> Convolver:
+        """Return what a model convolves over in a batch of these nodes."""
+        if isinstance(self.missing, Top):
+            return self.missing.batch(chosen.nodes)
+        if isinstance(self.missing, History):
+            around = self.cutter.induced(chosen.nodes, halo=True)
+            return GasBatch(around_adjacency(self.graph, around), torch.from_numpy(around.nodes), self.missing)
+        local = self.cutter.induced(chosen.nodes)
+        if isinstance(self.sampler, SaintSampler):
+            assert local.edges is not None
+            degree, scale = self.graph.degree[local.nodes], self.sampler.edge_scale(local.edges)
+            return Adjacency.of(local.indptr, local.indices, degree=degree, scale=scale)
+        return Adjacency.of(local.indptr, local.indices)
+
+
+class LayerSource:
+    """Batches of seeds with sampled neighbours for each layer.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws them.
+    """
+
+    def __init__(self, graph: Graph, sampler: LayerSampler) -> None:
+        self.graph, self.sampler = graph, sampler
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of some seeds, the loss on all of them."""
+        layers = self.sampler.layers(epoch, number)
+        seeds = layers[-1].nodes[: layers[-1].num_receivers]
+        graph = Layered([around_adjacency(self.graph, local) for local in layers])
+        return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
+
+
+class ShadowSource:
+    """Batches of seeds, each in its own small subgraph.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws them.
+    """
+
+    def __init__(self, graph: Graph, sampler: ShadowSampler) -> None:
+        self.graph, self.sampler = graph, sampler
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of some seeds, the loss on all of them."""
+        local, roots = self.sampler.subgraphs(epoch, number)
+        graph = Adjacency.of(local.indptr, local.indices)
+        return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
+
+
+def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
+    """Return features and adjacency of a whole graph."""
+    return features(graph, np.arange(graph.num_nodes)), Adjacency.of(graph.indptr, graph.indices)
+
+
+def blocks(graph: Graph, size: int) -> Iterator[tuple[np.ndarray, Adjacency]]:
+    """Yield (nodes, adjacency) of consecutive blocks of rows: the block's nodes first, then all their neighbours."""
+    cutter = Neighborhoods(graph.indptr, graph.indices)
+    for start in range(0, graph.num_nodes, size):
+        local = cutter.induced(np.arange(start, min(start + size, graph.num_nodes)), halo=True)
+        yield local.nodes, around_adjacency(graph, local)
+
+
+def around_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
+    """Return the adjacency of a local graph, weighted by the whole graph's degrees."""
+    degree = graph.degree[local.nodes]
+    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), degree=degree, scale=local.weight)
+
+
+def features(graph: Graph, nodes: np.ndarray) -> Tensor:
+    """Return (n, F) features of nodes, copied (a memory-mapped array is read only there).
+
+    Raises:
+        DataError: the graph has none.
+    """
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features")
+    return torch.from_numpy(np.array(graph.x[nodes], np.float32))
+
+
+def state_of(missing: Any) -> dict[str, Tensor]:
+    """Return what a checkpoint must hold of what stands for missing neighbours."""
+    if isinstance(missing, History) or (isinstance(missing, Top) and missing.config.refresh):
+        return missing.state()
+    return {}
