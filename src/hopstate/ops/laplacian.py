@@ -71,13 +71,13 @@ def sparse_laplacian(
 
     u, v = pairs
     w = np.asarray(weight, np.float64)
-    off = u != v
-    parts = (np.concatenate([w, w[off]]), (np.concatenate([u, v[off]]), np.concatenate([v, u[off]])))
-    A = sp.csr_array(sp.coo_array(parts, shape=(num_nodes, num_nodes)))
-    degree = A.sum(1)
+    once = np.where(u != v, w, 0)  # a loop's weight stands once
+    degree = np.bincount(u, w, num_nodes) + np.bincount(v, once, num_nodes)
     scale = np.where(degree > 0, 1 / np.sqrt(np.where(degree > 0, degree, 1)), 0)
-    S = sp.diags_array(scale)
-    return sp.csr_array(sp.eye_array(num_nodes) - S @ A @ S).astype(dtype)
+    value, node = scale[u] * scale[v], np.arange(num_nodes)
+    rows, columns = np.concatenate([node, u, v]), np.concatenate([node, v, u])
+    values = np.concatenate([np.ones(num_nodes), -w * value, -once * value])
+    return sp.csr_array(sp.coo_array((values.astype(dtype), (rows, columns)), shape=(num_nodes, num_nodes)))
 
 
 def _inverse_root(degree: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from hopstate.ops.laplacian import matrix_polynomial
 if TYPE_CHECKING:
     import scipy.sparse
 
-EXPONENTIAL_LIMIT = 32  # most active nodes of a block whose exponentials are formed
+EXPONENTIAL_LIMIT = 16  # most active nodes of a block whose exponentials are formed
 NORM_STEPS = 10  # of the power iteration for G's spectral radius on the sparse path
 NORM_MARGIN = 1.25  # what that estimate is multiplied by: it comes from below
 
@@ -159,20 +159,21 @@ class _System:
         import scipy.sparse as sp
         from scipy.sparse.linalg import splu
 
-        n, dtype = after.shape[0], after.dtype
-        power, power_before = sp.eye_array(n, format="csr", dtype=dtype), sp.eye_array(n, format="csr", dtype=dtype)
-        self.powers, self.changes = [power], [sp.csr_array((n, n), dtype=dtype)]
-        for _ in c[1:]:
-            power, power_before = power @ after, power_before @ before
-            self.powers.append(power)
+        eye = sp.eye_array(after.shape[0], format="csr", dtype=after.dtype)
+        c = c.astype(after.dtype)
+        self.powers, self.changes = [eye], [sp.csr_array(after.shape, dtype=after.dtype)]
+        self.P, self.change, power, power_before = c[0] * eye, self.changes[0], after, before
+        for k in range(1, len(c)):
+            if k > 1:
+                power, power_before = power @ after, power_before @ before
             change = power - power_before
-            change.eliminate_zeros()
+            self.powers.append(power)
             self.changes.append(change)
-        scalars = c.astype(dtype)
-        P = sum((a * M for a, M in zip(scalars, self.powers, strict=True)), start=sp.csr_array((n, n), dtype=dtype))
-        self.change = sum((a * M for a, M in zip(scalars, self.changes, strict=True)), start=self.changes[0])
-        self.P, self.bound = P, float((abs(c) * 2.0 ** np.arange(len(c))).sum() / abs(c[0])) if c[0] else math.inf
-        self.lu = splu(P.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+            self.P, self.change = self.P + c[k] * power, self.change + c[k] * change
+        self.change.eliminate_zeros()
+        self.lu = splu(
+            self.P.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
 
     def radius(self) -> float:
         """Return an estimate from above of G's spectral radius: power iteration in P's inner product."""
@@ -186,7 +187,7 @@ class _System:
                 break
             v = self.lu.solve(self.change @ (v / size))
             found = math.sqrt(max(float(v @ (self.P @ v)), 0.0))
-        return min(found * NORM_MARGIN, self.bound)
+        return found * NORM_MARGIN
 
     def solve(self, X: np.ndarray) -> np.ndarray:
         """Return P^-1 X."""
