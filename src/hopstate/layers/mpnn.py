@@ -1,0 +1,213 @@
+"""Message-passing layers on a packed graph, stacked with normalisation and residuals; pooling of packed rows.
+
+GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN and GraphSAGE are torch-geometric's.
+
+Source: Dwivedi et al. 2020, arXiv:2003.00982, equations 9-12 (GatedGCN with edge features); Xu et al. 2019 (GIN);
+Hu et al. 2020 (GINE).
+Deviation: without edge features GatedGCN keeps no edge state, so that no tensor has a row an edge.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, nearest
+from hopstate.layers.message import Adjacency
+from hopstate.ops.gated import gated_mean
+
+MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "sage"]
+Pooling = Literal["mean", "sum", "max"]
+
+
+class GatedGCN(nn.Module):
+    """A h_i + sum_j g_ij * B h_j / sum_j g_ij with g = sigmoid(D h_i + E h_j + C e_ij), and that gate's input as e'.
+
+    Args:
+        dim: width of nodes and edges.
+        edges: whether there are edge features.
+    """
+
+    def __init__(self, dim: int, *, edges: bool = False) -> None:
+        super().__init__()
+        self.node = nn.Linear(dim, 4 * dim)  # A, B, D, E side by side
+        self.edge = nn.Linear(dim, dim) if edges else None
+
+    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return (node, dim) and, where there are edge features (edge, dim), the new ones before their activation."""
+        own, value, receiver, sender = (x.contiguous() for x in self.node(h).chunk(4, -1))
+        c = None if self.edge is None or e is None else self.edge(e)
+        out = own + gated_mean(graph.indptr, graph.indices, receiver, sender, value, c)
+        if c is None:
+            return out, None
+        senders, receivers = graph.edge_index()
+        return out, c + receiver[receivers] + sender[senders]
+
+
+class MessageBlock(nn.Module):
+    """h + Dropout(ReLU(Norm(conv(h)))); GatedGCN treats its edge features alike.
+
+    Args:
+        kind: the convolution.
+        dim: width.
+        edges: whether edge features come in; "gine" and "gatedgcn" use them.
+        dropout: probability that an element of what is added is dropped in training.
+        norm: "batch" or "layer".
+        last: no block follows that would read new edge features.
+    """
+
+    def __init__(
+        self, kind: MessageKind, dim: int, *, edges: bool, dropout: float, norm: str = "batch", last: bool = False
+    ) -> None:
+        super().__init__()
+        self.kind, self.edges = kind, edges and kind in ("gatedgcn", "gine")
+        self.conv = _conv(kind, dim, self.edges)
+        make = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
+        self.norm = make(dim)
+        self.edge_norm = make(dim) if kind == "gatedgcn" and self.edges and not last else None
+        self.dropout = dropout
+
+    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return nodes (N, dim) and edges (E, dim) after one block."""
+        if self.kind == "gatedgcn":
+            z, gate = self.conv(h, graph, e if self.edges else None)
+            if self.edge_norm is not None and e is not None:
+                e = e + F.dropout(F.relu(_normalised(self.edge_norm, gate)), self.dropout, self.training)
+        elif self.kind == "gine":
+            z = self.conv(h, graph.edge_index(), e)
+        else:
+            z = self.conv(h, graph.weighted({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
+        return h + F.dropout(F.relu(_normalised(self.norm, z)), self.dropout, self.training), e
+
+
+def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
+    """Batch norm has no statistics of a single row to learn from: the running ones serve it."""
+    if isinstance(norm, nn.BatchNorm1d) and norm.training and len(x) < 2:
+        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
+    return norm(x)
+
+
+def _conv(kind: MessageKind, dim: int, edges: bool) -> nn.Module:
+    if kind not in get_args(MessageKind):
+        raise ConfigError(
+            f"unknown message passing {kind!r}{nearest(kind, get_args(MessageKind))}; "
+            f"known: {', '.join(get_args(MessageKind))}"
+        )
+    if kind == "gatedgcn":
+        return GatedGCN(dim, edges=edges)
+    if kind == "gine" and not edges:
+        raise ConfigError("gine needs edge features, and the graph has none; take gin, or relative encodings as edges")
+    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
+
+    if kind == "gcn":
+        return GCNConv(dim, dim, normalize=False)
+    if kind == "sage":
+        return SAGEConv(dim, dim, aggr="sum")
+    mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
+    return GINConv(mlp, train_eps=True) if kind == "gin" else GINEConv(mlp, train_eps=True)
+
+
+class MPNN(nn.Module):
+    """A stack of message-passing blocks.
+
+    Args:
+        kind, dim, dropout, norm: see `MessageBlock`.
+        num_layers: blocks.
+        edges: whether (E, dim) edge features come in.
+    """
+
+    def __init__(
+        self, kind: MessageKind, dim: int, *, num_layers: int, edges: bool = False, dropout: float = 0.0,
+        norm: str = "batch",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            MessageBlock(kind, dim, edges=edges, dropout=dropout, norm=norm, last=i == num_layers - 1)
+            for i in range(num_layers)
+        )
+
+    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> Tensor:
+        """Return (N, dim) after all blocks."""
+        for block in self.blocks:
+            h, e = block(h, graph, e)
+        return h
+
+
+def pool(x: Tensor, offsets: Tensor, how: Pooling) -> Tensor:
+    """Reduce the rows of every segment of x to one.
+
+    Args:
+        x: (row, d).
+        offsets: (segment + 1,) int64; segment i is rows offsets[i]..offsets[i + 1] - 1.
+        how: "mean", "sum" or "max"; an empty segment gives zeros.
+
+    Returns:
+        (segment, d).
+    """
+    sizes = offsets.diff()
+    if how == "max":
+        rows = torch.repeat_interleave(sizes)
+        start = x.new_zeros(len(sizes), x.shape[1])
+        return start.scatter_reduce(0, rows[:, None].expand_as(x), x, "amax", include_self=False)
+    total = _SegmentSum.apply(x, offsets)
+    return total / sizes.clamp(min=1)[:, None] if how == "mean" else total
+
+
+class _SegmentSum(torch.autograd.Function):
+    """Sums of consecutive rows; backwards each row takes its segment's gradient."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, offsets: Tensor) -> Tensor:  # type: ignore[no-untyped-def,override]
+        ctx.save_for_backward(offsets)
+        return torch.segment_reduce(x.contiguous(), "sum", offsets=offsets, axis=0, initial=0.0)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def,override]
+        (offsets,) = ctx.saved_tensors
+        return torch.repeat_interleave(grad, offsets.diff(), 0), None
+
+
+class WalkEncoder(nn.Module):
+    """Random-walk features: per step W_x x + W_e e + W_b bits, ReLU, a short convolution along the walk, pooling.
+
+    Args:
+        dim: width.
+        window: steps back that the identity and adjacency bits look.
+        edges: whether (step, dim) edge features come in.
+        pooling: over the steps of all walks of a token.
+        conv_width: taps of the convolution along a walk.
+
+    Source: Tönshoff et al. 2023, arXiv:2102.08786 (CRaWl), section 3.
+    """
+
+    def __init__(self, dim: int, *, window: int, edges: bool, pooling: Pooling = "mean", conv_width: int = 3) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.bits = nn.Linear(2 * window, dim)
+        self.edge = nn.Linear(dim, dim, bias=False) if edges else None
+        self.conv = nn.Conv1d(dim, dim, conv_width, groups=dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, bits: Tensor, walks: Tensor, tokens: Tensor, e: Tensor | None = None) -> Tensor:
+        """Return (token, dim).
+
+        Args:
+            x: (step, dim) features of the node at every step.
+            bits: (step, 2 * window) uint8.
+            walks: (walk + 1,) int64 bounds of the walks.
+            tokens: (token + 1,) int64 bounds of the tokens, in steps.
+            e: (step, dim) features of the edge that led to the step, zeros at starts.
+        """
+        from hopstate.ops.conv1d import conv1d
+
+        z = x + self.bits(bits.to(x.dtype))
+        if self.edge is not None and e is not None:
+            z = z + self.edge(e)
+        z = conv1d(F.relu(z), self.conv.weight.squeeze(1), self.conv.bias, offsets=walks)
+        return self.out(pool(F.silu(z), tokens, self.pooling))
+
+
+__all__ = ["GatedGCN", "MPNN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]

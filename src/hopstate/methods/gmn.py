@@ -1,0 +1,212 @@
+"""Graph Mamba Networks on a user's graph: encodings, walks and order chosen to suit it, then whole-graph or batch training.
+
+Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
+"""
+
+from __future__ import annotations
+
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.gmn_auto import Choice, choose
+from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
+from hopstate.methods.node import check_width, node_labels
+from hopstate.methods.sizes import parse_bytes
+from hopstate.models.gmn import GMN
+from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.tokens.ordering import OrderKind, order_key
+from hopstate.tokens.structural import (
+    anonymous_walk_encoding,
+    nondiagonal_encoding,
+    random_walk_encoding,
+    relative_encoding,
+)
+from hopstate.training.loop import LoopConfig
+from hopstate.training.optim import OptimConfig
+
+EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
+
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalksConfig:
+    """Random-walk tokens; what is null is chosen to suit the graph and the memory budget.
+
+    Args:
+        max_length: m; 0 makes each node its only token.
+        repeats: s, tokens of each length.
+        walks: M, walks of a token.
+        p, q: node2vec's return and in-out parameters.
+        window: steps back that the bits of walk features look.
+        resample_every: epochs that share their walks; 0 draws them once.
+        memory_budget: what a training step may take ("2GiB", "500MB", or bytes).
+    """
+
+    max_length: int | None = None
+    repeats: int | None = None
+    walks: int | None = None
+    p: float = 1.0
+    q: float = 1.0
+    window: int = 8
+    resample_every: int = 0
+    memory_budget: str = "4GiB"
+
+    def __post_init__(self) -> None:
+        parse_bytes(self.memory_budget)
+        if self.resample_every < 0:
+            raise ConfigError(f"walks.resample_every counts epochs, 0 for never; got {self.resample_every}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingConfig:
+    """Positional or structural encodings joined to the features.
+
+    Args:
+        kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
+        size: eigenvectors, or steps of the walks.
+        relative: also give every edge the difference of its ends' encodings.
+    """
+
+    kind: EncodingKind = "laplacian"
+    size: int = 8
+    relative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"encoding.size must be at least 1; got {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderConfig:
+    """The order of the node sequence, ascending.
+
+    Args:
+        kind: "degree", "pagerank", "ppr", "kcore", "eigenvector", "random", or "column".
+        column: for kind "column": a number, the column of x that holds the keys.
+    """
+
+    kind: OrderKind = "degree"
+    column: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNRun:
+    """Configuration of a Graph Mamba Network run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        walks: random-walk tokens.
+        encoding: positional and structural encodings.
+        order: of the node sequence.
+        model: the network; model.variant and model.bidirectional switch to the paper's variants.
+        batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    walks: WalksConfig = field(default_factory=WalksConfig)
+    encoding: EncodingConfig = field(default_factory=EncodingConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
+    model: GMN.Config = field(default_factory=GMN.Config)
+    batch_size: int | None = None
+    metric: str = "auto"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+    )
+
+
+def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.ndarray | None:
+    """Return (N, s) encodings, or None."""
+    if config.kind == "none":
+        return None
+    make = {
+        "laplacian": laplacian_encoding,
+        "rwse": random_walk_encoding,
+        "nondiagonal": nondiagonal_encoding,
+        "anonymous": anonymous_walk_encoding,
+    }
+    if config.kind not in make:
+        raise ConfigError(f"unknown encoding {config.kind!r}{nearest(config.kind, make)}; known: none, {', '.join(make)}")
+    encoding = make[config.kind](graph, config.size, context.cache)  # type: ignore[operator]
+    if config.kind == "laplacian":  # unit vectors have entries of about 1/sqrt(N): bring them to the features' scale
+        encoding = encoding * np.float32(graph.num_nodes**0.5)
+    return encoding
+
+
+def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
+    """Return the walk settings and batch size of a run, and say what they are.
+
+    Raises:
+        ConfigError: those given do not fit the memory budget.
+    """
+    w = config.walks
+    choice = choose(
+        graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
+        max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
+        p=w.p, q=w.q, window=w.window,
+    )  # fmt: skip
+    print(f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)")
+    return choice
+
+
+def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
+    """Return the graph made ready, and the settings chosen for it."""
+    assert graph.x is not None
+    kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
+    encoding = node_encoding(graph, kind, context)
+    x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
+    edge_attr = graph.edge_attr
+    if encoding is not None and kind.relative:
+        own = relative_encoding(encoding, graph)
+        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+    choice = chosen_settings(graph, config, x.shape[1])
+    column = None
+    if config.order.kind == "column":
+        number = config.order.column
+        if number is None or not 0 <= number < graph.x.shape[1]:
+            raise DataError(f"order.column is a column of the features, 0..{graph.x.shape[1] - 1}; got {number}")
+        column = graph.x[:, number]
+    ready = Material(
+        indptr=graph.indptr, indices=graph.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
+        key=order_key(graph.indptr, graph.indices, config.order.kind, column=column), settings=choice.walks,
+        signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
+    )  # fmt: skip
+    return ready, choice
+
+
+def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | BatchNodeTask:
+    """Return the task of training a Graph Mamba Network on graph."""
+    check_width(graph, context)
+    labels = node_labels(graph, config.split, config.metric, context)
+    ready, choice = material(graph, config, context)
+    model = GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=len(labels.class_names),
+        edge_dim=0 if ready.edge_attr is None else ready.edge_attr.shape[1],
+        tokens=choice.walks.tokens,
+        window=choice.walks.window,
+    )
+    shared = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
+    if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
+        return FullNodeTask(model, ready, labels, **shared)
+    return BatchNodeTask(model, ready, labels, batch_size=choice.batch_size, **shared)
+
+
+METHODS = {
+    "gmn": Method(
+        "gmn", GMNRun, build, "graph", "state-space models over random-walk tokens and over nodes", "arXiv:2402.08678"
+    )
+}
+__all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

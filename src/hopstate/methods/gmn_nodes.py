@@ -1,0 +1,227 @@
+"""Node classification with Graph Mamba Networks as a `Task`: the whole graph in one step, or batches of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hopstate.errors import ConfigError
+from hopstate.layers.message import Adjacency
+from hopstate.models.gmn import GMN, GMNInputs
+from hopstate.ops.walks import WalkTable
+from hopstate.tokens.ordering import node_order
+from hopstate.tokens.walks import Resampler, Tokens, WalkSettings, token_order, walk_tokens
+from hopstate.training.node_task import NodeLabels, _NodeTask
+from hopstate.training.seed import stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """A graph made ready for a GMN.
+
+    Args:
+        indptr, indices: its adjacency.
+        x: (N, F) features and encodings; the last `signs` columns have no sign of their own.
+        edge_attr: (E, D), or None.
+        key: (N,) sort key of the node sequence.
+        settings: walks.
+        signs: number of trailing eigenvector columns, flipped at random in training.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    x: np.ndarray
+    edge_attr: np.ndarray | None
+    key: np.ndarray
+    settings: WalkSettings
+    signs: int = 0
+
+    @cached_property
+    def table(self) -> WalkTable:
+        """The graph laid out for walking."""
+        return WalkTable.of(self.indptr, self.indices)
+
+    def features(self, rng: np.random.Generator | None) -> Tensor:
+        """Return (N, F) x, eigenvectors with random signs where rng is given."""
+        if rng is None or not self.signs:
+            return torch.from_numpy(self.x)
+        flipped = self.x.copy()
+        flipped[:, -self.signs :] *= rng.choice(np.array([-1, 1], np.float32), self.signs)
+        return torch.from_numpy(flipped)
+
+
+def token_inputs(tokens: Tokens) -> dict[str, object]:
+    """Return the fields of `GMNInputs` that packed tokens fill."""
+    made: dict[str, object] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
+    if "indptr" in tokens:
+        made["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
+    else:
+        made |= {"bits": tokens["bits"], "walks": tokens["walks"]}
+    if "edges" in tokens:
+        made["token_edges"] = tokens["edges"]
+    return made
+
+
+class FullNodeTask(_NodeTask):
+    """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
+
+    Args:
+        model: the network.
+        material: the graph.
+        labels: labels, splits and names.
+        seed: fixes everything drawn.
+        resample_every: epochs that share their walks, 0 for never.
+    """
+
+    def __init__(
+        self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
+    ) -> None:
+        super().__init__(model, labels, seed=seed)
+        self.material, self.resample_every = material, resample_every
+        m = material
+        self.graph = Adjacency.of(m.indptr, m.indices)
+        self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
+        self.nodes = np.arange(len(m.x))
+        self._walks = self._resampler(resample_every) if m.settings.max_length else None
+        self._fixed: dict[str, object] = {}
+        self._held: tuple[Tokens | None, dict[str, object]] = (None, {})
+        self._eval: GMNInputs | None = None
+
+    def _resampler(self, every: int) -> Resampler:
+        m, model = self.material, self.model
+        return Resampler(
+            m.table, self.nodes, m.settings, kind=model.config.token_kind, seed=self.seed, every=every,  # type: ignore[union-attr]
+            edges=self.edge_attr is not None,
+        )  # fmt: skip
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 1."""
+        return 1
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
+        """Yield (inputs, training rows, labels) once."""
+        if start == 0:
+            rows = self.labels.split["train"]
+            rng = stream(self.seed, "gmn", epoch)
+            yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
+
+    def loss(self, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
+        """Return the mean cross-entropy over the training nodes."""
+        inputs, rows, y = batch
+        return F.cross_entropy(self.model(inputs)[rows], y)
+
+    def logits(self, rows: np.ndarray) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
+        if self._eval is None or self._eval.x.device != self.device:
+            self._eval = self._inputs(0, None).to(self.device)
+        return self.model(self._eval).float().cpu()[torch.from_numpy(rows)]
+
+    def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        m, tokens = self.material, None
+        extra: dict[str, object] = {}
+        if self._walks is not None:
+            if rng is None and self.resample_every:  # the running rounds stay as they are
+                tokens, extra = self._round(self._resampler(0).at(0))
+            else:
+                tokens, extra = self._held = self._round(self._walks.at(epoch))
+            extra = {**extra, "token_order": token_order(len(m.x), m.settings, rng)}
+        order = torch.from_numpy(node_order(m.key, rng))
+        return GMNInputs(
+            x=m.features(rng), graph=self.graph, edge_attr=self.edge_attr, order=order,
+            sequences=torch.tensor([0, len(m.x)]), **extra,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _round(self, tokens: Tokens) -> tuple[Tokens, dict[str, object]]:
+        """The inputs of a round's tokens; made once, so that their adjacency keeps its weighted forms."""
+        return self._held if self._held[0] is tokens else (tokens, token_inputs(tokens))
+
+
+class BatchNodeTask(_NodeTask):
+    """Batches of nodes with their walks; the node sequence and the MPNN see the batch and what its walks visited.
+
+    Args:
+        model, material, labels, seed, resample_every: see `FullNodeTask`.
+        batch_size: nodes a step.
+    """
+
+    def __init__(
+        self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, batch_size: int, resample_every: int = 0
+    ) -> None:
+        super().__init__(model, labels, seed=seed)
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        if model.config.variant == "gps-mamba":
+            raise ConfigError("gps-mamba works on the whole graph; leave out batch_size, or take another model.variant")
+        self.material, self.batch_size, self.resample_every = material, batch_size, resample_every
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training nodes."""
+        return -(-len(self.labels.split["train"]) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
+        """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        order = stream(self.seed, "batches", epoch).permutation(self.labels.split["train"])
+        from hopstate.batching.prefetch import Prefetcher
+
+        def make() -> Iterator[tuple[GMNInputs, Tensor]]:
+            for i in range(start, self.num_batches(epoch)):
+                rows = order[i * self.batch_size : (i + 1) * self.batch_size]
+                yield self._inputs(rows, epoch, stream(self.seed, "gmn", epoch, i)), torch.from_numpy(self.labels.y[rows])
+
+        yield from Prefetcher(make())
+
+    def loss(self, batch: tuple[GMNInputs, Tensor]) -> Tensor:
+        """Return the mean cross-entropy."""
+        inputs, y = batch
+        return F.cross_entropy(self.model(inputs), y)
+
+    def logits(self, rows: np.ndarray) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU, batch after batch in ascending order of rows."""
+        order = np.argsort(rows, kind="stable")
+        parts = np.split(order, range(self.batch_size, len(rows), self.batch_size))
+        out = [self.model(self._inputs(rows[part], 0, None).to(self.device)).float().cpu() for part in parts]
+        return torch.cat(out)[torch.from_numpy(np.argsort(order))]
+
+    def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        m, extra, tokens = self.material, {}, None
+        edges = m.edge_attr is not None
+        if m.settings.max_length:
+            number = epoch // self.resample_every if self.resample_every else 0
+            seed = (self.seed * 1_000_003 + number) % 2**63
+            kind = self.model.config.token_kind  # type: ignore[union-attr]
+            tokens = walk_tokens(m.table, rows, m.settings, kind=kind, seed=seed, edges=edges)
+        visited = tokens["nodes"].numpy() if tokens is not None else rows
+        near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+        indptr, indices, ids = induced(m.indptr, m.indices, near)
+        edge_attr = None
+        if m.edge_attr is not None:
+            taken = tokens.get("edges") if tokens is not None else None
+            if taken is not None and tokens is not None:  # tokens' edges lie among the induced ones
+                tokens["edges"] = torch.from_numpy(np.where(taken >= 0, np.searchsorted(ids, taken), -1))
+            edge_attr = torch.from_numpy(m.edge_attr[ids])
+        if tokens is not None:
+            tokens["nodes"] = torch.from_numpy(place[len(rows) :])
+            extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
+        return GMNInputs(
+            x=m.features(rng)[torch.from_numpy(near)], graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
+            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(node_order(m.key[rows], rng)),
+            sequences=torch.tensor([0, len(rows)]), **extra,
+        )  # fmt: skip
+
+
+def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the CSR adjacency of the subgraph on nodes (ascending), and the rows of its edges in indices."""
+    starts, counts = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
+    first = np.cumsum(counts) - counts
+    ids = np.arange(counts.sum()) + np.repeat(starts - first, counts)
+    at = np.searchsorted(nodes, indices[ids])
+    inside = nodes[np.minimum(at, len(nodes) - 1)] == indices[ids]
+    rows = np.repeat(np.arange(len(nodes)), counts)[inside]
+    own = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(nodes)))]).astype(np.int64)
+    return own, at[inside].astype(np.int64), ids[inside]
