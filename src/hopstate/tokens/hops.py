@@ -1,7 +1,7 @@
 """Hop2Token: each node as the sequence of its hop averages, made once before training.
 
-Where the tokens would take more than half of a stated memory budget they are written to one .npy file in row-major node order, a block of
-features at a time, so that a batch of nodes reads one contiguous stretch a node.
+Where the tokens would take more than half of a stated memory budget they are written to one .npy file in row-major
+node order, a block of features at a time, so that a batch of nodes reads one contiguous stretch a node.
 
 Source: Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
 """
@@ -24,6 +24,7 @@ from hopstate.errors import ConfigError, DataError, StorageError
 from hopstate.ops.propagate import hop_powers
 
 _WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
+_AROUND = 64 << 10  # bytes that Linux maps around a page that is read
 
 
 class HopTokens:
@@ -72,8 +73,8 @@ class HopTokens:
         if not isinstance(self.array, np.memmap):
             return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
         rows = torch.from_numpy(np.asarray(self.array[node_ids]))
-        self._read += len(node_ids) * (self.array[0].nbytes + mmap.PAGESIZE)
-        if self._read > self.memory_budget // 4:
+        self._read += len(node_ids) * (4 * self.num_features * (self.num_hops + 1) + _AROUND)
+        if self._read > self.memory_budget // 8:
             _let_go(self.array)
             self._read = 0
         return rows
