@@ -55,13 +55,14 @@ def _scan_fake(u, delta, A, B, C, D, z, offsets, initial, reverse, zoh, keep, wa
     kind = torch.promote_types(u.dtype, torch.float32)
     if u.device.type == "cpu":
         cells = (tokens + CELL - 1) // CELL
-        checkpoints = (cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES)
+        kept = u.new_empty(cells if keep else 0, (channels + LANES - 1) // LANES, S, LANES, dtype=kind)
     else:
-        checkpoints = ((tokens + GPU_CELL - 1) // GPU_CELL if keep else 0, channels, S)
+        cells = (tokens + GPU_CELL - 1) // GPU_CELL
+        kept = u.new_empty(cells if keep else 0, channels, S, dtype=kind)
     return (
         u.new_empty(tokens, channels),
         u.new_empty(offsets.shape[0] - 1 if want_final else 0, channels, S, dtype=kind),
-        u.new_empty(checkpoints, dtype=kind),
+        kept,
     )
 
 

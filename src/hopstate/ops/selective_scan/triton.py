@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """The selective scan's GPU path: cuts long sequences into chunks, launches the Triton kernels, adds partial sums.
 
 Short sequences (no longer than SHORT) are scanned whole. Where a longer one is present all are cut into chunks of at
@@ -96,9 +97,8 @@ def forward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return y, final states (empty unless wanted) and checkpoints (empty unless kept)."""
     (tokens, channels), S, sequences = u.shape, A.shape[1], offsets.shape[0] - 1
-    u, delta, A, B, C, D, z, initial = (
-        None if x is None else x.contiguous() for x in (u, delta, A, B, C, D, z, initial)
-    )
+    given = (u, delta, A, B, C, D, z, initial)
+    u, delta, A, B, C, D, z, initial = (None if x is None else x.contiguous() for x in given)
     pieces = cut(offsets, tokens, reverse)
     count = pieces.starts.shape[0]
     tiling = tile(channels, S, count, 512)

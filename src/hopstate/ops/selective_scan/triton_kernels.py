@@ -93,7 +93,7 @@ def forward(
             t = start + k
             if REVERSE:
                 t = end - 1 - k
-            if KEEP:
+            if KEEP:  # noqa: SIM102 (one is known when compiled, the other is not)
                 if (k % CELL == 0) & ((k > 0) | later):
                     tl.store(checkpoints + (t // CELL) * channels * S + slot, h, mask=both)
             x = _row(u, t, 1, channels, channel, inside)
