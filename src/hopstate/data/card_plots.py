@@ -11,7 +11,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.files import replace_file
 from hopstate.data.graph import Graph
-from hopstate.data.inspect import class_names, node_gaps, stream_degrees
+from hopstate.data.inspect import class_counts, class_names, node_gaps, stream_degrees
 from hopstate.errors import FormatError
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def _plot_stream(stream: EventStream, axes: Any) -> None:
 def _plot_graph(graph: Graph, axes: Any) -> None:
     _ranked(axes[0], graph.degree, "degree")
     if graph.num_classes:
-        counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
-        axes[1].bar(class_names(graph), counts)
+        axes[1].bar(class_names(graph), class_counts(graph))
         axes[1].set(xlabel="class", ylabel="nodes", title="classes")
     else:
         axes[1].set_axis_off()

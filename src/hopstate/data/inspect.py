@@ -75,8 +75,8 @@ def inspect_graph(graph: Graph) -> Card:
         "edge features": _feature_text(graph.edge_attr),
     }
     if graph.num_classes:
-        counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
-        facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in zip(class_names(graph), counts, strict=True))
+        named = zip(class_names(graph), class_counts(graph), strict=True)
+        facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in named)
         facts["share of edges within a class"] = _homophily(graph)
     for name, mask in graph.masks.items():
         facts[f"{name} nodes"] = int(np.atleast_2d(mask)[0].sum())
@@ -195,12 +195,21 @@ def _components(graph: Graph) -> tuple[int, int]:
 
 def _homophily(graph: Graph) -> float:
     """Return the share of edges between labelled nodes that join two of one class."""
+    assert graph.y is not None
     sources, targets = graph.edge_index()
-    known = (graph.y[sources] >= 0) & (graph.y[targets] >= 0) & (sources != targets)
-    return float((graph.y[sources] == graph.y[targets])[known].mean()) if known.any() else float("nan")
+    a, b = graph.y[sources], graph.y[targets]
+    known = (a >= 0) & (b >= 0) & (sources != targets)
+    return float((a == b)[known].mean()) if known.any() else float("nan")
+
+
+def class_counts(graph: Graph) -> np.ndarray:
+    """Return (C,) how many nodes are labelled with each class."""
+    assert graph.y is not None
+    return np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
 
 
 def class_names(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the classes; their numbers where they have none."""
     return graph.class_names or tuple(map(str, range(graph.num_classes)))
 
 
@@ -219,7 +228,7 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
     yield from _feature_doubts("node", graph.x)
     yield from _feature_doubts("edge", graph.edge_attr)
     if graph.num_classes:
-        counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.num_classes)
+        counts = class_counts(graph)
         for name, count in zip(class_names(graph), counts, strict=True):
             if count < 0.01 * counts.sum():
                 yield f"class {name} has {count:,} of {counts.sum():,} labelled nodes"

@@ -79,7 +79,7 @@ def write_folder(
 
 def read_folder(
     folder: Path, marker: str, what: str, version: int, keys: tuple[str, ...], *, mmap: bool
-) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the named keys of the meta, and the arrays, of a folder that `write_folder` wrote.
 
     Raises:
