@@ -260,6 +260,15 @@ def test_results_do_not_depend_on_the_number_of_threads():
     assert all(torch.equal(one[name], three[name]) for name in one)
 
 
+def test_vanishing_numbers_flush_to_zero_inside_the_kernels_only():
+    """Decays to below 1e-38 in both passes: right to float32's smallest normal, torch's own arithmetic left alone."""
+    case = make_case([200], 16, 4, torch.float32, plain=True)
+    case["u"][1:] = 0
+    case["delta"][:] = 0.5
+    assert_matches_naive(case, offsets_of([200]), discretization="zoh")
+    assert (torch.tensor(1e-38) * torch.tensor(1e-3)).item() > 0
+
+
 def test_uninitialised_memory_is_never_read(monkeypatch):
     """Every array the CPU path allocates without filling starts as NaN; no result may show it."""
     cpu = pytest.importorskip("hopstate.ops.selective_scan.cpu")

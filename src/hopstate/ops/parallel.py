@@ -45,6 +45,8 @@ def group_sequences(bounds: np.ndarray, channels: int) -> np.ndarray:
     """Cut packed sequences into groups of about equal tokens, by shape alone; return group bounds in sequences."""
     tokens, sequences = int(bounds[-1]), bounds.size - 1
     wanted = max(1, min(sequences, MAX_GROUPS, tokens * channels // MIN_GROUP))
+    if wanted == 1:
+        return np.array([0, sequences])
     inner = np.searchsorted(bounds, np.arange(1, wanted) * (tokens / wanted))
     return np.unique(np.concatenate([[0], inner, [sequences]])).astype(np.int64)
 

@@ -301,6 +301,41 @@ _exp_parts_64 = _exp_parts_of(np.float64, EXP2_64, 52, -700.0)
 _phi_32, _phi_64 = _horner(PHI_32), _horner(PHI_64)
 
 
+FLUSH_TO_ZERO = 0x8040  # the bits of x86's control word that treat subnormal inputs and results as zero
+
+
+def _control_word_call(builder, name, slot):
+    if not builder.module.triple.startswith(("x86_64", "i386", "i686")):
+        return  # other processors compute with subnormal numbers at full speed
+    byte_pointer = ir.IntType(8).as_pointer()
+    function_type = ir.FunctionType(ir.VoidType(), [byte_pointer])
+    function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.x86.sse.{name}")
+    builder.call(function, [builder.bitcast(slot, byte_pointer)])
+
+
+@intrinsic
+def control_word(typingctx):
+    """This thread's floating-point control word; 0 where there is none."""
+
+    def codegen(context, builder, signature, args):
+        slot = cgutils.alloca_once_value(builder, ir.IntType(32)(0))
+        _control_word_call(builder, "stmxcsr", slot)
+        return builder.load(slot)
+
+    return types.uint32(), codegen
+
+
+@intrinsic
+def set_control_word(typingctx, word):
+    """Set it: with FLUSH_TO_ZERO, states and gradients that decay past 1e-38 cost no more than others."""
+
+    def codegen(context, builder, signature, args):
+        _control_word_call(builder, "ldmxcsr", cgutils.alloca_once_value(builder, args[0]))
+        return context.get_dummy_value()
+
+    return types.void(types.uint32), codegen
+
+
 @njit(forceinline=True)
 def scratch(size, like, stagger):
     """size numbers of like's type on a cache line of their own, so that no vector straddles two lines.

@@ -86,20 +86,20 @@ def check_values(delta: Tensor, A: Tensor, offsets: Tensor) -> None:
 
 def check_offsets(offsets: Tensor, tokens: int) -> None:
     """Require offsets to run from 0 to the number of tokens without decreasing."""
-    first, last = (int(offsets[0]), int(offsets[-1]))
-    if first != 0 or last != tokens:
-        raise DataError(f"offsets run from {first} to {last}, expected from 0 to u's {tokens} tokens")
-    steps = offsets.diff()
-    if bool((steps < 0).any()):
-        at = int((steps < 0).nonzero()[0, 0])
-        left, right = offsets[at : at + 2].tolist()
+    bounds = offsets.detach().cpu().numpy()  # numpy: a tenth of torch's cost for each small call
+    if bounds[0] != 0 or bounds[-1] != tokens:
+        raise DataError(f"offsets run from {bounds[0]} to {bounds[-1]}, expected from 0 to u's {tokens} tokens")
+    falls = bounds[1:] < bounds[:-1]
+    if falls.any():
+        at = int(falls.argmax())
+        left, right = bounds[at : at + 2]
         raise DataError(f"offsets decrease: offsets[{at}] = {left} > offsets[{at + 1}] = {right}")
 
 
 def check_rates(A: Tensor) -> None:
     """Require every rate to decay (A < 0); a NaN fails too."""
-    bad = ~(A < 0)
-    if bool(bad.any()):
+    if A.numel() and not float(A.amax()) < 0:  # the largest is NaN where any is
+        bad = ~(A < 0)
         channel, state = bad.nonzero()[0].tolist()
         raise DataError(f"A[{channel}, {state}] = {float(A[channel, state]):.6g}, expected A < 0 so that states decay")
 

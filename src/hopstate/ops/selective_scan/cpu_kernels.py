@@ -15,7 +15,9 @@ Derivation: README.md beside this file.
 from numba import njit
 
 from hopstate.ops.simd import (
+    FLUSH_TO_ZERO,
     LANES,
+    control_word,
     exp_parts,
     filled,
     fma,
@@ -24,6 +26,7 @@ from hopstate.ops.simd import (
     load_first,
     phi_series,
     scratch,
+    set_control_word,
     splat,
     store,
     store_first,
@@ -127,6 +130,8 @@ def scan_forward(
     u, delta, A, B, C, skip, gate, initial, y, final, checkpoints, shortest,
 ):  # fmt: skip
     """Run units first_unit..last_unit - 1: write y, final states, (keep) checkpoints and each unit's shortest step."""
+    word = control_word()
+    set_control_word(word | FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
     num_spans, wide = spans.size - 1, S * LANES
     most = (spans[1:] - spans[:-1]).max() * wide
@@ -163,6 +168,7 @@ def scan_forward(
                     _scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
         store(edge, 0, least)
         shortest[unit] = edge.min()
+    set_control_word(word)
 
 
 @inlined
@@ -224,6 +230,8 @@ def scan_backward(
     dA and dskip hold one partial sum per group, [group, block, (state,) lane], dskip zero on entry; dB and dC one per
     span, [span, token, state].
     """
+    word = control_word()
+    set_control_word(word | FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
     num_spans, wide, tokens = spans.size - 1, S * LANES, offsets[-1]
     most = (spans[1:] - spans[:-1]).max() * wide
@@ -300,3 +308,4 @@ def scan_backward(
                 for block in range(low, high):
                     _scatter_state(g, (block - low) * wide, sequence, block, channels, S, dinitial)
         _copy(sums_A, 0, dA, (group * blocks + low) * wide, (high - low) * wide)
+    set_control_word(word)
