@@ -1,0 +1,116 @@
+"""CTDG-SSM's update: cost against active nodes on every path, and events per second of a live stream.
+
+The baseline is algorithm 3 as it is listed: one dense exponential per quadrature node. Run on one core:
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/ctdg_update.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from common import machine, median_time, require_green
+from hopstate.data.active import ActiveBatch, recent_context
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.datasets.temporal_generators import MessageConfig, generate_messages
+from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.ops.laplacian import dense_laplacian, sparse_laplacian
+from hopstate.ops.quadrature import evolve
+from hopstate.ops.transition import DenseTransition, SparseTransition, Transition
+
+DIM, LAYERS = 32, 2
+LISTED_LIMIT = 512  # active nodes up to which the baseline is run: beyond, it takes minutes
+
+
+def transition(path: str, c: torch.Tensor, pairs: torch.Tensor, old: int, n: int) -> Transition:
+    """P and G of a graph whose edges after the first `old` are new."""
+    if path == "sparse":
+        ones = np.ones(pairs.shape[1], np.float32)
+        both = (sparse_laplacian(pairs[:, :e].numpy(), ones[:e], n, np.float32) for e in (pairs.shape[1], old))
+        return SparseTransition(c, *both)
+    weight = torch.ones(pairs.shape[1])
+    both = (dense_laplacian(pairs[:, :e], weight[:e], n) for e in (pairs.shape[1], old))
+    return DenseTransition(c, *both, exponential_limit=n if path == "listed" else 0)
+
+
+def step_seconds(path: str, n: int, order: int, *, repeats: int) -> float:
+    """Seconds of two layers' update and its gradients: n active nodes, 1.3 n edges, a tenth of them new."""
+    rng = np.random.default_rng(n)
+    edges = int(1.3 * n)
+    hubs = (n * rng.random(edges) ** 3).astype(np.int64)  # a few nodes meet many
+    pairs = torch.from_numpy(np.stack([hubs, rng.integers(0, n, edges)]))
+    alpha = torch.tensor([1.0] + [2.0] * order, requires_grad=True)
+    H, U = (torch.randn(1, n, DIM, requires_grad=True) for _ in range(2))
+    rate = -0.05 * torch.ones(1, n, DIM)
+
+    def work() -> None:
+        change = transition(path, alpha, pairs, edges - edges // 10, n)
+        out = H
+        for _ in range(LAYERS):
+            out = evolve(change, out, U, rate)
+        torch.autograd.grad(out.square().mean(), (alpha, H, U))
+
+    return median_time(work, repeats=repeats)
+
+
+def table(order: int, sizes: list[int]) -> None:
+    """Print seconds per path and the ratio to the baseline."""
+    print(f"\nupdate and gradients, order {order}, d = {DIM}, {LAYERS} layers, float32; ms")
+    print(f"{'N_B':>6} {'listed':>10} {'dense':>10} {'sparse':>10} {'listed / best':>14}")
+    for n in sizes:
+        repeats = 5 if n <= 1024 else 1
+        listed = step_seconds("listed", n, order, repeats=min(repeats, 3)) if n <= LISTED_LIMIT else None
+        dense = step_seconds("dense", n, order, repeats=repeats) if n <= 2048 else None
+        sparse = step_seconds("sparse", n, order, repeats=repeats)
+        cells = [f"{1e3 * v:10.2f}" if v is not None else f"{'-':>10}" for v in (listed, dense, sparse)]
+        ratio = f"{listed / min(v for v in (dense, sparse) if v is not None):14.1f}" if listed else f"{'-':>14}"
+        print(f"{n:6d} {' '.join(cells)} {ratio}", flush=True)
+
+
+def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> None:
+    """Print events per second of a generated message stream through look-ups and `update`, without gradients."""
+    messages = generate_messages(MessageConfig(num_nodes=nodes, num_events=events, days=190.0, num_communities=40))
+    src, dst, t = messages.src, messages.dst, messages.t
+    events = len(src)
+    config = CTDGSSM.Config(order=order, dim=DIM, num_layers=LAYERS, static="random", max_norm=100.0)
+    model, store = CTDGSSM(config).eval(), NeighborStore(nodes)
+    active: list[int] = []
+    with torch.inference_mode():
+        state = model.initial_state(nodes)
+        start = time.process_time()  # of this process alone: the other users of a shared machine do not count
+        for i in range(0, events, batch):
+            u, v, when = src[i : i + batch], dst[i : i + batch], t[i : i + batch]
+            ends = np.unique(np.concatenate([u, v]))
+            context = recent_context(store, ends, np.full(len(ends), when[0]), neighbors, order)
+            last, met = store.last_meeting(u, v, when)
+            gap = np.where(met, np.log1p(when - last), 17.0)
+            part = ActiveBatch.build(u, v, when, context=context, gap=gap)
+            state = model.update(state, part, in_place=True)
+            store.append(u, v, when)
+            active.append(len(part.nodes))
+        seconds = time.process_time() - start
+    mean = f"N_B {np.mean(active):.0f} on average, {max(active)} at most"
+    rate = f"{events / seconds:,.0f} events/s of processor time"
+    print(f"order {order}: {rate} ({nodes} nodes, batch {batch}, N_u {neighbors}, {mean})")
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    quick = parser.parse_args().quick
+    require_green("tests/ops/test_quadrature.py", "tests/models/test_ctdg_ssm.py")
+    print(machine())
+    torch.manual_seed(0)
+    for order in (1, 2):
+        table(order, [16, 32, 64, 128, 256] if quick else [16, 32, 64, 128, 256, 512, 1024, 2048, 4000])
+    print("\nlive stream, no gradients")
+    for order in (0, 1, 2):
+        stream(5_000 if quick else 40_000, 2_000, 128, 10, order)
+
+
+if __name__ == "__main__":
+    main()
