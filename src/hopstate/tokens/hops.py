@@ -24,7 +24,7 @@ from hopstate.errors import ConfigError, DataError, StorageError
 from hopstate.ops.propagate import hop_powers
 
 _WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
-_AROUND = 64 << 10  # bytes that Linux maps around a page that is read
+_AROUND = 2 << 20  # bytes that Linux may map around what is read (the largest unit of its page cache)
 
 
 class HopTokens:
@@ -37,7 +37,7 @@ class HopTokens:
 
     def __init__(self, array: np.ndarray, *, memory_budget: int) -> None:
         self.array, self.memory_budget = array, memory_budget
-        self._read = 0  # bytes of the file touched since they were last let go
+        self._read = 0  # bytes of the file mapped since they were last let go, at most
 
     @property
     def num_nodes(self) -> int:
@@ -72,12 +72,15 @@ class HopTokens:
         """
         if not isinstance(self.array, np.memmap):
             return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
-        rows = torch.from_numpy(np.asarray(self.array[node_ids]))
-        self._read += len(node_ids) * (4 * self.num_features * (self.num_hops + 1) + _AROUND)
-        if self._read > self.memory_budget // 8:
-            _let_go(self.array)
-            self._read = 0
-        return rows
+        out = np.empty((len(node_ids), *self.array.shape[1:]), np.float32)
+        step = max(1, self.memory_budget // 8 // _AROUND)
+        for a in range(0, len(node_ids), step):
+            out[a : a + step] = self.array[node_ids[a : a + step]]
+            self._read += step * _AROUND
+            if self._read > self.memory_budget // 8:
+                _let_go(self.array)
+                self._read = 0
+        return torch.from_numpy(out)
 
 
 def hop_tokens(
