@@ -202,3 +202,15 @@ def test_published_files_have_the_stated_checksums(shared: Path, name: str, monk
     assert registry.on_disk(entry) == "yes"
     assert sha(entry.files[0].local.read_bytes()) == entry.files[0].sha256
     assert load_dataset(name).num_nodes == entry.nodes
+
+
+def test_a_temporal_set_says_what_to_put_where(cache: Path) -> None:
+    with pytest.raises(DownloadError, match=r"zenodo.*ml_mooc\.csv.*cache/temporal/mooc"):
+        load_dataset("mooc")
+
+
+@pytest.mark.shared
+def test_temporal_sets_on_disk_are_read(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPSTATE_DATA", str(shared / "data"))
+    stream = load_dataset("uci")
+    assert (len(stream), stream.name) == (59_835, "uci")

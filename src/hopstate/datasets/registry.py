@@ -9,7 +9,7 @@ from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
 from hopstate.datasets.catalogue import CATALOGUE, Dataset
 from hopstate.datasets.download import fetch
-from hopstate.errors import DataError, FormatError, nearest
+from hopstate.errors import DataError, DownloadError, FormatError, nearest
 
 _BY_NAME = {entry.name: entry for entry in CATALOGUE}
 
@@ -45,6 +45,8 @@ def load_dataset(name: str, **options: Any) -> Any:
         from hopstate.data.pyg import read_pyg_dataset
 
         return read_pyg_dataset(entry.pyg, **{"name": entry.name, **options})
+    if entry.kind == "link":
+        return _events(entry, options)
     raise DataError(
         f"{entry.name} cannot be loaded by name yet; get it from {entry.address} with {entry.loader}, and pass the "
         f"record or your files"
@@ -77,7 +79,27 @@ def on_disk(entry: Dataset) -> str:
         return "yes" if all(file.local.is_file() for file in entry.files) else "no"
     if entry.pyg:
         return "yes" if _pyg_folder(entry).is_dir() else "no"
-    return "yes" if (cache_folder() / "temporal" / entry.name).is_dir() else "no"
+    return "yes" if _event_folder(entry).is_dir() else "no"
+
+
+def _event_folder(entry: Dataset) -> Path:
+    """Return the folder in which DyGLib's ml_NAME files of a temporal data set are looked for."""
+    return cache_folder() / "temporal" / entry.name
+
+
+def _events(entry: Dataset, options: dict[str, Any]) -> Any:
+    """Return the event stream of a temporal data set whose files the user has put in place, or of a TGB one."""
+    from hopstate.data.event_io import read_events
+
+    if entry.name.startswith("tgb"):
+        return read_events(f"tgb:{entry.name}", **options)
+    folder = _event_folder(entry)
+    if not folder.is_dir():
+        raise DownloadError(
+            f"{entry.name} has no address that can be fetched file by file; get it from {entry.address}, run "
+            f"DyGLib's preprocessing, and put ml_{entry.name}.csv, .npy and _node.npy into {folder}"
+        )
+    return read_events(folder, **{"name": entry.name, **options})
 
 
 def _pyg_folder(entry: Dataset) -> Path:
