@@ -31,6 +31,20 @@ def test_equals_the_definition(n, d, edges):
     torch.testing.assert_close(single.double(), slow, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("edges", [False, True])
+def test_rows_stand_for_rows_of_the_inputs(edges):
+    indptr, indices, inputs = problem(25, 20, edges, torch.float64)
+    rows = torch.randint(0, 6, (25,))
+    inputs = [x[:6].detach().requires_grad_() if i < 3 else x for i, x in enumerate(inputs)]
+    fast = gated_mean(indptr, indices, *inputs, rows=rows)
+    slow = gated_mean_naive(indptr, indices, *inputs, rows=rows)
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    for got, want in zip(
+        torch.autograd.grad(fast.square().sum(), inputs), torch.autograd.grad(slow.square().sum(), inputs)
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+
+
 def test_threads_change_nothing():
     indptr, indices, inputs = problem(40, 40, True, torch.float32)
     before, results = torch.get_num_threads(), []

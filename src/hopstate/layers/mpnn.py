@@ -36,14 +36,20 @@ class GatedGCN(nn.Module):
         self.node = nn.Linear(dim, 4 * dim)  # A, B, D, E side by side
         self.edge = nn.Linear(dim, dim) if edges else None
 
-    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return (node, dim) and, where there are edge features (edge, dim), the new ones before their activation."""
+    def forward(
+        self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return (node, dim) and, where there are edge features (edge, dim), the new ones before their activation.
+
+        Where rows is given, node i of the graph has the features h[rows[i]].
+        """
         own, value, receiver, sender = (x.contiguous() for x in self.node(h).chunk(4, -1))
         c = None if self.edge is None or e is None else self.edge(e)
-        out = own + gated_mean(graph.indptr, graph.indices, receiver, sender, value, c)
+        own = own if rows is None else own.index_select(0, rows)
+        out = own + gated_mean(graph.indptr, graph.indices, receiver, sender, value, c, rows)
         if c is None:
             return out, None
-        senders, receivers = graph.edge_index()
+        senders, receivers = graph.edge_index() if rows is None else rows[graph.edge_index()]
         return out, c + receiver[receivers] + sender[senders]
 
 
@@ -70,17 +76,20 @@ class MessageBlock(nn.Module):
         self.edge_norm = make(dim) if kind == "gatedgcn" and self.edges and not last else None
         self.dropout = dropout
 
-    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return nodes (N, dim) and edges (E, dim) after one block."""
+    def forward(
+        self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return nodes (P, dim) and edges (E, dim) after one block; node i of the graph starts as h[rows[i]] or h[i]."""
+        wide = h if rows is None else h.index_select(0, rows)
         if self.kind == "gatedgcn":
-            z, gate = self.conv(h, graph, e if self.edges else None)
+            z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
                 e = e + F.dropout(F.relu(_normalised(self.edge_norm, gate)), self.dropout, self.training)
         elif self.kind == "gine":
-            z = self.conv(h, graph.edge_index(), e)
+            z = self.conv(wide, graph.edge_index(), e)
         else:
-            z = self.conv(h, graph.weighted({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
-        return h + F.dropout(F.relu(_normalised(self.norm, z)), self.dropout, self.training), e
+            z = self.conv(wide, graph.weighted({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
+        return wide + F.dropout(F.relu(_normalised(self.norm, z)), self.dropout, self.training), e
 
 
 def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
@@ -129,11 +138,12 @@ class MPNN(nn.Module):
             for i in range(num_layers)
         )
 
-    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None) -> Tensor:
-        """Return (N, dim) after all blocks."""
+    def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
+        """Return (P, dim) after all blocks; node i of the graph starts as h[rows[i]], or as h[i]."""
         for block in self.blocks:
-            h, e = block(h, graph, e)
-        return h
+            h, e = block(h, graph, e, rows)
+            rows = None
+        return h if rows is None else h.index_select(0, rows)
 
 
 def pool(x: Tensor, offsets: Tensor, how: Pooling) -> Tensor:

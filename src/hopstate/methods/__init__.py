@@ -11,9 +11,17 @@ from hopstate.methods.base import Method
 MODULES = {
     "nagphormer": "hopstate.methods.nagphormer",
     "gmn": "hopstate.methods.gmn",
+    "gmn-graphs": "hopstate.methods.gmn_graphs",
+    "gin-graphs": "hopstate.methods.gmn_graphs",
     "mlp": "hopstate.methods.full_batch",
     "gcn": "hopstate.methods.full_batch",
     "sage": "hopstate.methods.full_batch",
+    "gin": "hopstate.methods.full_batch",
+    "gat": "hopstate.methods.full_batch",
+    "pna": "hopstate.methods.full_batch",
+    "gcnii": "hopstate.methods.full_batch",
+    "recency": "hopstate.methods.zero_parameter",
+    "edgebank": "hopstate.methods.zero_parameter",
     "dygformer": "hopstate.methods.dygformer",
     "graphmixer": "hopstate.methods.graphmixer",
 }

@@ -95,6 +95,6 @@ class Method:
     name: str
     config: type[Any]
     build: Callable[[Any, Any, Context], Task]
-    data: Literal["graph", "events"]
+    data: Literal["graph", "graphs", "events"]
     summary: str
     source: str

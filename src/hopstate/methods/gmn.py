@@ -6,6 +6,7 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 from __future__ import annotations
 
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -144,15 +145,21 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     return encoding
 
 
-def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
+def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0) -> Choice:
     """Return the walk settings and batch size of a run, and say what they are.
+
+    Args:
+        graph: the graph, or the union of many.
+        config: settings, null where they are to be chosen.
+        width: columns of x.
+        share: part of graph that a step passes over.
 
     Raises:
         ConfigError: those given do not fit the memory budget.
     """
     w = config.walks
     choice = choose(
-        graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
+        math.ceil(share * graph.num_nodes), math.ceil(share * graph.num_edges), width, config.model, parse_bytes(w.memory_budget),
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
         p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
@@ -160,8 +167,8 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
     return choice
 
 
-def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
-    """Return the graph made ready, and the settings chosen for it."""
+def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0) -> tuple[Material, Choice]:
+    """Return the graph made ready, and the settings chosen for it; share as in `chosen_settings`."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)
@@ -170,7 +177,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     if encoding is not None and kind.relative:
         own = relative_encoding(encoding, graph)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = chosen_settings(graph, config, x.shape[1])
+    choice = chosen_settings(graph, config, x.shape[1], share)
     column = None
     if config.order.kind == "column":
         number = config.order.column

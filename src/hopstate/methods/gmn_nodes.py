@@ -47,13 +47,13 @@ class Material:
         """The graph laid out for walking."""
         return WalkTable.of(self.indptr, self.indices)
 
-    def features(self, rng: np.random.Generator | None) -> Tensor:
-        """Return (N, F) x, eigenvectors with random signs where rng is given."""
-        if rng is None or not self.signs:
-            return torch.from_numpy(self.x)
-        flipped = self.x.copy()
-        flipped[:, -self.signs :] *= rng.choice(np.array([-1, 1], np.float32), self.signs)
-        return torch.from_numpy(flipped)
+    def features(self, rng: np.random.Generator | None, rows: np.ndarray | None = None) -> Tensor:
+        """Return x of all rows or of some, eigenvectors with random signs where rng is given."""
+        x = self.x if rows is None else self.x[rows]
+        if rng is not None and self.signs:
+            x = x.copy() if rows is None else x
+            x[:, -self.signs :] *= rng.choice(np.array([-1, 1], np.float32), self.signs)
+        return torch.from_numpy(x)
 
 
 def token_inputs(tokens: Tokens) -> dict[str, object]:
@@ -209,7 +209,7 @@ class BatchNodeTask(_NodeTask):
             tokens["nodes"] = torch.from_numpy(place[len(rows) :])
             extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
         return GMNInputs(
-            x=m.features(rng)[torch.from_numpy(near)], graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
+            x=m.features(rng, near), graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
             targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(node_order(m.key[rows], rng)),
             sequences=torch.tensor([0, len(rows)]), **extra,
         )  # fmt: skip

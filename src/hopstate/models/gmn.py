@@ -206,13 +206,12 @@ class _SubgraphEncoder(nn.Module):
         super().__init__()
         self.pooling: Pooling = c.pooling
         kind: MessageKind = c.local  # type: ignore[assignment]
-        self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, dropout=c.dropout, norm="layer")
+        self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, norm="layer")
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
         assert inputs.token_nodes is not None and inputs.token_graph is not None and inputs.token_offsets is not None
-        rows = h.index_select(0, inputs.token_nodes)
         e = None if e is None or inputs.token_edges is None else e.index_select(0, inputs.token_edges)
-        return pool(self.mpnn(rows, inputs.token_graph, e), inputs.token_offsets, self.pooling)
+        return pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), inputs.token_offsets, self.pooling)
 
 
 class _WalkTokens(nn.Module):

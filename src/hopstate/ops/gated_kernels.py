@@ -24,37 +24,42 @@ def _sigmoid(x):
 
 
 @njit(cache=True, nogil=True)
-def forward(first, last, indptr, indices, a, b, v, c, width, out, total):
-    """out_i = sum_j g_ij v_j / (sum_j g_ij + eps), total_i = sum_j g_ij + eps, g_ij = sigmoid(a_i + b_j + c_ij)."""
+def forward(first, last, indptr, indices, rows, a, b, v, c, width, out, total):
+    """out_i = sum_j g_ij v_j / (sum_j g_ij + eps), total_i = sum_j g_ij + eps, g_ij = sigmoid(a_i + b_j + c_ij).
+
+    Row i of the graph reads row rows[i] of a, b and v; i itself where rows is empty.
+    """
     n = indptr.size - 1
     for unit in range(first, last):
         at = unit * LANES
         count = min(LANES, width - at)
         for i in range(n):
-            own = load_first(a, i * width + at, count)
+            here = (rows[i] if rows.size else i) * width + at
+            own = load_first(a, here, count)
             top = own - own
             bottom = filled(own, 1e-6)
             for e in range(indptr[i], indptr[i + 1]):
-                j = indices[e]
-                x = own + load_first(b, j * width + at, count)
+                there = (rows[indices[e]] if rows.size else indices[e]) * width + at
+                x = own + load_first(b, there, count)
                 if c.size:
                     x = x + load_first(c, e * width + at, count)
                 g = _sigmoid(x)
-                top = fma(g, load_first(v, j * width + at, count), top)
+                top = fma(g, load_first(v, there, count), top)
                 bottom = bottom + g
             store_first(out, i * width + at, top / bottom, count)
             store_first(total, i * width + at, bottom, count)
 
 
 @njit(cache=True, nogil=True)
-def backward(first, last, indptr, indices, a, b, v, c, width, out, total, grad, da, db, dv, dc):
-    """Gradients of `forward`; db and dv come in as zeros."""
+def backward(first, last, indptr, indices, rows, a, b, v, c, width, out, total, grad, da, db, dv, dc):
+    """Gradients of `forward`; da, db and dv come in as zeros."""
     n = indptr.size - 1
     for unit in range(first, last):
         at = unit * LANES
         count = min(LANES, width - at)
         for i in range(n):
-            own = load_first(a, i * width + at, count)
+            here = (rows[i] if rows.size else i) * width + at
+            own = load_first(a, here, count)
             mean = load_first(out, i * width + at, count)
             zero = own - own
             one = filled(own, 1.0)
@@ -64,16 +69,16 @@ def backward(first, last, indptr, indices, a, b, v, c, width, out, total, grad, 
             scaled = load_first(grad, i * width + at, count) / bottom
             sum_ = zero
             for e in range(indptr[i], indptr[i + 1]):
-                j = indices[e]
-                x = own + load_first(b, j * width + at, count)
+                there = (rows[indices[e]] if rows.size else indices[e]) * width + at
+                x = own + load_first(b, there, count)
                 if c.size:
                     x = x + load_first(c, e * width + at, count)
                 g = _sigmoid(x)
-                value = load_first(v, j * width + at, count)
-                store_first(dv, j * width + at, fma(g, scaled, load_first(dv, j * width + at, count)), count)
+                value = load_first(v, there, count)
+                store_first(dv, there, fma(g, scaled, load_first(dv, there, count)), count)
                 dx = scaled * (value - mean) * g * (one - g)
-                store_first(db, j * width + at, load_first(db, j * width + at, count) + dx, count)
+                store_first(db, there, load_first(db, there, count) + dx, count)
                 if c.size:
                     store_first(dc, e * width + at, dx, count)
                 sum_ = sum_ + dx
-            store_first(da, i * width + at, sum_, count)
+            store_first(da, here, load_first(da, here, count) + sum_, count)

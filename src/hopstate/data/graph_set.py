@@ -1,0 +1,194 @@
+"""Many graphs as one immutable record: their block-diagonal union, bounds, and labels of graphs, nodes or edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.data.validate import SPLITS
+from hopstate.errors import DataError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GraphSet:
+    """G graphs, packed.
+
+    Args:
+        union: all nodes and edges, graph after graph; union.y holds node labels where nodes are the task.
+        offsets: (G+1,) int64, graph g is nodes offsets[g]..offsets[g + 1] - 1.
+        y: (G,) int64 classes (-1: unknown), or (G, T) float32 targets (0/1 for several labels), or None.
+        edge_y: (E,) int64 classes of the union's stored edges (-1: unknown), or None.
+        masks: name ("train", "val", "test") to boolean (G,), or (R, G) where R splits are stored.
+        class_names: names of the classes 0..C-1, or None.
+
+    Raises:
+        DataError: an empty graph, an edge between two graphs, or labels of the wrong length.
+    """
+
+    union: Graph
+    offsets: np.ndarray
+    y: np.ndarray | None = None
+    edge_y: np.ndarray | None = None
+    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "masks", MappingProxyType(dict(self.masks)))
+        where, sizes = self.union.source or self.union.name, np.diff(self.offsets)
+        if not len(sizes) or self.offsets[0] != 0 or self.offsets[-1] != self.union.num_nodes:
+            raise DataError(f"{where}: offsets must run from 0 to the number of nodes, {self.union.num_nodes}")
+        if (sizes < 1).any():
+            empty = np.flatnonzero(sizes < 1)
+            raise DataError(f"{where}: {len(empty)} graphs have no node, the first is graph {empty[0]}; leave them out")
+        sources, targets = self.graph_of[self.union.edge_index()]
+        if (sources != targets).any():
+            raise DataError(f"{where}: an edge joins graphs {sources[sources != targets][0]} and another")
+        for name, array, rows in (("y", self.y, self.num_graphs), ("edge_y", self.edge_y, self.union.num_edges)):
+            if array is not None and len(array) != rows:
+                raise DataError(f"{where}: {name} holds {len(array)} labels for {rows}")
+        for name, mask in self.masks.items():
+            if mask.dtype != bool or mask.shape[-1] != self.num_graphs:
+                raise DataError(f"{where}: the {name} mask must be boolean of {self.num_graphs} graphs; got {mask.shape}")
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_nodes(self) -> int:
+        return self.union.num_nodes
+
+    @property
+    def num_features(self) -> int:
+        return self.union.num_features
+
+    @property
+    def name(self) -> str:
+        return self.union.name
+
+    @property
+    def source(self) -> str:
+        return self.union.source
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hex digest of graphs, features and labels."""
+        import hashlib
+
+        digest = hashlib.blake2b(self.union.content_hash.encode(), digest_size=16)
+        for array in (self.offsets, self.y, self.edge_y):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def graph_of(self) -> np.ndarray:
+        """(N,) int64 graph of each node."""
+        return np.repeat(np.arange(self.num_graphs), np.diff(self.offsets))
+
+    @cached_property
+    def num_splits(self) -> int:
+        """Number of stored splits; 0 where no masks are stored."""
+        mask = self.masks.get("train")
+        return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
+
+    def split(self, number: int = 0) -> dict[str, np.ndarray]:
+        """Return the graph numbers of train, val and test of one stored split.
+
+        Raises:
+            DataError: no masks are stored, or fewer splits than number + 1.
+        """
+        if not 0 <= number < self.num_splits:
+            raise DataError(f"{self.name} stores {self.num_splits} splits; split {number} was asked for")
+        return {key: np.flatnonzero(m if m.ndim == 1 else m[number]) for key, m in self.masks.items()}
+
+    def rows(self, graphs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nodes of some graphs, graph after graph, and their bounds."""
+        return ranges(self.offsets[graphs], self.offsets[graphs + 1])
+
+    def edges(self, graphs: np.ndarray) -> np.ndarray:
+        """Return the rows of the union's edges that lie in some graphs, graph after graph."""
+        indptr = self.union.indptr
+        return ranges(indptr[self.offsets[graphs]], indptr[self.offsets[graphs + 1]])[0]
+
+    @classmethod
+    def from_pyg(cls, graphs: Iterable[Data], *, level: str = "graph", name: str = "graphs", **fields: Any) -> GraphSet:
+        """Build a set from torch-geometric graphs.
+
+        Args:
+            graphs: each with edge_index, and x, edge_attr, y as they have them.
+            level: what y labels: "graph", "node" or "edge".
+            name: for messages.
+            fields: masks, class_names.
+        """
+        listed = list(graphs)
+        if not listed:
+            raise DataError(f"{name} holds no graph")
+        sizes = np.array([int(g.num_nodes or 0) for g in listed])
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        edges = np.concatenate([g.edge_index.numpy() + first for g, first in zip(listed, offsets)], 1)
+        order = np.lexsort((edges[1], edges[0]))
+        attr, y = _joined(listed, "edge_attr"), _joined(listed, "y")
+        labels = y if y is None or y.dtype.kind == "f" else y.astype(np.int64)
+        labels = labels[:, 0] if labels is not None and labels.ndim == 2 and labels.dtype.kind == "i" else labels
+        union = Graph.from_edges(
+            edges.T, int(offsets[-1]), undirected=False, duplicates="keep", name=name, source=fields.pop("source", ""),
+            x=_columns(_joined(listed, "x")), edge_attr=_columns(attr), y=labels if level == "node" else None,
+        )  # fmt: skip
+        if level == "edge" and labels is not None:
+            fields["edge_y"] = labels[order]
+        if level == "graph":
+            values = labels is not None and labels.dtype.kind == "f"
+            fields["y"] = _columns(labels) if values else labels
+        return cls(union=union, offsets=offsets, **fields)
+
+    def __repr__(self) -> str:
+        return (
+            f"GraphSet({self.name!r}: {self.num_graphs:,} graphs, {self.union.num_nodes:,} nodes, "
+            f"{self.union.num_edges:,} stored edges, {self.union.num_features} features)"
+        )
+
+
+def ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of all ranges starts[i]..stops[i] - 1, one after the other, and the bounds between them."""
+    sizes = stops - starts
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes), bounds
+
+
+def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return masks of cross-validation folds, a ninth of each training part held out for validation.
+
+    Args:
+        train, test: graph numbers of each fold.
+        num_graphs: G.
+        seed: draws the validation graphs.
+    """
+    masks = {name: np.zeros((len(train), num_graphs), bool) for name in SPLITS}
+    for k, (own, held) in enumerate(zip(train, test)):
+        order = np.random.default_rng([seed, k]).permutation(own)
+        cut = len(own) // 9
+        masks["val"][k, order[:cut]], masks["train"][k, order[cut:]], masks["test"][k, held] = True, True, True
+    return masks
+
+
+def _joined(graphs: list[Data], key: str) -> np.ndarray | None:
+    parts = [g.get(key) for g in graphs]
+    if any(p is None for p in parts):
+        return None
+    return np.concatenate([np.asarray(p) if np.ndim(p) else np.asarray(p)[None] for p in parts])
+
+
+def _columns(array: np.ndarray | None) -> np.ndarray | None:
+    if array is None:
+        return None
+    return np.ascontiguousarray(array.reshape(len(array), -1), np.float32)
