@@ -1,0 +1,86 @@
+"""The selective branch equals Algorithm 2 written line by line; the block's directions, packing and given steps."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM
+
+
+def branch_naive(m: SelectiveSSM, z: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
+    """One sequence through Algorithm 2, lines 2-9, token by token."""
+    z = z.flip(0) if m.reverse else z
+    u, gate = m.input(z).chunk(2, -1)
+    if m.conv is not None:
+        width = m.conv.weight.shape[-1]
+        u = m.conv(F.pad(u.T[None], (width - 1, 0)))[0].T
+    u = F.silu(u)
+    step = m.step(u) if delta is None else (delta.flip(0) if m.reverse else delta)
+    a, h, rows = -m.A_log.exp(), torch.zeros_like(m.A_log), []
+    for k in range(len(u)):
+        abar = torch.exp(step[k][:, None] * a)
+        h = abar * h + (abar - 1) / a * m.to_B(u)[k] * u[k][:, None]
+        rows.append(h @ m.to_C(u)[k] + (0 if m.D is None else m.D * u[k]))
+    y = m.output(torch.stack(rows) * F.silu(gate))
+    return y.flip(0) if m.reverse else y
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("options", [{}, {"conv_width": 0, "skip": False}])
+def test_branch_is_algorithm_2(reverse, options):
+    m = SelectiveSSM(6, inner_dim=9, state_dim=4, reverse=reverse, **options).double()
+    z = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    offsets = torch.tensor([0, 5, 5, 7])
+    got = m(z, offsets)
+    want = torch.cat([branch_naive(m, z[:5]), branch_naive(m, z[5:])])
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+    parameters = [z, *m.parameters()]
+    weight = torch.randn_like(want)
+    for a, b in zip(
+        torch.autograd.grad((got * weight).sum(), parameters), torch.autograd.grad((want * weight).sum(), parameters)
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+
+
+def test_steps_may_be_given():
+    m = SelectiveSSM(4, inner_dim=8, state_dim=3, step_rank=0).double()
+    z, delta = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, 8, dtype=torch.float64)
+    torch.testing.assert_close(m(z, torch.tensor([0, 5]), delta), branch_naive(m, z, delta), rtol=1e-9, atol=1e-10)
+    with pytest.raises(ShapeError, match="step_rank=0"):
+        m(z, torch.tensor([0, 5]))
+
+
+def test_block_adds_both_directions_and_the_input():
+    block = BidirectionalMamba(6, expand=1.5, state_dim=4).double()
+    x, offsets = torch.randn(9, 6, dtype=torch.float64), torch.tensor([0, 4, 9])
+    z = block.norm(x)
+    forward, backward = block.branches
+    assert not forward.reverse
+    assert backward.reverse
+    assert not torch.equal(forward.input.weight, backward.input.weight)
+    parts = [branch_naive(forward, z[a:b]) + branch_naive(backward, z[a:b]) for a, b in ((0, 4), (4, 9))]
+    torch.testing.assert_close(block(x, offsets), x + block.out(torch.cat(parts)), rtol=1e-9, atol=1e-10)
+
+
+def test_one_direction_never_looks_ahead_and_two_do():
+    x, offsets = torch.randn(6, 5), torch.tensor([0, 6])
+    later = x.clone()
+    later[4:] = torch.randn(2, 5)
+    one, two = BidirectionalMamba(5, bidirectional=False), BidirectionalMamba(5)
+    torch.testing.assert_close(one(x, offsets)[:4], one(later, offsets)[:4])
+    assert not torch.allclose(two(x, offsets)[:4], two(later, offsets)[:4], atol=1e-6)
+    assert len(one.branches) == 1
+
+
+def test_steps_start_in_mambas_range():
+    m = SelectiveSSM(64, inner_dim=512)
+    start = F.softplus(m.step.up.bias)
+    assert 1e-3 <= start.min()
+    assert start.max() <= 0.1 + 1e-6
+    assert m.step.down.weight.shape[0] == 4
+
+
+def test_sizes_are_checked():
+    with pytest.raises(ConfigError, match="at least 1"):
+        SelectiveSSM(4, inner_dim=0)
