@@ -12,7 +12,9 @@ import importlib.util
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -51,22 +53,26 @@ def moved_bytes(shape: Shape) -> int:
     return 4 * (n * length * (6 * channels + 4 * S) + 2 * channels * S)
 
 
-def cpu_table(threads: int) -> None:
+def cpu_table(threads: int, clock: Callable[[], float]) -> None:
     print("| shape | textbook ms | recomputing ms | zoh ms | euler ms | ratio zoh | ratio euler | memory / bytes |")
     print("|---|---|---|---|---|---|---|---|")
     for shape in CPU_SHAPES:
         data = inputs(shape)
-        loop = median_time(forward_backward(recomputing, data))
+        loop = median_time(forward_backward(recomputing, data), clock=clock)
         book = (
-            median_time(forward_backward(textbook, data), repeats=3) if shape[0] * shape[2] < 10_000 else float("nan")
+            median_time(forward_backward(textbook, data), repeats=3, clock=clock)
+            if shape[0] * shape[2] < 10_000
+            else float("nan")
         )
-        zoh, euler = (median_time(forward_backward(selective_scan, data, discretization=r)) for r in ("zoh", "euler"))
+        zoh, euler = (
+            median_time(forward_backward(selective_scan, data, discretization=r), clock=clock) for r in ("zoh", "euler")
+        )
         print(
             f"| {shape} | {book * 1e3:.1f} | {loop * 1e3:.1f} | {zoh * 1e3:.2f} | {euler * 1e3:.2f} "
             f"| {loop / zoh:.1f} | {loop / euler:.1f} | {peak_ratio(shape):.2f} |",
             flush=True,
         )
-    packed_line()
+    packed_line(clock)
     if threads > 1:
         thread_lines(threads)
 
@@ -81,7 +87,7 @@ def thread_lines(threads: int) -> None:
         print(f"{shape}: 1 thread {one:.2f} ms, {threads} threads {many:.2f} ms, {one / many:.2f}x")
 
 
-def packed_line() -> None:
+def packed_line(clock: Callable[[], float]) -> None:
     """Lengths uniform in 1..64 against equal lengths of about the same total, per token."""
     equal = inputs((128, 128, 32, 16))
     lengths = torch.randint(1, 65, (128,), generator=torch.Generator().manual_seed(0))
@@ -89,8 +95,8 @@ def packed_line() -> None:
     tokens = int(offsets[-1])
     flat = [x.detach().flatten(0, -2).repeat(2, 1)[:tokens] if x.dim() == 3 else x.detach() for x in equal]
     packed = [*(x.requires_grad_() for x in flat[:5]), flat[5]]
-    same = median_time(forward_backward(selective_scan, equal), repeats=11) / (128 * 32)
-    mixed = median_time(forward_backward(selective_scan, packed, offsets=offsets), repeats=11) / tokens
+    same = median_time(forward_backward(selective_scan, equal), repeats=11, clock=clock) / (128 * 32)
+    mixed = median_time(forward_backward(selective_scan, packed, offsets=offsets), repeats=11, clock=clock) / tokens
     print(f"ns a token, 128 channels, S 16: equal lengths {same * 1e9:.0f}, uniform 1..64 packed {mixed * 1e9:.0f}")
 
 
@@ -102,9 +108,17 @@ def peak_ratio(shape: Shape) -> float:
 
 def print_peak(shape: Shape) -> None:
     forward_backward(selective_scan, inputs((1, 16, 4, shape[3])))()  # kernels loaded, thread pools up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory()
     forward_backward(selective_scan, inputs(shape))()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    print(peak_memory() - before)
+
+
+def peak_memory() -> int:
+    """Bytes of this program's largest resident size (getrusage's starts from its parent's)."""
+    if not Path("/proc/self/status").exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
 
 
 def gpu_table() -> None:
@@ -147,6 +161,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peak", type=int, nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: on a busy machine, one thread")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.peak:
@@ -156,7 +171,9 @@ def main() -> None:
     if args.device == "cuda":
         require_green("tests/ops/test_triton.py")
     print(machine())
-    gpu_table() if args.device == "cuda" else cpu_table(args.threads)
+    gpu_table() if args.device == "cuda" else cpu_table(
+        args.threads, time.process_time if args.clock == "cpu" else time.perf_counter
+    )
 
 
 if __name__ == "__main__":
