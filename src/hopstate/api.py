@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,13 +43,13 @@ class Run:
     interrupted: bool = False
     best_epoch: int = 0
 
-    def evaluate(self, split: str = "test", data: Any = None) -> dict[str, float]:
-        """Return the metrics of a split; see `evaluate`."""
-        return evaluate(self.path, data=data, split=split)
+    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
+        """Return the metrics of a split; see `hopstate.evaluate` for the options."""
+        return evaluate(self.path, data=data, **options)
 
-    def predict(self, data: Any = None, *, split: str = "all", out: str | Path | None = None) -> pd.DataFrame:
-        """Return predictions with the user's own ids; see `predict`."""
-        return predict(self.path, data=data, split=split, out=out)
+    def predict(self, data: Any = None, **options: Any) -> pd.DataFrame:
+        """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
+        return predict(self.path, data=data, **options)
 
 
 def fit(
@@ -121,30 +121,45 @@ def open_run(path: str | Path) -> Run:
     return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
 
 
-def evaluate(run: str | Path, *, data: Any = None, split: str = "test", device: str | None = None) -> dict[str, float]:
+def evaluate(
+    run: str | Path,
+    *,
+    data: Any = None,
+    split: str = "test",
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+) -> dict[str, float]:
     """Return the metrics of a trained run on a split.
 
     Args:
         run: a run folder.
         data: other data than it was trained on (file, name or record); None takes its own.
+        read: how other data are read, e.g. {"labels": "labels.csv"}; see the method's configuration.
         split: "train", "val", "test" or "all".
         device: where to compute; None takes the run's own setting.
 
     Raises:
         CheckpointError: the folder holds no finished run, or data of another width.
     """
-    with _trained(run, data, device) as (trainer, task):
-        return trainer.evaluate(split) if task is not None else {}
+    with _trained(run, data, read, device) as (trainer, _):
+        return trainer.evaluate(split)
 
 
 def predict(
-    run: str | Path, *, data: Any = None, split: str = "all", out: str | Path | None = None, device: str | None = None
+    run: str | Path,
+    *,
+    data: Any = None,
+    split: str = "all",
+    out: str | Path | None = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's own ids.
 
     Args:
         run: a run folder.
         data: other data than it was trained on; None takes its own.
+        read: how other data are read, e.g. {"features": "features.csv"}; see the method's configuration.
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
         device: where to compute; None takes the run's own setting.
@@ -152,7 +167,7 @@ def predict(
     import pandas as pd
     import torch
 
-    with _trained(run, data, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
+    with _trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
         task.model.eval()
         table = pd.DataFrame(task.predict(split))
     if out is not None:
@@ -163,8 +178,8 @@ def predict(
 class _trained:  # noqa: N801 - a context manager
     """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
 
-    def __init__(self, run: str | Path, data: Any, device: str | None) -> None:
-        self.folder, self.data, self.device = RunFolder.open(run), data, device
+    def __init__(self, run: str | Path, data: Any, read: Mapping[str, Any] | None, device: str | None) -> None:
+        self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
 
     def __enter__(self) -> tuple[Trainer, Any]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
@@ -183,6 +198,8 @@ class _trained:  # noqa: N801 - a context manager
         method = get_method(settings.pop("method"))
         if self.device is not None:
             settings["loop"]["device"] = self.device
+        if self.data is not None:  # how its own files were read says nothing of others
+            settings["read"] = dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
         config = config_from(method, settings)
@@ -204,29 +221,20 @@ class _trained:  # noqa: N801 - a context manager
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name."""
+    """Return the record of a file, folder or data set name; read is the method's own dataclass of reading options."""
     if source.startswith("memory:"):
         raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
-    if find_dataset(source) is not None and not Path(source).exists():
-        return load_dataset(source)
-    if kind == "graph":
-        from hopstate.data.io import read_graph
-
-        return read_graph(
-            source,
-            format=read.format,
-            features=read.features,
-            labels=read.labels,
-            nan=read.nan,
-            undirected=read.undirected,
-            duplicates=read.duplicates,
-            self_loops=read.self_loops,
-        )
+    named = find_dataset(source)
+    if named is not None and not Path(source).exists():
+        changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
+        return load_dataset(source, **changed)
     if kind == "events":
         from hopstate.data.event_io import read_events
 
         return read_events(source, **asdict(read))
-    raise ConfigError(f"no reader for {kind}")
+    from hopstate.data.io import read_graph
+
+    return read_graph(source, **asdict(read))
 
 
 def data_metrics(source: str) -> tuple[str, ...]:

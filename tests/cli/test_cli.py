@@ -81,6 +81,11 @@ def test_predict_on_another_file_with_its_own_ids(tables: dict[str, Path], tmp_p
     table = predict("run", data=graph)
     assert table["node"].str.startswith("new user").all()
     assert set(table["prediction"]) <= {"cat", "dog"}
+    assert (
+        main(["predict", "run", f"--data={other / 'e.csv'}", "--read.features", str(other / "f.csv"), "--out=p.csv"])
+        == 0
+    )
+    pd.testing.assert_frame_equal(pd.read_csv("p.csv"), table)
 
 
 def test_compare_prints_one_table_and_keeps_finished_runs(tables: dict[str, Path], capsys) -> None:

@@ -15,7 +15,10 @@ COMMANDS = {
     "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
     "predict": ("hopstate.cli.apply", "predictions of a trained run as CSV or Parquet"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
+    "inspect": ("hopstate.cli.inspect", "what a file holds, and what about it looks suspicious"),
+    "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),
     "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),
+    "top-error": ("hopstate.cli.top_error", "how far a trained backbone on node batches is from the whole graph"),
     "info": ("hopstate.cli.info", "versions, devices, and which fast paths are in use and why"),
 }
 

@@ -23,6 +23,10 @@ class ReadOptions:
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
+        source_column, target_column: columns of a table of edges; null takes the usual names.
+        edge_columns: columns of edge features; null takes all further numeric ones.
+        id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
+        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
     """
 
     format: str = "auto"
@@ -32,6 +36,13 @@ class ReadOptions:
     undirected: bool = True
     duplicates: Literal["keep", "drop"] = "drop"
     self_loops: Literal["keep", "drop"] = "keep"
+    source_column: str | None = None
+    target_column: str | None = None
+    edge_columns: tuple[str, ...] | None = None
+    id_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    num_nodes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
