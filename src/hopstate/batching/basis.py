@@ -115,6 +115,14 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
     return basis @ (left[:, :count] * (values[:count] / values[0]))
 
 
+def combinations(columns: list[Tensor], count: int, *, seed: int) -> Tensor:
+    """Return (N, count) random combinations of the joined columns, each column scaled to length one first."""
+    lengths = [c.norm(dim=0).clamp_min(torch.finfo(c.dtype).tiny) for c in columns]
+    draw = torch.Generator().manual_seed(seed + 1)
+    test = torch.randn(sum(c.shape[1] for c in columns), count, generator=draw).to(columns[0])
+    return _times([c / n for c, n in zip(columns, lengths)], test)
+
+
 def _times(columns: list[Tensor], right: Tensor) -> Tensor:
     total = columns[0].new_zeros(len(columns[0]), right.shape[1])
     for part, rows in zip(columns, right.split([c.shape[1] for c in columns])):
@@ -130,7 +138,7 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
     """Return a copy with freshly drawn weights; the caller's random state is left as it was."""
     other = copy.deepcopy(model)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(7_919 + 1_000_003 * seed)  # a user who seeds with the same number gets other weights
         for module in other.modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):

@@ -86,7 +86,7 @@ def top(
 
 
 @contextmanager
-def _extended(layer: nn.Module, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
+def _extended(layer: Any, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
     """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is."""
     count, names = batch.around.num_receivers, inspect.signature(layer.forward)
     weighs = getattr(layer, "normalize", None) is True and hasattr(layer, "add_self_loops")
@@ -121,7 +121,7 @@ def _extended(layer: nn.Module, batch: GeneralTop, edges: Tensor) -> Iterator[No
     handles = [
         layer.register_forward_pre_hook(before, with_kwargs=True),
         layer.register_forward_hook(after),
-        layer.register_propagate_forward_pre_hook(tally),  # type: ignore[operator]
+        layer.register_propagate_forward_pre_hook(tally),
     ]
     try:
         yield

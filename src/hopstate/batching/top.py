@@ -8,8 +8,10 @@ L (P H_S), one for each out-of-batch neighbour. Weights are those of the whole g
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1, algorithms
 1 and 2, equations 12-13, appendix B.1 (general form) and B.5.
 Deviation: `basis="global"` (default; the authors' own code does so) takes one basis Q of the whole graph, so that P is
-Q_S's pseudo-inverse; `basis="batch"` is the paper's text. The pseudo-inverse has a small ridge, and Q's columns are
-weighted by their singular values; with a bare pseudo-inverse small directions amplify errors.
+Q_S's pseudo-inverse; `basis="batch"` is the paper's text. The pseudo-inverse has a ridge, and Q's columns are
+weighted by their singular values; with a bare pseudo-inverse small directions amplify errors. With the global basis the
+ridge is the one that best predicts, in each batch, an initialisation that the basis was not fitted on: between 1e-8 and
+1 on the graphs tried, least where features are few, large where they are many or k is near |B|.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.batching.basis import basic_embeddings, current_embeddings, evaluating, range_basis
+from hopstate.batching.basis import basic_embeddings, combinations, current_embeddings, evaluating, range_basis
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 LINEAR = ("symmetric", "mean", "sum")
+FIXED_RIDGE = 1e-6  # where there is nothing to choose by: present embeddings are in the span of their own basis
+RIDGES = tuple(10.0**k for k in range(-8, 2))
+PROBES = 64  # random combinations of the embeddings left out, to choose the ridge by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class TopConfig:
         rank: k, columns of a basis.
         initialisations: random initialisations whose embeddings are joined.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (k with basis=batch).
-        ridge: added to the mean diagonal of the normal equations, as a share of it.
+        ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
         refresh: make the basis anew from current embeddings every so many epochs; 0 never does.
     """
 
@@ -50,7 +55,7 @@ class TopConfig:
     rank: int = 256
     initialisations: int = 3
     samples: int | None = None
-    ridge: float = 1e-6
+    ridge: float | None = None
     refresh: int = 0
 
     def __post_init__(self) -> None:
@@ -60,7 +65,7 @@ class TopConfig:
                 f"top.rank, top.initialisations and top.samples are at least 1, top.refresh at least 0; "
                 f"got {self.rank}, {self.initialisations}, {self.samples}, {self.refresh}"
             )
-        if self.ridge < 0:
+        if self.ridge is not None and self.ridge < 0:
             raise ConfigError(f"top.ridge must not be negative; got {self.ridge}")
 
 
@@ -162,11 +167,16 @@ class Top:
         self.cutter = Neighborhoods(graph.indptr, graph.indices)
         self.basis = torch.empty(graph.num_nodes, 0)
         self.sums = torch.empty(0, 0)
+        self.probe = self.probe_sums = torch.empty(graph.num_nodes, 0)
 
     def prepare(self, model: nn.Module, forward: Callable[[nn.Module], object]) -> None:
         """Fit the basis on random initialisations of model; forward runs a copy on the whole graph."""
         c = self.config
         self.take(basic_embeddings(model, forward, initialisations=c.initialisations, seed=self.seed))
+        if c.ridge is None and c.basis == "global":
+            left_out = basic_embeddings(model, forward, initialisations=1, seed=self.seed + c.initialisations)
+            self.probe = combinations(left_out, PROBES, seed=self.seed).cpu()
+            self.probe_sums = self._summed(self.probe)
 
     def refresh(self, model: nn.Module, forward: Callable[[nn.Module], object]) -> None:
         """Fit the basis on model's present embeddings."""
@@ -174,61 +184,78 @@ class Top:
             self.take(current_embeddings(model, forward))
 
     def take(self, embeddings: list[Tensor]) -> None:
-        """Fit the basis on given embeddings, (N, d) each; with basis="batch" they are kept whole."""
+        """Fit the basis on given embeddings, (N, d) each, and keep it on the CPU; basis="batch" keeps them whole."""
         if self.config.basis == "global":
             self.basis = range_basis(embeddings, self.config.rank, seed=self.seed)
         else:
             joined = torch.cat(embeddings, 1)
             self.basis = joined / joined.norm(dim=0).clamp_min(torch.finfo(joined.dtype).tiny)
-        self._sum()
+        self.basis = self.basis.cpu()
+        self.sums = self._summed(self.basis)
+        self.probe = self.probe_sums = self.basis[:, :0]
 
-    def _sum(self) -> None:
-        if self.linear:
-            whole = Adjacency.of(self.graph.indptr, self.graph.indices)
-            self.sums = whole.form(self.weighting).to(self.basis.dtype) @ self.basis
+    def _summed(self, rows: Tensor) -> Tensor:
+        """Return (N, r): sums of rows over all neighbours, where the linear form needs them."""
+        if not self.linear:
+            return rows[:, :0]
+        whole = Adjacency.of(self.graph.indptr, self.graph.indices)
+        return whole.form(self.weighting).to(rows.dtype) @ rows
 
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
         degree = self.graph.degree[around.nodes]
+        rows = torch.from_numpy(nodes)
         if self.linear:
             inside = Adjacency.of(around.indptr, around.indices, degree=degree)
-            return LinearTop(inside, self._fit(nodes, self._missing_sums(inside, nodes)), self.weighting)
+            form = inside.form(self.weighting)
+            missing, target = (
+                total[rows] - form.to(values.dtype) @ values[rows]  # A_B,out times values
+                for values, total in ((self.basis, self.sums), (self.probe, self.probe_sums))
+            )
+            return LinearTop(inside, self._fit(nodes, missing, target), self.weighting)
         adjacency = Adjacency.of(around.indptr, around.indices, num_nodes=len(around.nodes), degree=degree)
-        missing = self.basis[torch.from_numpy(around.nodes[len(nodes) :])]
-        return GeneralTop(adjacency, self._fit(nodes, missing))
+        far = torch.from_numpy(around.nodes[len(nodes) :])
+        return GeneralTop(adjacency, self._fit(nodes, self.basis[far], self.probe[far]))
 
-    def _missing_sums(self, inside: Adjacency, nodes: np.ndarray) -> Tensor:
-        """Return (|B|, r): A_B,out times the basis, as the difference of two sums."""
-        rows = torch.from_numpy(nodes)
-        return self.sums[rows] - inside.form(self.weighting).to(self.basis.dtype) @ self.basis[rows]
+    def _fit(self, nodes: np.ndarray, missing: Tensor, target: Tensor) -> _Substitute:
+        """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
 
-    def _fit(self, nodes: np.ndarray, missing: Tensor) -> _Substitute:
-        """Return what stands for missing (m, r), rows of which are functions of the basis at nodes."""
+        Args:
+            nodes: the batch.
+            missing: values of the basis that are to be expressed.
+            target: (m, p) values of the probes there, by which the ridge is chosen.
+        """
         c, count = self.config, len(nodes)
         wanted = c.samples if c.samples is not None or c.basis == "global" else c.rank
         rows = None
         if wanted is not None and wanted < count:
             draw = np.random.default_rng([0x70, self.seed, int(nodes[0]), count])
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
-        chosen = self.basis[torch.from_numpy(nodes)]
+        every = torch.from_numpy(nodes)
+        chosen = self.basis[every]
         if c.basis == "batch":
             return self._fit_in_range(chosen, rows, missing)
         known = chosen if rows is None else chosen[rows]
-        return _Substitute(missing.contiguous(), ridge_inverse(known, c.ridge), rows)
+        ridge = FIXED_RIDGE if c.ridge is None else c.ridge
+        if target.numel():
+            probes = self.probe[every if rows is None else every[rows]]
+            ridge = best_ridge(known, missing, probes, target)
+        return _Substitute(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
     def _fit_in_range(self, chosen: Tensor, rows: Tensor | None, missing: Tensor) -> _Substitute:
         """Equation 12: express missing by Q_S^T H_S, Q an orthonormal basis of range(H_B)."""
-        size = min(self.config.rank, *chosen.shape)
+        c = self.config
+        size = min(c.rank, *chosen.shape)
         q = torch.svd_lowrank(chosen, q=size, niter=2)[0]
         right = (q if rows is None else q[rows]).T.contiguous()
         known = right @ (chosen if rows is None else chosen[rows])  # (k, M)
-        return _Substitute(missing @ ridge_inverse(known, self.config.ridge), right, rows)
+        return _Substitute(missing @ ridge_inverse(known, FIXED_RIDGE if c.ridge is None else c.ridge), right, rows)
 
     # ---- keeping ---------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
         """Return what `load_state` needs to continue with the same compensation."""
-        return {"basis": self.basis}
+        return {"basis": self.basis, "probe": self.probe}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned.
@@ -241,8 +268,8 @@ class Top:
                 f"this compensation was made for a graph of {len(state['basis'])} nodes; {self.graph.name} has "
                 f"{self.graph.num_nodes}; make it anew"
             )
-        self.basis = state["basis"]
-        self._sum()
+        self.basis, self.probe = state["basis"], state["probe"]
+        self.sums, self.probe_sums = self._summed(self.basis), self._summed(self.probe)
 
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
@@ -262,6 +289,27 @@ def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
     factor = torch.linalg.cholesky(gram)
     solved = a.T @ torch.cholesky_inverse(factor) if wide else torch.cholesky_solve(a.T, factor)
     return solved.to(known.dtype).contiguous()
+
+
+def best_ridge(known: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -> float:
+    """Return the ridge of RIDGES with the least error of missing @ (ridge_inverse(known, ridge) @ probes) from target.
+
+    Args:
+        known: (s, r) basis at the nodes that are there.
+        missing: (m, r) basis where it is to be predicted.
+        probes: (s, p) other embeddings at the nodes that are there.
+        target: (m, p) those embeddings where they are to be predicted.
+    """
+    a, b = known.double(), probes.double()
+    gram = a.T @ a
+    scale = gram.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
+    values, vectors = torch.linalg.eigh(gram)
+    coefficients, spread = vectors.T @ (a.T @ b), missing.double() @ vectors
+    errors = [
+        (spread @ (coefficients / (values.clamp_min(0) + ridge * scale)[:, None]) - target).square().sum()
+        for ridge in RIDGES
+    ]
+    return RIDGES[int(torch.stack(errors).argmin())]
 
 
 def _not_linear(name: str, weighting: str) -> str:

@@ -1,6 +1,6 @@
-"""Whole-graph baselines beside every result: MLP, GCN and GraphSAGE with residual connections and LayerNorm.
+"""Message-passing backbones on the whole graph at once, or on batches of it: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
 
-Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerNorm).
+Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerNorm); see `models.backbones`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.batching import Batching, batched_task
 from hopstate.methods.node import check_width, node_labels
 from hopstate.models.backbones import Adjacency, Backbone, BackboneConfig
+from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import FullGraphTask
 from hopstate.training.optim import OptimConfig
@@ -21,13 +23,14 @@ from hopstate.training.optim import OptimConfig
 
 @dataclass(frozen=True, kw_only=True)
 class FullBatchRun:
-    """Configuration of a whole-graph run.
+    """Configuration of a backbone's run.
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
         read: how a file is read.
         split: which nodes are for training, validation and test.
         model: layers, width, dropout.
+        batching: whole graph or batches, and how they are cut.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy.
         loop: training.
     """
@@ -36,25 +39,39 @@ class FullBatchRun:
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
     model: BackboneConfig = field(default_factory=BackboneConfig)
+    batching: Batching = field(default_factory=Batching)
     metric: str = "auto"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=1000, patience=200, optim=OptimConfig(lr=1e-3, weight_decay=0.0))
     )
 
 
-def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask:
-    """Return the task of training a backbone on the whole graph in one step an epoch."""
+def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask | SubgraphTask:
+    """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context)
-    model = Backbone(config.model, kind=kind, in_dim=graph.num_features, num_classes=len(labels.class_names))
+    model = Backbone(
+        config.model,
+        kind=kind,
+        in_dim=graph.num_features,
+        num_classes=len(labels.class_names),
+        degrees=torch.tensor(graph.degree) if kind == "pna" else None,
+    )
+    seed = config.loop.seed
+    if config.batching.kind != "full":
+        return batched_task(graph, config.batching, labels, model, context, seed=seed)
     inputs = (torch.tensor(graph.x), Adjacency.of(graph.indptr, graph.indices))
-    return FullGraphTask(model, inputs, labels, seed=config.loop.seed)
+    return FullGraphTask(model, inputs, labels, seed=seed)
 
 
 _SOURCES = {
     "mlp": ("a perceptron on the features alone", "Platonov et al. 2023"),
     "gcn": ("graph convolutions, residual", "arXiv:1609.02907"),
     "sage": ("GraphSAGE, mean aggregation, residual", "arXiv:1706.02216"),
+    "gin": ("graph isomorphism network, residual", "arXiv:1810.00826"),
+    "gat": ("graph attention, residual", "arXiv:1710.10903"),
+    "pna": ("principal neighbourhood aggregation, residual", "arXiv:2004.05718"),
+    "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
 }
 METHODS = {
     kind: Method(kind, FullBatchRun, partial(build, kind=kind), "graph", summary, source)

@@ -1,0 +1,83 @@
+"""`hopstate top-error RUN`: how far a trained backbone on node batches is from itself on the whole graph."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import torch
+
+from hopstate import api
+from hopstate.batching.top import TopConfig
+from hopstate.data.graph import Graph
+from hopstate.datasets.registry import cache_folder
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.batching import Batching
+from hopstate.methods.configuration import config_from
+from hopstate.methods.node import node_labels
+from hopstate.methods.top_error import relative_errors
+from hopstate.models.backbones import Backbone
+from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.run import RunFolder
+
+EPILOG = """Train first, e.g. `hopstate fit gcn --data minesweeper --out RUN`. The error is |H* - H| / |H*| of the last
+layer over the batches of an epoch, H* on the whole graph."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
+    parser.add_argument("run", help="run folder of a backbone (gcn, sage, gin, gat, pna, gcnii)")
+    parser.add_argument("--parts", type=int, default=200, help="parts of the partition (default: 200)")
+    parser.add_argument("--share", type=float, default=0.5, help="share of parts or nodes in a batch (default: 0.5)")
+    parser.add_argument(
+        "--nodes",
+        default="parts",
+        choices=["parts", "random", "saint-node", "saint-edge", "saint-walk"],
+        help="what a batch is made of (default: parts)",
+    )
+    parser.add_argument("--rank", type=int, default=TopConfig.rank, help=f"k (default: {TopConfig.rank})")
+    parser.add_argument("--basis", default="global", choices=["global", "batch"], help="(default: global)")
+    parser.add_argument("--form", default="auto", choices=["auto", "linear", "general"], help="(default: auto)")
+    parser.add_argument("--batches", type=int, default=10, help="most batches to look at (default: 10)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(argv[1:])
+    if not 0 < options.share <= 1:
+        raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
+    graph, model = _trained(options.run)
+    parts = min(options.parts, graph.num_nodes)
+    batching = Batching(
+        nodes=options.nodes,
+        num_parts=parts,
+        parts_per_batch=max(1, round(options.share * parts)),
+        batch_size=max(1, round(options.share * graph.num_nodes)),
+        top=TopConfig(rank=options.rank, basis=options.basis, form=options.form),
+    )
+    errors = relative_errors(graph, model, batching, seed=options.seed, most=options.batches)
+    print(json.dumps({"share": options.share, "nodes": options.nodes, **{k: round(v, 6) for k, v in errors.items()}}))
+    return 0
+
+
+def _trained(path: str) -> tuple[Graph, Backbone]:
+    """Return the graph and the trained backbone of a run folder."""
+    folder = RunFolder.open(path)
+    saved = load_checkpoint(folder.weights)
+    settings = folder.read_json("config.json")
+    method = get_method(settings.pop("method"))
+    config = config_from(method, settings)
+    if not hasattr(config, "batching"):
+        raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
+    graph = api.load_data(config.data, config.read, "graph")
+    context = Context(run=folder.path, cache=cache_folder(), trained=folder.read_json("data.json"))
+    labels = node_labels(graph, config.split, config.metric, context)
+    model = Backbone(
+        config.model,
+        kind=method.name,
+        in_dim=graph.num_features,
+        num_classes=len(labels.class_names),
+        degrees=torch.tensor(graph.degree) if method.name == "pna" else None,
+    )
+    load_weights(model, saved.tensors["model"], str(folder.weights))
+    return graph, model

@@ -1,0 +1,219 @@
+"""How a backbone's graph is cut into batches: the settings, and the task they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.batching.history import History
+from hopstate.batching.partition import Partitioner, partition
+from hopstate.batching.samplers import (
+    LayerSampler,
+    NodeSampler,
+    PartSampler,
+    SaintKind,
+    SaintSampler,
+    ShadowSampler,
+    UniformSampler,
+)
+from hopstate.batching.subgraph import (
+    BatchSource,
+    LayerSource,
+    NodeSetSource,
+    ShadowSource,
+    blocks,
+    features,
+    whole_graph,
+)
+from hopstate.batching.top import Top, TopConfig
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context
+from hopstate.models.backbones import Backbone
+from hopstate.training.batch_graph_task import SubgraphTask, one_pass
+from hopstate.training.node_task import NodeLabels
+
+NODE_SETS = ("top", "cluster", "gas")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How training cuts the graph.
+
+    Args:
+        kind: "full" trains on the whole graph at once. Batches of nodes whose missing neighbours are compensated
+            ("top"), left out ("cluster"), or send what they sent last ("gas"); random subgraphs whose sums are
+            unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
+        nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, or GraphSAINT's subgraphs;
+            saint draws by this too ("parts" and "random" mean "saint-walk" there).
+        num_parts: parts of the partition; at most the number of nodes.
+        parts_per_batch: parts drawn together to a batch.
+        partitioner: "metis" (needs pymetis), "bisection" (built in), or "auto": metis where it is installed.
+        batch_size: nodes of a random batch, seeds of a sampled one, draws of GraphSAINT.
+        shuffle: draw batches anew for every epoch; without it only their order changes.
+        train_only: leave validation and test nodes out of the batches of top, cluster and gas.
+        fanouts: sampled neighbours for each layer, the one next to the input first; one number serves all layers.
+        shadow: how a seed's subgraph is chosen: by personalised PageRank or by sampled hops.
+        shadow_size: nodes of a seed's subgraph.
+        walk_length: steps of GraphSAINT's walks.
+        inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
+        block_size: nodes in work at a time in exact inference.
+        histories: where gas keeps what nodes sent: in memory, or in files of the run folder ("disk").
+        top: settings of the compensation.
+    """
+
+    kind: Literal["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"] = "full"
+    nodes: Literal["parts", "random", "saint-node", "saint-edge", "saint-walk"] = "parts"
+    num_parts: int = 80
+    parts_per_batch: int = 40
+    partitioner: Partitioner = "auto"
+    batch_size: int = 1024
+    shuffle: bool = True
+    train_only: bool = False
+    fanouts: tuple[int, ...] = (10,)
+    shadow: Literal["ppr", "hops"] = "ppr"
+    shadow_size: int = 64
+    walk_length: int = 4
+    inference: Literal["exact", "one-pass"] = "exact"
+    block_size: int = 100_000
+    histories: Literal["memory", "disk"] = "memory"
+    top: TopConfig = field(default_factory=TopConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_parts", "parts_per_batch", "batch_size", "block_size", "shadow_size", "walk_length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"batching.{name} must be at least 1; got {getattr(self, name)}")
+        if not self.fanouts or min(self.fanouts) < 1:
+            raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
+        if self.parts_per_batch > self.num_parts:
+            raise ConfigError(
+                f"batching.parts_per_batch={self.parts_per_batch} is more than batching.num_parts={self.num_parts}"
+            )
+        if self.inference == "one-pass" and self.kind != "top":
+            raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
+
+
+def batched_task(
+    graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
+) -> SubgraphTask:
+    """Return the task of training model on batches of graph."""
+    train = labels.split.get("train", np.arange(0))
+    fitted = context.trained is None
+    missing: Top | History | None = None
+    if config.kind == "top" and (fitted or config.inference == "one-pass"):
+        missing = prepared_top(graph, config.top, model, seed=seed)
+    elif config.kind == "gas" and fitted:
+        folder = context.run / "histories" if config.histories == "disk" else None
+        missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
+    source = make_source(graph, config, train, model, missing, seed=seed)
+
+    def device() -> torch.device:
+        return next(model.parameters()).device
+
+    predict = exact_inference(graph, config.block_size)
+    if config.inference == "one-pass":
+        everything = node_sampler(graph, config, None, seed=seed)
+        predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
+    keeps = isinstance(missing, History) or (isinstance(missing, Top) and config.top.refresh > 0)
+    return SubgraphTask(
+        model,
+        source,
+        labels,
+        predict,
+        seed=seed,
+        state=missing.state if missing is not None and keeps else None,
+        load_state=missing.load_state if missing is not None and keeps else None,
+        refresh=_refresher(graph, missing) if isinstance(missing, Top) else None,
+        refresh_every=config.top.refresh,
+    )
+
+
+def prepared_top(graph: Graph, config: TopConfig, model: Backbone, *, seed: int) -> Top:
+    """Return TOP's compensation fitted on random initialisations of model."""
+    if model.weighting is None:
+        raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
+    top = Top(graph, config, model.weighting, seed=seed)
+    x, adjacency = whole_graph(graph)
+    top.prepare(model, lambda other: other(x, adjacency))
+    return top
+
+
+def make_source(
+    graph: Graph,
+    config: Batching,
+    train: np.ndarray,
+    model: Backbone,
+    missing: Top | History | None,
+    *,
+    seed: int,
+) -> BatchSource:
+    """Return what makes the training batches."""
+    depth = model.config.num_layers
+    if config.kind in ("neighbor", "labor"):
+        if depth < 1:
+            raise ConfigError("neighbours are sampled for each layer; the model has none")
+        fanouts = config.fanouts * depth if len(config.fanouts) == 1 else config.fanouts
+        if len(fanouts) != depth:
+            raise ConfigError(f"batching.fanouts names {len(fanouts)} layers, the model has {depth}")
+        labor = config.kind == "labor"
+        return LayerSource(graph, LayerSampler(graph, train, config.batch_size, fanouts, seed=seed, labor=labor))
+    if config.kind == "shadow":
+        fanout = config.fanouts[0]
+        shadow = ShadowSampler(
+            graph,
+            train,
+            config.batch_size,
+            seed=seed,
+            how=config.shadow,
+            size=config.shadow_size,
+            depth=depth,
+            fanout=fanout,
+        )
+        return ShadowSource(graph, shadow)
+    rows = train if config.train_only and config.kind in NODE_SETS else None
+    return NodeSetSource(graph, node_sampler(graph, config, rows, seed=seed), train, missing)
+
+
+def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, *, seed: int) -> NodeSampler:
+    """Return what draws node sets; rows limits them, None takes all nodes."""
+    kinds: dict[str, SaintKind] = {"saint-node": "node", "saint-edge": "edge", "saint-walk": "walk"}
+    if config.kind == "saint" or config.nodes in kinds:
+        kind = kinds.get(config.nodes, "walk")
+        return SaintSampler(graph, kind, config.batch_size, seed=seed, length=config.walk_length)
+    if config.nodes == "random":
+        every = np.arange(graph.num_nodes) if rows is None else rows
+        return UniformSampler(every, config.batch_size, seed=seed, shuffle=config.shuffle)
+    parts = min(config.num_parts, max(1, graph.num_nodes))
+    part = partition(graph, parts, how=config.partitioner, seed=seed)
+    per_batch = min(config.parts_per_batch, len(np.unique(part if rows is None else part[rows])))
+    return PartSampler(part, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
+
+
+def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tensor]:
+    """Return a function model → (N, C) logits on the CPU: at once where block_size allows, else layer by layer."""
+    whole = whole_graph(graph) if graph.num_nodes <= block_size else None
+
+    def predict(model: nn.Module) -> Tensor:
+        inner = getattr(model, "module", model)  # as it was before the loop wrapped it
+        assert isinstance(inner, Backbone)
+        if whole is None:
+            return inner.layerwise(features(graph, np.arange(graph.num_nodes)), lambda: blocks(graph, block_size))
+        device = next(inner.parameters()).device
+        return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
+
+    return predict
+
+
+def _refresher(graph: Graph, top: Top) -> Callable[[nn.Module], None]:
+    def refresh(model: nn.Module) -> None:
+        inner = getattr(model, "module", model)
+        device = next(inner.parameters()).device
+        x, adjacency = whole_graph(graph)
+        top.refresh(inner, lambda module: module(x.to(device), adjacency.to(device)))
+
+    return refresh

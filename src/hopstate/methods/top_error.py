@@ -1,0 +1,109 @@
+"""How far a trained network's last layer on node batches is from the same network on the whole graph.
+
+The error of a kind of batch is sqrt(sum_i |H*_Bi - H_Bi|^2) / sqrt(sum_i |H*_Bi|^2) over the batches of an epoch, H the
+representations after the last layer (before the head) and H* those of the whole graph. For "gas" the histories are what
+one earlier pass over other batches, from empty tables and with the trained weights, has left: as many passes as layers
+would make them exact, and in training weights move between passes.
+
+Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.2, Table 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hopstate.batching.history import History
+from hopstate.batching.samplers import NodeSet, SaintSampler
+from hopstate.batching.subgraph import NodeSetSource, around_adjacency, features, whole_graph
+from hopstate.batching.top import Top
+from hopstate.data.graph import Graph
+from hopstate.layers.message import Adjacency, Convolver
+from hopstate.methods.batching import Batching, node_sampler, prepared_top
+from hopstate.models.backbones import Backbone
+
+KINDS = ("top", "refreshed", "cluster", "cut", "gas")
+
+
+@torch.no_grad()
+def relative_errors(
+    graph: Graph,
+    model: Backbone,
+    batching: Batching,
+    *,
+    kinds: Sequence[str] = KINDS,
+    seed: int = 0,
+    most: int = 10,
+    top: Top | None = None,
+) -> dict[str, float]:
+    """Return the relative error of each kind of batch; model is put in eval mode.
+
+    Args:
+        graph: with features.
+        model: trained weights, on the CPU.
+        batching: which nodes make a batch, and TOP's settings; its kind is not looked at.
+        kinds: "top", "refreshed" (TOP with a basis of the trained embeddings themselves), "cluster" (degrees of the
+            subgraph, as in Cluster-GCN), "cut" (the same edges with the whole graph's degrees), "gas".
+        seed: fixes batches and TOP's initialisations.
+        most: batches looked at.
+        top: a compensation prepared earlier for graph and model, in place of a new one.
+    """
+    model.eval()
+    exact = model.embeddings(*whole_graph(graph))[-1]
+    sampler = node_sampler(graph, replace(batching, kind="cluster", inference="exact"), None, seed=seed)
+    sets = [sampler.node_set(1, i) for i in range(min(most, sampler.num_batches(1)))]
+    errors = {}
+    for kind in kinds:
+        missing: Top | History | None = None
+        if kind == "top":
+            missing = top or prepared_top(graph, batching.top, model, seed=seed)
+        elif kind == "refreshed":
+            missing = _refreshed(graph, model, batching, seed)
+        elif kind == "gas":
+            missing = _one_pass_of_histories(graph, model, sampler)
+        source = NodeSetSource(graph, sampler, sets[0].nodes, missing)
+        errors[kind] = _error(graph, model, source, sets, exact, kind)
+    return errors
+
+
+def _error(
+    graph: Graph, model: Backbone, source: NodeSetSource, sets: list[NodeSet], exact: Tensor, kind: str
+) -> float:
+    wrong = right = 0.0
+    for chosen in sets:
+        found = model.embeddings(features(graph, chosen.nodes), _convolver(graph, source, chosen, kind))[-1]
+        expected = exact[torch.from_numpy(chosen.nodes)]
+        wrong += float((found - expected).double().square().sum())
+        right += float(expected.double().square().sum())
+    return (wrong / right) ** 0.5
+
+
+def _convolver(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) -> Convolver:
+    if kind not in ("cluster", "cut"):
+        return source.convolver(chosen)
+    local = source.cutter.induced(chosen.nodes)
+    if kind == "cut":
+        return around_adjacency(graph, local)
+    if isinstance(source.sampler, SaintSampler):
+        return source.convolver(chosen)
+    return Adjacency.of(local.indptr, local.indices)
+
+
+def _refreshed(graph: Graph, model: Backbone, batching: Batching, seed: int) -> Top:
+    assert model.weighting is not None
+    made = Top(graph, batching.top, model.weighting, seed=seed)
+    x, adjacency = whole_graph(graph)
+    made.refresh(model, lambda module: module(x, adjacency))
+    return made
+
+
+def _one_pass_of_histories(graph: Graph, model: Backbone, sampler: object) -> History:
+    history = History(graph.num_nodes, [model.config.dim] * model.config.num_layers)
+    source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), history)  # type: ignore[arg-type]
+    for number in range(source.num_batches(0)):
+        batch = source.batch(0, number)
+        model(batch.x, batch.graph)
+    return history

@@ -1,0 +1,160 @@
+"""Every kind of batching from its settings to a trained run; what it keeps in a checkpoint; bad settings."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate import api
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.batching import Batching, exact_inference
+from hopstate.methods.top_error import relative_errors
+from hopstate.models.backbones import Backbone
+from hopstate.testing.asserts import relative_rmse
+
+KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
+QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "checkpoint_seconds": 0.0, "patience": None}
+SMALL = {"num_parts": 6, "parts_per_batch": 2, "batch_size": 30, "shadow_size": 8, "fanouts": [3], "top": {"rank": 16}}
+
+
+def two_groups(n: int = 120) -> Graph:
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    ends = rng.integers(0, n, (6 * n, 2))
+    ends = ends[(y[ends[:, 0]] == y[ends[:, 1]]) | (rng.random(len(ends)) < 0.1)]
+    x = (rng.normal(size=(n, 4)) + y[:, None]).astype(np.float32)
+    where = rng.permutation(n) % 4
+    masks = {"train": where < 2, "val": where == 2, "test": where == 3}
+    return Graph.from_edges(ends, n, x=x, y=y.astype(np.int64), masks=masks, name="groups")
+
+
+def fit(
+    out: Path,
+    kind: str,
+    epochs: int = 3,
+    *,
+    method: str = "gcn",
+    resume: bool = False,
+    dropout: float = 0.2,
+    **batching,
+) -> api.Run:
+    return api.fit(
+        method,
+        two_groups(),
+        out=out,
+        resume=resume,
+        config={
+            "model": {"dim": 8, "num_layers": 2, "heads": 2, "dropout": dropout},
+            "loop": {"epochs": epochs, "optim": {"lr": 0.02}, **QUICK},
+            "batching": {"kind": kind, **SMALL, **batching},
+        },
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Path) -> None:
+    runs = [fit(tmp_path / str(i), kind, 12) for i in range(2)]
+    assert runs[0].metrics == runs[1].metrics
+    assert runs[0].metrics["test"]["accuracy"] > 0.75
+
+
+@pytest.mark.parametrize("settings", [{"kind": "gas"}, {"kind": "top", "top": {"rank": 16, "refresh": 2}}])
+def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path) -> None:
+    whole = fit(tmp_path / "whole", epochs=5, **settings)
+    fit(tmp_path / "parts", epochs=3, **settings)
+    config = json.loads((tmp_path / "parts/config.json").read_text())
+    config["loop"]["epochs"] = 5
+    (tmp_path / "parts/config.json").write_text(json.dumps(config))
+    again = fit(tmp_path / "parts", epochs=5, resume=True, **settings)
+    assert again.metrics == whole.metrics
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"nodes": "random"},
+        {"nodes": "saint-node"},
+        {"nodes": "parts", "train_only": True, "shuffle": False},
+        {"inference": "one-pass"},
+        {"inference": "one-pass", "train_only": True},
+        {"block_size": 50},
+        {"top": {"rank": 8, "basis": "batch"}},
+        {"top": {"rank": 8, "form": "general", "samples": 20}},
+    ],
+)
+def test_options_of_top_run(settings: dict, tmp_path: Path) -> None:
+    run = fit(tmp_path / "run", "top", **settings)
+    again = api.evaluate(run.path, data=two_groups(), split="test")
+    assert again["accuracy"] == run.metrics["test"]["accuracy"]
+
+
+@pytest.mark.parametrize("method", ["sage", "gin", "gat", "pna", "gcnii"])
+def test_every_backbone_runs_under_top(method: str, tmp_path: Path) -> None:
+    assert np.isfinite(fit(tmp_path / "run", "top", method=method).metrics["test"]["loss"])
+
+
+def test_all_nodes_in_one_compensated_batch_train_as_the_full_batch(tmp_path: Path) -> None:
+    runs = [fit(tmp_path / k, k, 4, parts_per_batch=6, num_parts=6, dropout=0.0) for k in ("full", "top")]
+    assert abs(runs[0].metrics["test"]["loss"] - runs[1].metrics["test"]["loss"]) < 1e-4
+
+
+def test_histories_on_disk(tmp_path: Path) -> None:
+    on_disk = fit(tmp_path / "run", "gas", histories="disk")
+    assert (tmp_path / "run/histories/history-1.npy").is_file()
+    assert on_disk.metrics == fit(tmp_path / "other", "gas").metrics
+
+
+def test_exact_inference_in_blocks_equals_the_whole_graph() -> None:
+    graph = two_groups()
+    model = Backbone(Backbone.Config(dim=8, num_layers=3), kind="gcn", in_dim=4, num_classes=2).eval()
+    with torch.no_grad():
+        assert relative_rmse(exact_inference(graph, 13)(model), exact_inference(graph, 120)(model)) < 1e-6
+
+
+def test_relative_errors_order_the_methods() -> None:
+    graph = two_groups(400)
+    model = Backbone(Backbone.Config(dim=8, num_layers=3, block="plain"), kind="gcn", in_dim=4, num_classes=2)
+    batching = Batching(num_parts=20, parts_per_batch=10)
+    errors = relative_errors(graph, model, batching, kinds=("top", "cluster", "cut", "gas"))
+    assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
+    whole = relative_errors(graph, model, Batching(num_parts=20, parts_per_batch=20))
+    assert max(whole.values()) < 1e-5
+
+
+def test_top_error_command(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = two_groups()
+    np.savez(
+        tmp_path / "g.npz",
+        node_features=graph.x,
+        node_labels=graph.y,
+        edges=np.stack(graph.edge_index(), 1),
+        **{f"{k}_masks": m[None] for k, m in graph.masks.items()},
+    )
+    quick = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--model.dim=8"]
+    assert main(["fit", "gcn", f"--data={tmp_path / 'g.npz'}", *quick, "--out=run"]) == 0
+    capsys.readouterr()
+    assert main(["top-error", "run", "--parts=10", "--share=0.5"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert 0 <= shown["top"] < shown["cluster"]
+    assert main(["top-error", "run", "--share=2"]) == 2
+
+
+def test_settings_that_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one-pass is TOP's"):
+        Batching(kind="gas", inference="one-pass")
+    with pytest.raises(ConfigError, match=r"is more than batching\.num_parts"):
+        Batching(num_parts=3, parts_per_batch=4)
+    for wrong in ({"batch_size": 0}, {"fanouts": ()}, {"fanouts": (0,)}, {"block_size": 0}):
+        with pytest.raises(ConfigError):
+            Batching(**wrong)
+    with pytest.raises(ConfigError, match="nothing to compensate"):
+        fit(tmp_path / "a", "top", method="mlp")
+    with pytest.raises(ConfigError, match=r"general form \(top.form=general\)"):
+        fit(tmp_path / "b", "top", method="gat", top={"form": "linear"})
+    with pytest.raises(ConfigError, match="names 3 layers, the model has 2"):
+        fit(tmp_path / "c", "neighbor", fanouts=[2, 2, 2])
