@@ -141,7 +141,7 @@ def evaluate(
     Raises:
         CheckpointError: the folder holds no finished run, or data of another width.
     """
-    with _trained(run, data, read, device) as (trainer, _):
+    with trained(run, data, read, device) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -167,7 +167,7 @@ def predict(
     import pandas as pd
     import torch
 
-    with _trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
+    with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
         task.model.eval()
         table = pd.DataFrame(task.predict(split))
     if out is not None:
@@ -175,10 +175,16 @@ def predict(
     return table
 
 
-class _trained:  # noqa: N801 - a context manager
+class trained:  # noqa: N801 - a context manager
     """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
 
-    def __init__(self, run: str | Path, data: Any, read: Mapping[str, Any] | None, device: str | None) -> None:
+    def __init__(
+        self,
+        run: str | Path,
+        data: Any = None,
+        read: Mapping[str, Any] | None = None,
+        device: str | None = None,
+    ) -> None:
         self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
 
     def __enter__(self) -> tuple[Trainer, Any]:
@@ -213,7 +219,7 @@ class _trained:  # noqa: N801 - a context manager
         )
         seed_everything(config.loop.seed)
         task = method.build(record, config, context)
-        load_weights(task.model, saved.tensors["model"], str(self.folder.weights))
+        load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
         task.load_state(saved.tensors.get("task", {}))
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)

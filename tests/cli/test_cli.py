@@ -167,6 +167,54 @@ def test_info_and_datasets_run(capsys) -> None:
     assert "minesweeper" in capsys.readouterr().out
 
 
+@pytest.fixture
+def messages(tmp_path: Path) -> Path:
+    """A stream of replies between named people as a CSV file."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 20, 600)
+    b = (a + rng.integers(1, 4, 600)) % 20
+    flip = rng.random(600) < 0.3
+    names = np.array([f"p{i}" for i in range(20)])
+    frame = pd.DataFrame({"src": names[np.where(flip, b, a)], "dst": names[np.where(flip, a, b)]})
+    frame["t"] = np.sort(rng.integers(0, 400, 600))
+    frame.to_csv(tmp_path / "messages.csv", index=False)
+    return tmp_path / "messages.csv"
+
+
+@pytest.mark.parametrize("method", ["recency", "edgebank", "dygformer", "graphmixer"])
+def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path, method: str, capsys) -> None:
+    small = {
+        "dygformer": ["--model.channel_dim=8", "--model.time_dim=8", "--model.out_dim=8", "--model.max_length=4"],
+        "graphmixer": ["--model.dim=8", "--model.time_dim=8", "--model.num_links=4"],
+    }.get(method, [])
+    quick = ["--loop.epochs=1", "--batch_size=100"] if small else []
+    arguments = ["fit", method, f"--data={messages}", *quick, *small, "--loop.progress=false", "--loop.tensorboard=no"]
+    assert main([*arguments, "--out=run"]) == 0
+    assert {"ap", "historical_ap", "inductive_auc"} <= json.loads(Path("run/result.json").read_text())["metrics"][
+        "test"
+    ].keys()
+    assert len(list(Path("run/negatives").glob("*.npz"))) >= 4
+    assert main(["predict", "run", "--split", "test", "--out", "p.csv"]) == 0
+    assert pd.read_csv("p.csv")["src"].str.startswith("p").all()
+    capsys.readouterr()
+    assert main(["check-leak", "run", "--moments", "2", "--queries", "8"]) == 0
+    assert "no leak" in capsys.readouterr().out
+
+
+def test_check_leak_of_a_static_model_is_named(tables: dict[str, Path], capsys) -> None:
+    assert main(["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]) == 0
+    assert main(["check-leak", "run"]) == 2
+    assert "no temporal model" in capsys.readouterr().err
+
+
+def test_inspect_tells_streams_from_graphs(tables: dict[str, Path], messages: Path, capsys) -> None:
+    assert main(["inspect", str(messages), "--plot", "card.png"]) == 0
+    assert "event stream" in capsys.readouterr().out
+    assert Path("card.png").read_bytes()[:4] == b"\x89PNG"
+    assert main(["inspect", str(tables["edges"])]) == 0
+    assert "graph" in capsys.readouterr().out
+
+
 def test_number_lists() -> None:
     assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
     with pytest.raises(ConfigError, match="no list of numbers"):

@@ -47,7 +47,7 @@ def _task(kind: str = "dygformer", **options: object) -> HistoryLinkTask:
         stream,
         split,
         train_inputs=tokenizers[0],
-        inputs=tokenizers[1],
+        inputs=lambda events: tokenizers[1],
         **{"batch_size": 32, "evaluation": LinkEvaluation(strategies=("random",)), **options},
     )
 
@@ -208,7 +208,7 @@ def test_predictions_carry_the_user_s_ids():
 
 def test_a_scorer_without_parameters_is_evaluated_alike():
     task = _task()
-    fixed = ScorerLinkTask(task.scorer("test"), task.stream, task.split, evaluation=task.evaluation)
+    fixed = ScorerLinkTask(task.scorer_over, task.stream, task.split, evaluation=task.evaluation)
     assert fixed.evaluate("test") == task.evaluate("test")
     assert fixed.num_batches(0) == 0
     assert list(fixed.batches(0)) == []

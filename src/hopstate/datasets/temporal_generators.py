@@ -89,7 +89,7 @@ def path_sequences(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MessageConfig:
     """Settings of `generate_messages`.
 

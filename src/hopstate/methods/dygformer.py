@@ -40,7 +40,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> Histor
         config,
         context,
         model=DyGFormer(config.model, **feature_dims(stream)),
-        tokenizer=lambda store: HistoryTokenizer(store, stream, history),
+        tokenizer=lambda store, events: HistoryTokenizer(store, events, history),
     )
 
 

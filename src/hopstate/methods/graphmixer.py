@@ -47,8 +47,8 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> Histo
     """Return the task of training GraphMixer on stream."""
     links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
 
-    def tokenizer(store: NeighborStore) -> RecentLinkTokenizer:
-        return RecentLinkTokenizer(store, stream, num_links=links, num_neighbors=neighbors, window=window)
+    def tokenizer(store: NeighborStore, events: EventStream) -> RecentLinkTokenizer:
+        return RecentLinkTokenizer(store, events, num_links=links, num_neighbors=neighbors, window=window)
 
     return history_task(
         stream,

@@ -135,13 +135,13 @@ def history_task(
     context: Context,
     *,
     model: nn.Module,
-    tokenizer: Callable[[NeighborStore], PairTokenizer],
+    tokenizer: Callable[[NeighborStore, EventStream], PairTokenizer],
 ) -> HistoryLinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
         config: fields split, evaluation, batch_size and loop of `HistoryLinkRun`.
-        tokenizer: makes the model's tokenizer over a store.
+        tokenizer: (store, stream) → the model's tokenizer.
     """
     split = config.split.of(stream)
     rows = split.train
@@ -151,8 +151,8 @@ def history_task(
         model,
         stream,
         split,
-        train_inputs=tokenizer(train),
-        inputs=tokenizer(NeighborStore.from_stream(stream)),
+        train_inputs=tokenizer(train, stream),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events),
         batch_size=config.batch_size,
         seed=config.loop.seed,
         evaluation=config.evaluation,

@@ -6,7 +6,7 @@ Training goes through the training events in time order, one random negative for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -89,6 +89,10 @@ class _LinkTask:
         """Return the scorer for a part's events."""
         raise NotImplementedError
 
+    def scorer_over(self, stream: EventStream) -> LinkScorer:
+        """Return the same model as a scorer over another stream of the same nodes and features."""
+        raise NotImplementedError
+
     def report(self, part: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a part: every strategy on test, the first on validation."""
         e = self.evaluation
@@ -148,17 +152,23 @@ class ScorerLinkTask(_LinkTask):
     """Evaluation of a scorer that has nothing to train.
 
     Args:
-        scorer: the model.
+        scorer: stream → the model over it.
         rest: stream, split, evaluation, negatives.
     """
 
-    def __init__(self, scorer: LinkScorer, stream: EventStream, split: EventSplit, **rest: Any) -> None:
+    def __init__(
+        self, scorer: Callable[[EventStream], LinkScorer], stream: EventStream, split: EventSplit, **rest: Any
+    ) -> None:
         super().__init__(nn.Module(), stream, split, **rest)
-        self._scorer = scorer
+        self._make, self._scorer = scorer, scorer(stream)
 
     def scorer(self, part: str) -> LinkScorer:
         """Return the scorer."""
         return self._scorer
+
+    def scorer_over(self, stream: EventStream) -> LinkScorer:
+        """Return the scorer over another stream."""
+        return self._make(stream)
 
     def num_batches(self, epoch: int) -> int:
         """Return 0."""
@@ -180,7 +190,7 @@ class HistoryLinkTask(_LinkTask):
         model: input of P pairs → (P,) logits.
         stream, split: the data.
         train_inputs: tokenizer over the training events alone.
-        inputs: tokenizer over the whole stream, for evaluation.
+        inputs: stream → tokenizer over all of it, for evaluation.
         batch_size: training events a step.
         seed: fixes the negatives of training.
         prefetch: prepare the next batch in a background thread.
@@ -197,7 +207,7 @@ class HistoryLinkTask(_LinkTask):
         split: EventSplit,
         *,
         train_inputs: PairTokenizer,
-        inputs: PairTokenizer,
+        inputs: Callable[[EventStream], PairTokenizer],
         batch_size: int = 200,
         seed: int = 0,
         prefetch: bool = True,
@@ -206,7 +216,7 @@ class HistoryLinkTask(_LinkTask):
         super().__init__(model, stream, split, **rest)
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.train_inputs, self.inputs = train_inputs, inputs
+        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
 
     def num_batches(self, epoch: int) -> int:
@@ -238,6 +248,10 @@ class HistoryLinkTask(_LinkTask):
     def scorer(self, part: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
         return HistoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+
+    def scorer_over(self, stream: EventStream) -> HistoryScorer:
+        """Return the model over another stream."""
+        return HistoryScorer(self.model, self._make(stream))
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:

@@ -23,7 +23,7 @@ class EdgeBank:
         config: which events are remembered.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
+    @dataclass(frozen=True, kw_only=True)
     class Config:
         """Settings of `EdgeBank`.
 

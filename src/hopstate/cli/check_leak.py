@@ -1,0 +1,29 @@
+"""`hopstate check-leak RUN`: change, add and remove events after a moment; no score for an earlier time may change."""
+
+from __future__ import annotations
+
+import argparse
+
+from hopstate.api import trained
+from hopstate.errors import ConfigError
+
+
+def run(argv: list[str]) -> int:
+    """Run the command; 1 where a score changed (the message names pair, time and alteration)."""
+    from hopstate.testing.leak import check_leak
+
+    parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
+    parser.add_argument("run", help="run folder of a temporal model")
+    parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
+    parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
+    parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
+    parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
+    options = parser.parse_args(argv[1:])
+    with trained(options.run) as (_, task):
+        if not hasattr(task, "scorer_over"):
+            raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
+        task.model.eval()
+        stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
+        counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
+        print(check_leak(task.scorer_over, stream, **counts))
+    return 0
