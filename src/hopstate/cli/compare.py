@@ -36,7 +36,9 @@ def run(argv: list[str]) -> int:
         for split in numbers(options.splits):
             for seed in numbers(options.seeds):
                 where = folder / f"{name}-split{split}-seed{seed}"
-                fixed = [f"--data={options.data}", f"--split.number={split}", f"--loop.seed={seed}"]
+                fixed = [f"--data={options.data}", f"--loop.seed={seed}"]
+                if get_method(name).data == "graph":  # a stream has one split: time's
+                    fixed.append(f"--split.number={split}")
                 results.append(_one(name, [*fixed, *_settings(name, rest, options.methods.split(","))], where))
                 if results[-1] is None:
                     return 130
