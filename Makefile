@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
 .PHONY: demo test test-slow lint types imports wheel clean
@@ -15,9 +16,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -e '.[dev]'
 	touch $@
 
+# one static and one temporal comparison on data that are made here: run folders, curves and a table each
 demo: $(VENV)/.installed
-	$(BIN)/hopstate compare nagphormer,sage,gcn,mlp --data minesweeper-generated \
-		--out runs/demo-$$(date +%Y%m%d-%H%M%S) -- --loop.epochs 30
+	$(BIN)/hopstate compare nagphormer,sage,gcn,mlp --data minesweeper-generated --out $(RUN)-static -- \
+		--model.dim 64 --loop.epochs 30 --loop.optim.lr 3e-3 \
+		--nagphormer.tokens.num_hops 3 --nagphormer.tokens.eigenvectors 4
+	$(BIN)/hopstate compare recency,edgebank,graphmixer,dygformer --data messages-generated --out $(RUN)-temporal -- \
+		--loop.epochs 3 --loop.optim.lr 1e-3 --dygformer.loop.epochs 1 --dygformer.model.max_length 8
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
