@@ -9,7 +9,7 @@ from hopstate.batching.basis import basic_embeddings, range_basis
 from hopstate.batching.subgraph import features, whole_graph
 from hopstate.batching.top import GeneralTop, LinearTop, Top, TopConfig, best_ridge, ridge_inverse
 from hopstate.data.graph import Graph
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, DataError
 from hopstate.models.backbones import WEIGHTING, Backbone
 from hopstate.testing.asserts import relative_rmse
 
@@ -169,6 +169,17 @@ def test_rank_deficient_embeddings_give_a_smaller_basis() -> None:
     assert relative_rmse(again, thin) < 1e-4
 
 
+def test_embeddings_that_are_not_finite_or_all_zero_are_refused() -> None:
+    bad = torch.ones(5, 3)
+    bad[2, 1] = torch.nan
+    with pytest.raises(DataError, match="NaN or infinities"):
+        range_basis([torch.ones(5, 2), bad], 2, seed=0)
+    with pytest.raises(DataError, match="all zero"):
+        range_basis([torch.zeros(5, 3)], 2, seed=0)
+    half = torch.cat([torch.zeros(5, 2), torch.randn(5, 2)], 1)
+    assert torch.isfinite(range_basis([half], 4, seed=0)).all()
+
+
 @pytest.mark.parametrize(("s", "r"), [(30, 6), (6, 30), (1, 5), (5, 1)])
 def test_ridge_inverse_is_the_pseudo_inverse_without_ridge(s: int, r: int) -> None:
     known = torch.randn(s, r, dtype=torch.float64)
@@ -234,6 +245,20 @@ def test_refresh_makes_present_embeddings_exact() -> None:
     nodes = np.arange(0, 150, 2)
     full = model(x, adjacency)[torch.from_numpy(nodes)]
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 1e-3
+
+
+def test_keeping_some_rows_changes_nothing_but_what_is_kept() -> None:
+    graph, model = random_graph(80, 200), backbone("sage")
+    x, adjacency = whole_graph(graph)
+    made = [Top(graph, TopConfig(rank=20), "mean", seed=0, rows=rows) for rows in (None, np.arange(0, 80, 2))]
+    for top in made:
+        top.prepare(model, lambda other: other(x, adjacency))
+    nodes = np.arange(0, 60, 4)
+    out = [model(features(graph, nodes), top.batch(nodes)) for top in made]
+    assert torch.equal(*out)
+    assert len(made[1].basis) == 40
+    with pytest.raises(DataError, match="node 3 is not among"):
+        made[1].batch(np.array([2, 3]))
 
 
 def test_bad_input_is_refused() -> None:

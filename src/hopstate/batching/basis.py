@@ -95,19 +95,18 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
     Raises:
         DataError: embeddings that are not finite, or all zero.
     """
-    device = columns[0].device
-    columns = [c / c.norm(dim=0).clamp_min(torch.finfo(torch.float32).tiny) for c in columns]
-    if not all(bool(torch.isfinite(c).all()) for c in columns):
+    device, scales = columns[0].device, _inverse_lengths(columns)
+    if not all(bool(torch.isfinite(scale).all()) for scale in scales):
         raise DataError("basic embeddings hold NaN or infinities; check the features, or use a normalised model")
     width = sum(c.shape[1] for c in columns)
     size = min(rank + 8, width, len(columns[0]))
     draw = torch.Generator().manual_seed(seed)
     test = torch.randn(width, size, generator=draw).to(device)
-    basis = torch.linalg.qr(_times(columns, test))[0]
+    basis = torch.linalg.qr(_times(columns, scales, test))[0]
     for _ in range(POWER):
-        other = torch.linalg.qr(_transposed_times(columns, basis))[0]
-        basis = torch.linalg.qr(_times(columns, other))[0]
-    left, values, _ = torch.linalg.svd(_transposed_times(columns, basis).T, full_matrices=False)
+        other = torch.linalg.qr(_transposed_times(columns, scales, basis))[0]
+        basis = torch.linalg.qr(_times(columns, scales, other))[0]
+    left, values, _ = torch.linalg.svd(_transposed_times(columns, scales, basis).T, full_matrices=False)
     keep = values > CUTOFF * values[:1]
     if not bool((values > 0).any()):
         raise DataError("basic embeddings are all zero; the model or the features carry nothing")
@@ -117,21 +116,30 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
 
 def combinations(columns: list[Tensor], count: int, *, seed: int) -> Tensor:
     """Return (N, count) random combinations of the joined columns, each column scaled to length one first."""
-    lengths = [c.norm(dim=0).clamp_min(torch.finfo(c.dtype).tiny) for c in columns]
     draw = torch.Generator().manual_seed(seed + 1)
     test = torch.randn(sum(c.shape[1] for c in columns), count, generator=draw).to(columns[0])
-    return _times([c / n for c, n in zip(columns, lengths)], test)
+    return _times(columns, _inverse_lengths(columns), test)
 
 
-def _times(columns: list[Tensor], right: Tensor) -> Tensor:
+def _inverse_lengths(columns: list[Tensor]) -> list[Tensor]:
+    """Return what scales each column to length one; 0 for columns of zeros, NaN for columns that are not finite."""
+    lengths = [c.norm(dim=0) for c in columns]
+    return [
+        torch.where(n > 0, 1 / n, torch.where(n == 0, 0.0, torch.nan)).where(n < torch.inf, torch.nan) for n in lengths
+    ]
+
+
+def _times(columns: list[Tensor], scales: list[Tensor], right: Tensor) -> Tensor:
+    """Return the joined scaled columns times right, without a copy of the columns."""
     total = columns[0].new_zeros(len(columns[0]), right.shape[1])
-    for part, rows in zip(columns, right.split([c.shape[1] for c in columns])):
-        total.addmm_(part, rows)
+    for part, scale, rows in zip(columns, scales, right.split([c.shape[1] for c in columns])):
+        total.addmm_(part, scale[:, None] * rows)
     return total
 
 
-def _transposed_times(columns: list[Tensor], left: Tensor) -> Tensor:
-    return torch.cat([c.T @ left for c in columns])
+def _transposed_times(columns: list[Tensor], scales: list[Tensor], left: Tensor) -> Tensor:
+    """Return the transpose of the joined scaled columns times left."""
+    return torch.cat([scale[:, None] * (c.T @ left) for c, scale in zip(columns, scales)])
 
 
 def _reinitialised(model: nn.Module, seed: int) -> nn.Module:

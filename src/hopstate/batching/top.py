@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hopstate.batching.basis import basic_embeddings, combinations, current_embeddings, evaluating, range_basis
 from hopstate.data.graph import Graph
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, DataError
 from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
@@ -154,17 +154,25 @@ class Top:
         config: settings.
         weighting: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
         seed: fixes initialisations and draws.
+        rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
 
     Raises:
         ConfigError: the linear form was asked for and the aggregator is not linear; the general form is offered.
     """
 
-    def __init__(self, graph: Graph, config: TopConfig, weighting: Weighting, *, seed: int) -> None:
+    def __init__(
+        self, graph: Graph, config: TopConfig, weighting: Weighting, *, seed: int, rows: np.ndarray | None = None
+    ) -> None:
         if config.form == "linear" and weighting not in LINEAR:
             raise ConfigError(_not_linear("the model's aggregator", weighting))
         self.graph, self.config, self.weighting, self.seed = graph, config, weighting, seed
         self.linear = config.form != "general" and weighting in LINEAR
         self.cutter = Neighborhoods(graph.indptr, graph.indices)
+        self.rows = None if rows is None or not self.linear else np.sort(rows)
+        self._place = np.full(graph.num_nodes, -1)
+        self._place[slice(None) if self.rows is None else self.rows] = np.arange(
+            graph.num_nodes if self.rows is None else len(self.rows)
+        )
         self.basis = torch.empty(graph.num_nodes, 0)
         self.sums = torch.empty(0, 0)
         self.probe = self.probe_sums = torch.empty(graph.num_nodes, 0)
@@ -175,8 +183,7 @@ class Top:
         self.take(basic_embeddings(model, forward, initialisations=c.initialisations, seed=self.seed))
         if c.ridge is None and c.basis == "global":
             left_out = basic_embeddings(model, forward, initialisations=1, seed=self.seed + c.initialisations)
-            self.probe = combinations(left_out, PROBES, seed=self.seed).cpu()
-            self.probe_sums = self._summed(self.probe)
+            self.probe, self.probe_sums = self._kept(combinations(left_out, PROBES, seed=self.seed).cpu())
 
     def refresh(self, model: nn.Module, forward: Callable[[nn.Module], object]) -> None:
         """Fit the basis on model's present embeddings."""
@@ -186,27 +193,37 @@ class Top:
     def take(self, embeddings: list[Tensor]) -> None:
         """Fit the basis on given embeddings, (N, d) each, and keep it on the CPU; basis="batch" keeps them whole."""
         if self.config.basis == "global":
-            self.basis = range_basis(embeddings, self.config.rank, seed=self.seed)
+            basis = range_basis(embeddings, self.config.rank, seed=self.seed)
         else:
             joined = torch.cat(embeddings, 1)
-            self.basis = joined / joined.norm(dim=0).clamp_min(torch.finfo(joined.dtype).tiny)
-        self.basis = self.basis.cpu()
-        self.sums = self._summed(self.basis)
+            basis = joined / joined.norm(dim=0).clamp_min(torch.finfo(joined.dtype).tiny)
+        self.basis, self.sums = self._kept(basis.cpu())
         self.probe = self.probe_sums = self.basis[:, :0]
 
-    def _summed(self, rows: Tensor) -> Tensor:
-        """Return (N, r): sums of rows over all neighbours, where the linear form needs them."""
+    def _kept(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return values (N, r) and their sums over all neighbours (for the linear form), at the rows of batches."""
         if not self.linear:
-            return rows[:, :0]
+            return values, values[:, :0]
         whole = Adjacency.of(self.graph.indptr, self.graph.indices)
-        return whole.form(self.weighting).to(rows.dtype) @ rows
+        sums = whole.form(self.weighting).to(values.dtype) @ values
+        if self.rows is None:
+            return values, sums
+        kept = torch.from_numpy(self.rows)
+        return values[kept], sums[kept]
+
+    def _at(self, nodes: np.ndarray) -> Tensor:
+        """Return where nodes stand in what is kept."""
+        place = self._place[nodes]
+        if (place < 0).any():
+            raise DataError(f"node {nodes[place < 0][0]} is not among the rows that this compensation was made for")
+        return torch.from_numpy(place)
 
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
         degree = self.graph.degree[around.nodes]
-        rows = torch.from_numpy(nodes)
         if self.linear:
+            rows = self._at(nodes)
             inside = Adjacency.of(around.indptr, around.indices, degree=degree)
             form = inside.form(self.weighting)
             missing, target = (
@@ -232,7 +249,7 @@ class Top:
         if wanted is not None and wanted < count:
             draw = np.random.default_rng([0x70, self.seed, int(nodes[0]), count])
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
-        every = torch.from_numpy(nodes)
+        every = self._at(nodes)
         chosen = self.basis[every]
         if c.basis == "batch":
             return self._fit_in_range(chosen, rows, missing)
@@ -255,7 +272,8 @@ class Top:
     # ---- keeping ---------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
         """Return what `load_state` needs to continue with the same compensation."""
-        return {"basis": self.basis, "probe": self.probe}
+        names = ("basis", "sums", "probe", "probe_sums")
+        return {name: getattr(self, name).contiguous() for name in names}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned.
@@ -263,13 +281,14 @@ class Top:
         Raises:
             CheckpointError: it was made for a graph of another size.
         """
-        if len(state["basis"]) != self.graph.num_nodes:
+        wanted = self.graph.num_nodes if self.rows is None else len(self.rows)
+        if len(state["basis"]) != wanted:
             raise CheckpointError(
                 f"this compensation was made for a graph of {len(state['basis'])} nodes; {self.graph.name} has "
-                f"{self.graph.num_nodes}; make it anew"
+                f"{wanted}; make it anew"
             )
-        self.basis, self.probe = state["basis"], state["probe"]
-        self.sums, self.probe_sums = self._summed(self.basis), self._summed(self.probe)
+        for name, tensor in state.items():
+            setattr(self, name, tensor)
 
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:

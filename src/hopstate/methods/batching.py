@@ -106,7 +106,8 @@ def batched_task(
     fitted = context.trained is None
     missing: Top | History | None = None
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
-        missing = prepared_top(graph, config.top, model, seed=seed)
+        only = train if config.train_only and config.inference == "exact" else None
+        missing = prepared_top(graph, config.top, model, seed=seed, rows=only)
     elif config.kind == "gas" and fitted:
         folder = context.run / "histories" if config.histories == "disk" else None
         missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
@@ -133,11 +134,11 @@ def batched_task(
     )
 
 
-def prepared_top(graph: Graph, config: TopConfig, model: Backbone, *, seed: int) -> Top:
-    """Return TOP's compensation fitted on random initialisations of model."""
+def prepared_top(graph: Graph, config: TopConfig, model: Backbone, *, seed: int, rows: np.ndarray | None = None) -> Top:
+    """Return TOP's compensation fitted on random initialisations of model, for batches of rows (None: of any nodes)."""
     if model.weighting is None:
         raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
-    top = Top(graph, config, model.weighting, seed=seed)
+    top = Top(graph, config, model.weighting, seed=seed, rows=rows)
     x, adjacency = whole_graph(graph)
     top.prepare(model, lambda other: other(x, adjacency))
     return top
