@@ -100,13 +100,14 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
 
     All seeds look at the same r_u, so that they choose the same neighbours; weights are 1 / probability.
     """
-    b = len(seeds)
+    b, key = len(seeds), mix(np.uint64(seed) + STEP)
     out = np.zeros(b + 1, np.int64)
     for i in range(b):
         local[seeds[i]] = i
         v, count = seeds[i], 0
+        degree = indptr[v + 1] - indptr[v]
         for e in range(indptr[v], indptr[v + 1]):
-            count += _number(seed, indices[e]) * (indptr[v + 1] - indptr[v]) < fanout
+            count += _number(key, indices[e]) * degree < fanout
         out[i + 1] = out[i] + count
     columns, weight = np.empty(out[b], np.int64), np.empty(out[b], np.float32)
     nodes = np.empty(b + min(out[b], len(local)), np.int64)
@@ -117,7 +118,7 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
         degree = indptr[v + 1] - indptr[v]
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            if _number(seed, u) * degree < fanout:
+            if _number(key, u) * degree < fanout:
                 if local[u] < 0:
                     local[u] = total
                     nodes[total] = u
@@ -130,9 +131,9 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
 
 
 @njit(cache=True, nogil=True)
-def _number(seed, u):
-    """Return node u's uniform number in [0, 1)."""
-    return np.float64(mix(seeded(seed, u) + STEP) >> np.uint64(11)) * _UNIT
+def _number(key, u):
+    """Return node u's uniform number in [0, 1) under a scattered seed."""
+    return np.float64(mix(key ^ (np.uint64(u) * STEP)) >> np.uint64(11)) * _UNIT
 
 
 @njit(cache=True, nogil=True)

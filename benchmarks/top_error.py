@@ -1,0 +1,76 @@
+"""Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN, GAS (methods.top_error).
+
+    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer]
+
+DATA is a named data set or a file; networks have three plain residual blocks; one JSON line for each kind of batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import torch
+import torch.nn.functional as F
+from common import machine, require_green
+
+from hopstate.api import load_data
+from hopstate.batching.subgraph import whole_graph
+from hopstate.batching.top import TopConfig
+from hopstate.data.graph import Graph
+from hopstate.data.splits import random_split
+from hopstate.methods.base import ReadOptions
+from hopstate.methods.batching import Batching, prepared_top
+from hopstate.methods.top_error import relative_errors
+from hopstate.models.backbones import Backbone
+
+BATCHES = (("parts", 0.5), ("parts", 0.1), ("random", 0.5), ("saint-walk", 0.5))
+
+
+def train(graph: Graph, model: Backbone, epochs: int) -> float:
+    """Train on the whole graph with Adam; return the test accuracy."""
+    assert graph.y is not None
+    rows = graph.split(0) if graph.num_splits else random_split(graph.y, (0.6, 0.2, 0.2), seed=0)
+    inputs, y = whole_graph(graph), torch.tensor(graph.y)
+    chosen, test = torch.tensor(rows["train"]), torch.tensor(rows["test"])
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    model.train()
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        F.cross_entropy(model(*inputs)[chosen], y[chosen]).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        return float((model(*inputs)[test].argmax(1) == y[test]).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data")
+    parser.add_argument("kind", choices=["gcn", "sage", "gin", "gat", "pna", "gcnii"])
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--norm", default="layer", choices=["layer", "batch", "none"])
+    o = parser.parse_args()
+    require_green("tests/batching/test_top.py")
+    graph = load_data(o.data, ReadOptions(), "graph")
+    torch.manual_seed(0)
+    config = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.5, norm=o.norm, block="plain")
+    degrees = torch.tensor(graph.degree)
+    model = Backbone(config, kind=o.kind, in_dim=graph.num_features, num_classes=graph.num_classes, degrees=degrees)
+    accuracy = train(graph, model, o.epochs)
+    top = prepared_top(graph, TopConfig(), model, seed=0)
+    for nodes, share in BATCHES:
+        size = graph.num_nodes // 6 if nodes == "saint-walk" else round(share * graph.num_nodes)
+        batching = Batching(
+            nodes=nodes, num_parts=200, parts_per_batch=round(200 * share), batch_size=size, walk_length=3
+        )
+        errors = relative_errors(graph, model, batching, most=5, top=top)
+        row = {"data": o.data, "kind": o.kind, "dim": o.dim, "norm": o.norm, "accuracy": round(accuracy, 4)}
+        row |= {"nodes": nodes, "share": share, **{f"{k}_percent": round(100 * v, 3) for k, v in errors.items()}}
+        print(json.dumps(row), flush=True)
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()
