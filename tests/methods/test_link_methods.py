@@ -85,7 +85,7 @@ def test_features_decide_the_width(tmp_path):
         options = {**SMALL[method], **LOOP, "evaluation__strategies": ["random"], "split__kind": "dyglib"}
         run = fit(method, stream, out=tmp_path / method, **options)
         assert run.metrics["test"]["ap"] > 0
-        assert run.evaluate("test", data=stream) == run.metrics["test"]
+        assert run.evaluate(data=stream, split="test") == run.metrics["test"]
 
 
 def test_command_line(events, tmp_path, capsys):
