@@ -1,0 +1,119 @@
+"""Sets of graphs: the record's promises, torch-geometric, TU text files."""
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet, folds, ranges
+from hopstate.data.readers.tu import read_tu
+from hopstate.errors import DataError, FormatError, MissingFileError
+
+TEXT = "2\n3 1\n0 1 1\n2 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
+
+
+def write(folder, text):
+    (folder / "TOY.txt").write_text(text)
+    return folder / "TOY.txt"
+
+
+def test_tu_text_becomes_packed_graphs(tmp_path):
+    graphs = read_tu(write(tmp_path, TEXT))
+    assert (graphs.num_graphs, graphs.num_nodes, graphs.union.num_edges) == (2, 5, 6)
+    assert graphs.offsets.tolist() == [0, 3, 5]
+    assert graphs.y.tolist() == [1, 0]
+    assert graphs.class_names == ("-1", "1")
+    assert graphs.union.x.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]
+    assert sorted(map(tuple, graphs.union.edge_index().T.tolist())) == [(0, 1), (1, 0), (1, 2), (2, 1), (3, 4), (4, 3)]
+    rows, bounds = graphs.rows(np.array([1, 0]))
+    assert rows.tolist() == [3, 4, 0, 1, 2]
+    assert bounds.tolist() == [0, 2, 5]
+    assert graphs.union.indices[graphs.edges(np.array([1]))].tolist() == [4, 3]
+
+
+def test_tu_attributes_follow_the_neighbours(tmp_path):
+    graphs = read_tu(write(tmp_path, "1\n2 0\n7 1 1 0.5 -2\n7 1 0 1.5 3\n"))
+    assert graphs.union.x.tolist() == [[1, 0.5, -2], [1, 1.5, 3]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TEXT[:-6], "truncated"),
+        (TEXT.replace("2 2 0 2", "2 2 0 9"), "line 4"),
+        (TEXT.replace("5 1 1", "5 x 1"), "line 7"),
+        (TEXT.replace("2 -1", "0 -1"), "line 6"),
+        ("1\n2 0\n7 1 1 0.5\n7 1 0\n", "different numbers"),
+    ],
+)
+def test_broken_tu_files_are_named(tmp_path, text, message):
+    with pytest.raises(FormatError, match=message):
+        read_tu(write(tmp_path, text))
+
+
+def test_folds_are_read_and_hold_validation_out(tmp_path):
+    path = write(tmp_path, TEXT)
+    (tmp_path / "f").mkdir()
+    for k in (1, 2):
+        (tmp_path / "f" / f"TOY-train_idx-{k}.txt").write_text(str(k - 1))
+        (tmp_path / "f" / f"TOY-test_idx-{k}.txt").write_text(str(2 - k))
+    graphs = read_tu(path, fold_folder=tmp_path / "f", num_folds=2)
+    assert graphs.num_splits == 2
+    assert graphs.split(1)["train"].tolist() == [1]
+    with pytest.raises(MissingFileError, match="fold 3"):
+        read_tu(path, fold_folder=tmp_path / "f", num_folds=3)
+    masks = folds([np.arange(90)], [np.arange(90, 100)], 100)
+    assert masks["val"].sum() == 10
+    assert (sum(m.astype(int) for m in masks.values()) == 1).all()
+
+
+def test_records_check_their_promises():
+    union = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.ones((4, 1), np.float32))
+    with pytest.raises(DataError, match="no node"):
+        GraphSet(union=union, offsets=np.array([0, 2, 2, 4]))
+    with pytest.raises(DataError, match="joins"):
+        GraphSet(union=union, offsets=np.array([0, 1, 4]))
+    with pytest.raises(DataError, match="run from 0"):
+        GraphSet(union=union, offsets=np.array([0, 2]))
+    with pytest.raises(DataError, match="labels"):
+        GraphSet(union=union, offsets=np.array([0, 2, 4]), y=np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+def test_from_torch_geometric(level):
+    from torch_geometric.data import Data
+
+    rng, listed = np.random.default_rng(0), []
+    for n in (3, 2):
+        edges = torch.tensor([[1, 0, 1], [0, 1, 2 % n]])
+        y = {"graph": torch.tensor([n]), "node": torch.arange(n), "edge": torch.arange(3)}[level]
+        attr = torch.from_numpy(rng.normal(size=(3, 2)))
+        listed.append(Data(x=torch.full((n, 1), n), edge_index=edges, edge_attr=attr, y=y))
+    graphs = GraphSet.from_pyg(listed, level=level)
+    assert graphs.offsets.tolist() == [0, 3, 5]
+    assert graphs.union.x.tolist() == [[3], [3], [3], [2], [2]]
+    if level == "graph":
+        assert graphs.y.tolist() == [3, 2]
+    elif level == "node":
+        assert graphs.union.y.tolist() == [0, 1, 2, 0, 1]
+    else:  # stored edges are sorted by source, and so are their labels and features
+        pairs = list(zip(*graphs.union.edge_index().tolist(), graphs.edge_y.tolist()))
+        assert pairs[:3] == [(0, 1, 1), (1, 0, 0), (1, 2, 2)]
+        np.testing.assert_allclose(graphs.union.edge_attr[0], listed[0].edge_attr[1], rtol=1e-6)
+
+
+def test_ranges():
+    numbers, bounds = ranges(np.array([4, 7, 0]), np.array([6, 7, 3]))
+    assert numbers.tolist() == [4, 5, 0, 1, 2]
+    assert bounds.tolist() == [0, 2, 2, 5]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("name", "count", "features"), [("MUTAG", 188, 7), ("PROTEINS", 1113, 3)])
+def test_real_files(shared, name, count, features):
+    graphs = read_tu(shared / "data" / "tu" / f"{name}.txt")
+    assert (graphs.num_graphs, graphs.num_features, graphs.num_splits) == (count, features, 10)
+    held = np.concatenate([graphs.split(k)["test"] for k in range(10)])
+    assert len(set(held)) == len(held) == count // 10 * 10  # the files leave the rest out of every test part
+    for k in range(10):
+        assert sum(len(rows) for rows in graphs.split(k).values()) == count

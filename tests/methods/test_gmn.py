@@ -1,0 +1,205 @@
+"""GMN from a user's side: whole graphs and batches, resampling, settings that fit, encodings, bad input, sets of graphs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet, folds
+from hopstate.errors import ConfigError, DataError
+from hopstate.methods.base import Context
+from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn_auto import choose, step_bytes
+from hopstate.methods.gmn_graphs import GINRun, GMNGraphsRun, build_gin
+from hopstate.methods.gmn_graphs import build as build_graphs
+from hopstate.methods.gmn_nodes import induced
+from hopstate.models.gmn import GMN
+from hopstate.tokens.walks import WalkSettings
+from hopstate.training.loop import LoopConfig
+
+SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
+FEW = WalksConfig(max_length=2, repeats=2, walks=2)
+
+
+def graph(n: int = 60, seed: int = 0) -> Graph:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    pairs = rng.integers(0, n, (4 * n, 2))
+    pairs = pairs[(y[pairs[:, 0]] == y[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
+    x = rng.normal(size=(n, 4)).astype(np.float32) + 0.5 * y[:, None].astype(np.float32)
+    part = rng.permutation(n) % 3
+    masks = {name: part == i for i, name in enumerate(("train", "val", "test"))}
+    return Graph.from_edges(pairs, n, x=x, y=y.astype(np.int64), masks=masks)
+
+
+def task(tmp_path: Path, **changes):
+    config = GMNRun(**{"data": "toy", "model": SMALL, "walks": FEW, "loop": LoopConfig(seed=1), **changes})
+    torch.manual_seed(0)
+    return build(graph(), config, Context(run=tmp_path, cache=tmp_path / "cache"))
+
+
+def train(made, epochs: int = 15) -> list[float]:
+    optimizer, losses = torch.optim.Adam(made.model.parameters(), 1e-2), []
+    for epoch in range(epochs):
+        made.model.train()
+        for batch in made.batches(epoch):
+            loss = made.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_nodes_are_learned_in_one_step_or_in_batches(tmp_path, batch_size):
+    made = task(tmp_path, batch_size=batch_size)
+    assert made.num_batches(0) == (1 if batch_size is None else 3)
+    train(made)
+    made.model.eval()
+    with torch.no_grad():
+        assert made.evaluate("train")["accuracy"] > 0.9
+        rows = made.predict("all")
+    assert len(rows["node"]) == 60
+
+
+def test_epochs_are_drawn_from_the_seed_alone(tmp_path):
+    walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
+    first, second = task(tmp_path, walks=walks), task(tmp_path, walks=walks)
+    a = [next(first.batches(epoch))[0] for epoch in range(3)][2]
+    b = next(second.batches(2))[0]  # as a resumed run asks for it
+    for name in ("x", "order", "token_order", "token_nodes"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert not torch.equal(next(first.batches(0))[0].token_nodes, a.token_nodes)
+
+
+def test_evaluation_does_not_depend_on_what_was_trained_before(tmp_path):
+    walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
+    for batch_size in (None, 8):
+        made, rows = task(tmp_path, walks=walks, batch_size=batch_size), np.array([5, 3, 40])
+        made.model.eval()
+        with torch.no_grad():
+            before = made.logits(rows)
+            list(made.batches(2))
+            assert torch.equal(made.logits(rows), before)
+
+
+def test_a_batch_reads_the_induced_subgraph(tmp_path):
+    g = graph()
+    near = np.array([2, 3, 11, 12, 40])
+    indptr, indices, ids = induced(g.indptr, g.indices, near)
+    want = g.to_scipy().toarray()[near][:, near]
+    got = np.zeros((5, 5))
+    got[np.repeat(np.arange(5), np.diff(indptr)), indices] = 1
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(near[indices], g.indices[ids])
+
+
+@pytest.mark.parametrize("kind", ["none", "laplacian", "rwse", "nondiagonal", "anonymous"])
+def test_encodings_join_the_features_and_edges(tmp_path, kind):
+    for relative in (False, True):
+        made = task(tmp_path, encoding=EncodingConfig(kind=kind, size=3, relative=relative))
+        width = {"none": 0, "laplacian": 3, "rwse": 3, "nondiagonal": 6, "anonymous": 9}[kind]
+        assert made.model.in_dim == 4 + width
+        edges = made.material.edge_attr
+        assert (edges is None) == (not relative or kind == "none")
+        assert np.isfinite(train(made, 2)).all()
+
+
+def test_eigenvectors_change_sign_in_training_only(tmp_path):
+    made = task(tmp_path, encoding=EncodingConfig(size=3))
+    own = made.material.x
+    seen = {tuple(np.sign((next(made.batches(e))[0].x.numpy() / own)[0, -3:])) for e in range(12)}
+    assert len(seen) > 2
+    assert torch.equal(made._inputs(0, None).x, torch.from_numpy(own))
+
+
+@pytest.mark.parametrize("variant", ["gmn-", "gps-mamba"])
+def test_variants_are_one_setting_away(tmp_path, variant):
+    changed = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, variant=variant)
+    made = task(tmp_path, model=changed, walks=WalksConfig())
+    assert (made.model.tokens == 1) == (variant == "gps-mamba")
+    assert made.model.in_dim == (4 if variant == "gmn-" else 12)
+    assert np.isfinite(train(made, 2)).all()
+
+
+def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
+    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    config = GMNRun(data="toy", model=SMALL, walks=WalksConfig(max_length=20, repeats=1, walks=2))
+    config = GMNRun(**{**vars(config), "encoding": EncodingConfig(kind="rwse", size=2)})
+    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 1)).all()
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"0\.\.3"):
+        task(tmp_path, order=OrderConfig(kind="column", column=9))
+    with pytest.raises(ConfigError, match="whole graph"):
+        task(tmp_path, model=GMN.Config(dim=16, variant="gps-mamba"), walks=WalksConfig(), batch_size=8)
+    with pytest.raises(ConfigError, match=r"these would fit: m="):
+        task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
+
+
+def test_settings_fit_the_budget_and_keep_what_is_given():
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    for nodes, edges, budget in ((1000, 8000, 1 << 30), (1_000_000, 10_000_000, 1 << 31), (10**7, 10**8, 1 << 28)):
+        found = choose(nodes, edges, 16, GMN.Config(), budget, **free)
+        assert found.bytes <= budget
+        assert found.walks.max_length >= 1
+        assert (found.batch_size is None) == (nodes == 1000)
+    kept = choose(10**6, 10**7, 16, GMN.Config(), 1 << 31, **{**free, "max_length": 7, "walks": 3})
+    assert (kept.walks.max_length, kept.walks.walks) == (7, 3)
+    more = step_bytes(1000, 8000, WalkSettings(max_length=4, repeats=2, walks=4), GMN.Config(), 16)
+    assert more > step_bytes(1000, 8000, WalkSettings(max_length=3, repeats=2, walks=4), GMN.Config(), 16)
+
+
+def graph_set(level: str = "graph") -> GraphSet:
+    rng, parts, y = np.random.default_rng(0), [], []
+    sizes = rng.integers(3, 7, 40)
+    for size, first in zip(sizes, np.cumsum(sizes) - sizes):
+        ring = np.stack([np.arange(size), (np.arange(size) + 1) % size], 1)
+        y.append(len(y) % 2)
+        parts.append(first + (ring if y[-1] else ring[:-1]))  # rings against paths
+    edges = np.concatenate(parts)
+    n = int(sizes.sum())
+    labels = np.repeat(y, sizes) if level == "node" else None
+    union = Graph.from_edges(edges, n, x=np.ones((n, 1), np.float32), y=labels)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    own = {"graph": {"y": np.array(y)}, "node": {}, "values": {"y": np.array(y, np.float32)[:, None] + 0.5}}
+    if level == "edge":
+        own["edge"] = {"edge_y": np.repeat(np.repeat(y, sizes), union.degree)}
+    masks = folds([np.arange(30)], [np.arange(30, 40)], 40)
+    return GraphSet(union=union, offsets=offsets, masks=masks, **own[level])
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge", "values"])
+def test_sets_of_graphs_are_learned_at_every_level(tmp_path, level):
+    own = "graph" if level == "values" else level
+    run = GMNGraphsRun(data="toy", level=own, model=SMALL, walks=FEW, batch_size=10)
+    torch.manual_seed(0)
+    made = build_graphs(graph_set(level), run, Context(run=tmp_path, cache=tmp_path))
+    losses = train(made, 8)
+    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+    made.model.eval()
+    with torch.no_grad():
+        scores, table = made.evaluate("test"), made.predict("test")
+    assert set(scores) >= ({"mae", "rmse"} if level == "values" else {"accuracy"})
+    assert len({len(column) for column in table.values()}) == 1
+
+
+def test_a_batch_of_graphs_equals_each_alone(tmp_path):
+    run = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="rwse", size=3, relative=True))
+    made = build_graphs(graph_set(), run, Context(run=tmp_path, cache=tmp_path))
+    made.model.eval()
+    with torch.no_grad():
+        both = made.model(made.collate(np.array([7, 2]), 0, None))
+        alone = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
+    torch.testing.assert_close(both, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_gin_learns_in_the_same_loop(tmp_path):
+    made = build_gin(graph_set(), GINRun(data="toy", batch_size=10), Context(run=tmp_path, cache=tmp_path))
+    losses = train(made, 8)
+    assert np.mean(losses[-3:]) < 0.8 * losses[0]
