@@ -1,4 +1,4 @@
-"""Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN, GAS (methods.top_error).
+"""Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN and GAS.
 
     python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer]
 
@@ -12,8 +12,8 @@ import json
 
 import torch
 import torch.nn.functional as F
-from common import machine, require_green
 
+from common import machine, require_green
 from hopstate.api import load_data
 from hopstate.batching.subgraph import whole_graph
 from hopstate.batching.top import TopConfig

@@ -273,5 +273,10 @@ def test_bad_input_is_refused() -> None:
         with pytest.raises(ConfigError):
             TopConfig(**wrong)
     top = prepared(graph, backbone("gcn"))
-    with pytest.raises(CheckpointError, match="graph of 40 nodes"):
-        Top(random_graph(30), TopConfig(), "symmetric", seed=0).load_state(top.state())
+    with pytest.raises(CheckpointError, match="another graph"):
+        Top(random_graph(seed=1), TopConfig(), "symmetric", seed=0).load_state(top.state())
+    with pytest.raises(CheckpointError, match="made for 40 nodes"):
+        Top(graph, TopConfig(), "symmetric", seed=0, rows=np.arange(9)).load_state(top.state())
+    other = Top(graph, TopConfig(), "symmetric", seed=0)
+    other.load_state(top.state())
+    assert torch.equal(other.basis, top.basis)

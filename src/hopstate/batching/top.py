@@ -273,22 +273,26 @@ class Top:
     def state(self) -> dict[str, Tensor]:
         """Return what `load_state` needs to continue with the same compensation."""
         names = ("basis", "sums", "probe", "probe_sums")
-        return {name: getattr(self, name).contiguous() for name in names}
+        kept = {name: getattr(self, name).contiguous() for name in names}
+        return kept | {"graph": torch.tensor(list(bytes.fromhex(self.graph.content_hash)), dtype=torch.uint8)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned.
 
         Raises:
-            CheckpointError: it was made for a graph of another size.
+            CheckpointError: it was made for another graph, or for other rows of it.
         """
+        own = self.state()["graph"]
+        if not torch.equal(state["graph"].cpu(), own):
+            raise CheckpointError(f"this compensation was made for another graph than {self.graph.name}; make it anew")
         wanted = self.graph.num_nodes if self.rows is None else len(self.rows)
         if len(state["basis"]) != wanted:
             raise CheckpointError(
-                f"this compensation was made for a graph of {len(state['basis'])} nodes; {self.graph.name} has "
+                f"this compensation was made for {len(state['basis'])} nodes of {self.graph.name}, the batches hold "
                 f"{wanted}; make it anew"
             )
-        for name, tensor in state.items():
-            setattr(self, name, tensor)
+        for name in ("basis", "sums", "probe", "probe_sums"):
+            setattr(self, name, state[name])
 
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:
