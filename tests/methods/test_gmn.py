@@ -1,4 +1,4 @@
-"""GMN from a user's side: whole graphs and batches, resampling, settings that fit, encodings, bad input, sets of graphs."""
+"""GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
 
 from pathlib import Path
 

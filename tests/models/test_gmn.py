@@ -160,7 +160,7 @@ def shrikhande() -> nx.Graph:
 
 
 def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cannot():
-    """A random walk encoder's mean token differs between the graphs by far more than sampling explains; Psi's do not."""
+    """A random walk encoder's mean token differs between the graphs far beyond sampling noise; Psi's do not."""
     graphs = [Graph.from_edges(np.array(g.edges()), 16, x=np.ones((16, 1), np.float32)) for g in (rook(), shrikhande())]
     assert not nx.is_isomorphic(rook(), shrikhande())
     model = GMN(GMN.Config(**SMALL, mpnn="gin", node_layers=0), in_dim=1, out_dim=4).eval()
@@ -183,7 +183,7 @@ def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cann
 def test_bad_settings_are_named():
     with pytest.raises(ConfigError, match="gps-mamba"):
         GMN(GMN.Config(variant="gps-mamba"), in_dim=2, out_dim=2, tokens=3)
-    with pytest.raises(ConfigError, match="needs model.mpnn"):
+    with pytest.raises(ConfigError, match=r"needs model\.mpnn"):
         GMN.Config(variant="gps-mamba", mpnn="none")
     with pytest.raises(ShapeError, match="5 features"):
         GMN(GMN.Config(**SMALL), in_dim=5, out_dim=2)(replace(inputs_of(example(), M0), x=torch.zeros(14, 2)))

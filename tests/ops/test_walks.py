@@ -182,7 +182,7 @@ def test_bad_input_is_named(graph):
     table = WalkTable.of(indptr, indices)
     with pytest.raises(ConfigError, match="length"):
         random_walks(table, np.zeros(1, np.int64), -1)
-    with pytest.raises(DataError, match="0..62"):
+    with pytest.raises(DataError, match=r"0\.\.62"):
         random_walks(table, np.array([63]), 1)
     with pytest.raises(ConfigError, match="repeats"):
         walk_subgraphs(table, np.zeros(1, np.int64), max_length=1, repeats=0, walks=1)

@@ -57,7 +57,9 @@ class GraphSet:
                 raise DataError(f"{where}: {name} holds {len(array)} labels for {rows}")
         for name, mask in self.masks.items():
             if mask.dtype != bool or mask.shape[-1] != self.num_graphs:
-                raise DataError(f"{where}: the {name} mask must be boolean of {self.num_graphs} graphs; got {mask.shape}")
+                raise DataError(
+                    f"{where}: the {name} mask must be boolean of {self.num_graphs} graphs; got {mask.shape}"
+                )
 
     @property
     def num_graphs(self) -> int:

@@ -79,7 +79,7 @@ class MessageBlock(nn.Module):
     def forward(
         self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return nodes (P, dim) and edges (E, dim) after one block; node i of the graph starts as h[rows[i]] or h[i]."""
+        """Return nodes (P, dim) and edges (E, dim) after one block; node i starts as h[rows[i]], or as h[i]."""
         wide = h if rows is None else h.index_select(0, rows)
         if self.kind == "gatedgcn":
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
@@ -220,4 +220,4 @@ class WalkEncoder(nn.Module):
         return self.out(pool(F.silu(z), tokens, self.pooling))
 
 
-__all__ = ["GatedGCN", "MPNN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]
+__all__ = ["MPNN", "GatedGCN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]

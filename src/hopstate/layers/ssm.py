@@ -3,8 +3,8 @@
 Axes: token, channel (the block's width), inner (the branch's), state.
 Source: Behrouz & Hashemi 2024 (Graph Mamba Networks), Algorithm 2 and equations 8-9; Gu & Dao 2023, arXiv:2312.00752
 (low-rank step projection and its start, state matrix start).
-Deviation: Algorithm 2 has no skip D u around the scan, Mamba has one: `skip=True` adds it. W_delta is of low rank, as in
-Mamba, unless step_rank says otherwise.
+Deviation: Algorithm 2 has no skip D u around the scan, Mamba has one: `skip=True` adds it. W_delta is of low rank, as
+in Mamba, unless step_rank says otherwise.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Graph Mamba Networks on a user's graph: encodings, walks and order chosen to suit it, then whole-graph or batch training.
+"""Graph Mamba Networks on a user's graph: encodings, walks and order to suit it, then whole-graph or batch training.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
 """
 
 from __future__ import annotations
-
 
 import math
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
-
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,9 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
         "anonymous": anonymous_walk_encoding,
     }
     if config.kind not in make:
-        raise ConfigError(f"unknown encoding {config.kind!r}{nearest(config.kind, make)}; known: none, {', '.join(make)}")
+        raise ConfigError(
+            f"unknown encoding {config.kind!r}{nearest(config.kind, make)}; known: none, {', '.join(make)}"
+        )
     encoding = make[config.kind](graph, config.size, context.cache)  # type: ignore[operator]
     if config.kind == "laplacian":  # unit vectors have entries of about 1/sqrt(N): bring them to the features' scale
         encoding = encoding * np.float32(graph.num_nodes**0.5)
@@ -158,8 +158,9 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0
         ConfigError: those given do not fit the memory budget.
     """
     w = config.walks
+    nodes, edges = math.ceil(share * graph.num_nodes), math.ceil(share * graph.num_edges)
     choice = choose(
-        math.ceil(share * graph.num_nodes), math.ceil(share * graph.num_edges), width, config.model, parse_bytes(w.memory_budget),
+        nodes, edges, width, config.model, parse_bytes(w.memory_budget),
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
         p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
@@ -168,7 +169,7 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0
 
 
 def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0) -> tuple[Material, Choice]:
-    """Return the graph made ready, and the settings chosen for it; share as in `chosen_settings`."""
+    """Return the graph made ready, and the settings for it; share as in `chosen_settings`."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)

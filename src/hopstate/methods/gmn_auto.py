@@ -1,4 +1,4 @@
-"""Settings of a Graph Mamba Network that suit a graph and a memory budget, chosen and checked before anything is allocated.
+"""Settings of a Graph Mamba Network that suit a graph and a memory budget, checked before anything is allocated.
 
 Estimates count the floats that a training step keeps for its backward pass; every walk is taken to visit new nodes.
 """
@@ -76,8 +76,8 @@ def choose(
 ) -> Choice:
     """Return settings that fit the budget; those given are kept.
 
-    Without a word from the user: m = 3, s = 2 and as many walks as half the mean degree (2 to 8), on the whole graph if it
-    fits, else in the largest batches that do, with fewer walks where even small batches do not.
+    Without a word from the user: m = 3, s = 2 and as many walks as half the mean degree (2 to 8), on the whole graph
+    if it fits, else in the largest batches that do, with fewer walks where even small batches do not.
 
     Raises:
         ConfigError: what is given does not fit; the message names settings that would.
@@ -104,8 +104,9 @@ def choose(
     ) if (max_length, repeats, walks, batch_size) != (None,) * 4 else None  # fmt: skip
     raise ConfigError(
         f"m={start.max_length}, s={start.repeats}, M={start.walks} on "
-        f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, more "
-        f"than walks.memory_budget={budget / 2**20:,.0f} MiB; " + (f"these would fit: {would}" if would else "raise it")
+        f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, "
+        f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; "
+        + (f"these would fit: {would}" if would else "raise it")
     )
 
 

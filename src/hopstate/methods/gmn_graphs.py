@@ -173,7 +173,9 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
         graph = Adjacency.of(np.concatenate([[0], np.cumsum(degree)]), indices)
         assert union.x is not None
         offsets = torch.from_numpy(bounds)
-        return GMNInputs(x=torch.from_numpy(union.x[rows]), graph=graph, order=torch.arange(len(rows)), sequences=offsets)
+        return GMNInputs(
+            x=torch.from_numpy(union.x[rows]), graph=graph, order=torch.arange(len(rows)), sequences=offsets
+        )
 
     model = GIN(config.model, in_dim=graphs.num_features, out_dim=num_outputs(graphs, "graph"))
     return GraphTask(
@@ -194,7 +196,9 @@ def _check(graphs: GraphSet) -> None:
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
     if not graphs.num_splits:
-        raise ConfigError(f"{graphs.name} stores no split of its graphs; give masks (see hopstate.data.graph_set.folds)")
+        raise ConfigError(
+            f"{graphs.name} stores no split of its graphs; give masks (see hopstate.data.graph_set.folds)"
+        )
 
 
 METHODS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,9 +57,9 @@ class Material:
         return torch.from_numpy(x)
 
 
-def token_inputs(tokens: Tokens) -> dict[str, object]:
+def token_inputs(tokens: Tokens) -> dict[str, Any]:
     """Return the fields of `GMNInputs` that packed tokens fill."""
-    made: dict[str, object] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
+    made: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
     if "indptr" in tokens:
         made["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
     else:
@@ -83,20 +84,19 @@ class FullNodeTask(_NodeTask):
         self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
     ) -> None:
         super().__init__(model, labels, seed=seed)
-        self.material, self.resample_every = material, resample_every
+        self.material, self.resample_every, self.kind = material, resample_every, model.config.token_kind
         m = material
         self.graph = Adjacency.of(m.indptr, m.indices)
         self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
         self.nodes = np.arange(len(m.x))
         self._walks = self._resampler(resample_every) if m.settings.max_length else None
-        self._fixed: dict[str, object] = {}
-        self._held: tuple[Tokens | None, dict[str, object]] = (None, {})
+        self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
         self._eval: GMNInputs | None = None
 
     def _resampler(self, every: int) -> Resampler:
-        m, model = self.material, self.model
+        m = self.material
         return Resampler(
-            m.table, self.nodes, m.settings, kind=model.config.token_kind, seed=self.seed, every=every,  # type: ignore[union-attr]
+            m.table, self.nodes, m.settings, kind=self.kind, seed=self.seed, every=every,  # type: ignore[union-attr]
             edges=self.edge_attr is not None,
         )  # fmt: skip
 
@@ -123,23 +123,25 @@ class FullNodeTask(_NodeTask):
         return self.model(self._eval).float().cpu()[torch.from_numpy(rows)]
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        m, tokens = self.material, None
-        extra: dict[str, object] = {}
+        m = self.material
+        extra: dict[str, Any] = {}
         if self._walks is not None:
             if rng is None and self.resample_every:  # the running rounds stay as they are
-                tokens, extra = self._round(self._resampler(0).at(0))
+                extra = token_inputs(self._resampler(0).at(0))
             else:
-                tokens, extra = self._held = self._round(self._walks.at(epoch))
+                tokens = self._walks.at(epoch)
+                if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
+                    self._held = tokens, token_inputs(tokens)
+                extra = self._held[1]
             extra = {**extra, "token_order": token_order(len(m.x), m.settings, rng)}
-        order = torch.from_numpy(node_order(m.key, rng))
         return GMNInputs(
-            x=m.features(rng), graph=self.graph, edge_attr=self.edge_attr, order=order,
-            sequences=torch.tensor([0, len(m.x)]), **extra,  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def _round(self, tokens: Tokens) -> tuple[Tokens, dict[str, object]]:
-        """The inputs of a round's tokens; made once, so that their adjacency keeps its weighted forms."""
-        return self._held if self._held[0] is tokens else (tokens, token_inputs(tokens))
+            x=m.features(rng),
+            graph=self.graph,
+            edge_attr=self.edge_attr,
+            order=torch.from_numpy(node_order(m.key, rng)),
+            sequences=torch.tensor([0, len(m.x)]),
+            **extra,
+        )
 
 
 class BatchNodeTask(_NodeTask):
@@ -159,6 +161,7 @@ class BatchNodeTask(_NodeTask):
         if model.config.variant == "gps-mamba":
             raise ConfigError("gps-mamba works on the whole graph; leave out batch_size, or take another model.variant")
         self.material, self.batch_size, self.resample_every = material, batch_size, resample_every
+        self.kind = model.config.token_kind
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training nodes."""
@@ -172,7 +175,10 @@ class BatchNodeTask(_NodeTask):
         def make() -> Iterator[tuple[GMNInputs, Tensor]]:
             for i in range(start, self.num_batches(epoch)):
                 rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-                yield self._inputs(rows, epoch, stream(self.seed, "gmn", epoch, i)), torch.from_numpy(self.labels.y[rows])
+                yield (
+                    self._inputs(rows, epoch, stream(self.seed, "gmn", epoch, i)),
+                    torch.from_numpy(self.labels.y[rows]),
+                )
 
         yield from Prefetcher(make())
 
@@ -189,13 +195,14 @@ class BatchNodeTask(_NodeTask):
         return torch.cat(out)[torch.from_numpy(np.argsort(order))]
 
     def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        m, extra, tokens = self.material, {}, None
+        m = self.material
+        extra: dict[str, Any] = {}
+        tokens: Tokens | None = None
         edges = m.edge_attr is not None
         if m.settings.max_length:
             number = epoch // self.resample_every if self.resample_every else 0
             seed = (self.seed * 1_000_003 + number) % 2**63
-            kind = self.model.config.token_kind  # type: ignore[union-attr]
-            tokens = walk_tokens(m.table, rows, m.settings, kind=kind, seed=seed, edges=edges)
+            tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
         visited = tokens["nodes"].numpy() if tokens is not None else rows
         near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
         indptr, indices, ids = induced(m.indptr, m.indices, near)

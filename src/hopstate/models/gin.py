@@ -49,7 +49,11 @@ class GIN(nn.Module):
         from torch_geometric.nn import GINConv
 
         self.config, c = config, config
-        self.convs, self.norms, self.heads = nn.ModuleList(), nn.ModuleList(), nn.ModuleList([nn.Linear(in_dim, out_dim)])
+        self.convs, self.norms, self.heads = (
+            nn.ModuleList(),
+            nn.ModuleList(),
+            nn.ModuleList([nn.Linear(in_dim, out_dim)]),
+        )
         for i in range(c.num_layers):
             width = in_dim if i == 0 else c.dim
             mlp = nn.Sequential(nn.Linear(width, c.dim), nn.BatchNorm1d(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))

@@ -3,8 +3,8 @@
     tokens --local encoder--> sequence a node --blocks--> last row --blocks over nodes in order--> + Psi(G, X) --head-->
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678, Algorithm 1; GPS layer: Rampasek et al. 2022, arXiv:2205.12454.
-Deviation: LayerNorm before the head; the paper states none. In a GPS layer the two halves are normalised apart and added,
-then a feed-forward part follows, as in GPS.
+Deviation: LayerNorm before the head; the paper states none. In a GPS layer the two halves are normalised apart and
+added, then a feed-forward part follows, as in GPS.
 """
 
 from __future__ import annotations
@@ -156,9 +156,7 @@ class GMN(nn.Module):
         needs_edges = walks and (c.local == "rwf" or (c.local_layers > 0 and c.local in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (needs_edges or (c.variant == "gps-mamba" and c.mpnn in ("gatedgcn", "gine")))
         self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None
-        self.token_blocks = nn.ModuleList(
-            _block(c) for _ in range(0 if c.variant == "gps-mamba" else c.token_layers)
-        )
+        self.token_blocks = nn.ModuleList(_block(c) for _ in range(0 if c.variant == "gps-mamba" else c.token_layers))
         layer = GPSLayer if c.variant == "gps-mamba" else _NodeLayer
         self.node_blocks = nn.ModuleList(layer(c, bool(edge_dim), i == c.node_layers - 1) for i in range(c.node_layers))
         self.mpnn = _Augmentation(c, in_dim, edge_dim) if c.uses_mpnn else None
@@ -209,7 +207,8 @@ class _SubgraphEncoder(nn.Module):
         self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, norm="layer")
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
-        assert inputs.token_nodes is not None and inputs.token_graph is not None and inputs.token_offsets is not None
+        assert inputs.token_graph is not None
+        assert inputs.token_offsets is not None
         e = None if e is None or inputs.token_edges is None else e.index_select(0, inputs.token_edges)
         return pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), inputs.token_offsets, self.pooling)
 
@@ -222,8 +221,10 @@ class _WalkTokens(nn.Module):
         self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling)
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
-        assert inputs.token_nodes is not None and inputs.bits is not None
-        assert inputs.walks is not None and inputs.token_offsets is not None
+        assert inputs.token_nodes is not None
+        assert inputs.bits is not None
+        assert inputs.walks is not None
+        assert inputs.token_offsets is not None
         if e is not None and inputs.token_edges is not None:
             taken = inputs.token_edges
             e = e.index_select(0, taken.clamp(min=0)) * (taken >= 0)[:, None]

@@ -6,10 +6,9 @@ Imported by `gated.py` on first use.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
-from hopstate.ops.simd import LANES, exp_parts, filled, fma, load_first, splat, store_first, where_less
+from hopstate.ops.simd import LANES, exp_parts, filled, fma, load_first, store_first, where_less
 
 
 @njit(cache=True, nogil=True)

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Compiled powers of the random-walk matrix, sixteen start nodes at a time. Imported by `returns.py` on first use."""
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def walk_subgraphs(
         ConfigError: negative m, s or M below 1, p or q not above 0.
         DataError: a node that does not exist.
     """
-    from hopstate.ops import walk_kernels
+    from hopstate.ops import subgraph_kernels
 
     _check(table, nodes, max_length, walks, p, q)
     if repeats < 1:
@@ -221,7 +221,7 @@ def walk_subgraphs(
 
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
         bound = 1 + repeats * sum(bounds)
-        return walk_kernels.subgraphs(
+        return subgraph_kernels.subgraphs(
             graph, part, max_length, repeats, walks, seed, bound, edges, edge_ids, keep_walks, direct, bits
         )
 

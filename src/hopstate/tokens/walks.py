@@ -53,9 +53,10 @@ class WalkSettings:
 Tokens = dict[str, Tensor]
 """Packed tokens of n nodes, K each.
 
-offsets (n*K + 1,) bounds of the tokens in rows; then for kind "subgraph": nodes (P,), indptr (P + 1,), indices (Q,) the
-induced edges as CSR over rows, edges (Q,) their rows in the graph where edge features are wanted; for kind "walk": nodes
-(R,) of every step, bits (R, 2 * window) uint8, walks (W + 1,) bounds of the walks, edges (R,) rows of the edges taken or -1.
+offsets (n*K + 1,) bounds of the tokens in rows; then for kind "subgraph": nodes (P,), indptr (P + 1,), indices (Q,)
+the induced edges as CSR over rows, edges (Q,) their rows in the graph where edge features are wanted; for kind "walk":
+nodes (R,) of every step, bits (R, 2 * window) uint8, walks (W + 1,) bounds of the walks, edges (R,) rows of the edges
+taken or -1.
 """
 
 

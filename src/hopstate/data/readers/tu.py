@@ -1,7 +1,8 @@
 """Graph sets in the text format of the TU collections as DGCNN and GIN publish them.
 
 First line: number of graphs. Then per graph a line "n label", and per node a line "tag degree neighbour neighbour ...
-[attribute ...]", neighbours counted from 0 within the graph. Labels and tags are any integers; tags become one-hot features.
+[attribute ...]", neighbours counted from 0 within the graph. Labels and tags are any integers; tags become one-hot
+features.
 
 Source: Zhang et al. 2018 (DGCNN), github.com/muhanzhang/pytorch_DGCNN.
 """
@@ -22,8 +23,8 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
 
     Args:
         path: the file, NAME.txt.
-        fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold" beside
-            the file where it is there.
+        fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold"
+            beside the file where it is there.
         num_folds: folds to read.
 
     Raises:
@@ -36,7 +37,8 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
     lines = path.read_text().split("\n")
     where, at = str(path), 1
     graphs = _numbers(lines, 0, where)
-    sizes, labels, tags, attributes, edges = [], [], [], [], []
+    sizes: list[int] = []
+    labels, tags, attributes, edges = [], [], [], []
     for _ in range(int(graphs[0])):
         head = _numbers(lines, at, where)
         if len(head) != 2 or head[0] < 1:
@@ -94,7 +96,7 @@ def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graph
             if not file.is_file():
                 raise MissingFileError(f"fold {k} of {path.stem} is missing: no file {file}")
             numbers = np.array(file.read_text().split(), np.int64)
-            if len(numbers) and not (0 <= numbers.min() and numbers.max() < num_graphs):
+            if len(numbers) and not (numbers.min() >= 0 and numbers.max() < num_graphs):
                 raise FormatError(f"{file} names graphs outside 0..{num_graphs - 1}")
             found.append(numbers)
     return folds(parts["train"], parts["test"], num_graphs)
