@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hopstate.data.cache import cache_folder
 from hopstate.data.table import write_table
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, config_from
@@ -96,6 +97,8 @@ def fit_config(
     run = RunFolder.create(out or new_folder(method.name, config.data), stored_config(method, config), resume=resume)
     seed_everything(config.loop.seed)
     context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
+    if (run.path / "data.json").is_file() and not same_data(run, record):  # before anything of the run is rewritten
+        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
     task = method.build(record, config, context)
     run.write_json("data.json", describe(record, task, context))
     result = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash).fit(resume=resume)
@@ -211,6 +214,13 @@ class trained:  # noqa: N801 - a context manager
         config = config_from(method, settings)
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record = self.data if in_memory else load_data(config.data, config.read, method.data)
+        if self.data is None and not same_data(self.folder, record):
+            warnings.warn(
+                f"{config.data} has changed since this run was trained on it; if its splits changed too, training "
+                f"nodes may now count as test",
+                HopstateWarning,
+                stacklevel=5,
+            )
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),
@@ -234,6 +244,10 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if named is not None and not Path(source).exists():
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
         return load_dataset(source, **changed)
+    if kind == "graphs":
+        from hopstate.data.readers.tu import read_tu
+
+        return read_tu(source)
     if kind == "events":
         from hopstate.data.event_io import read_events
 
@@ -241,6 +255,11 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     from hopstate.data.io import read_graph
 
     return read_graph(source, **asdict(read))
+
+
+def same_data(run: RunFolder, record: Any) -> bool:
+    """Return whether record is what a run was trained on."""
+    return run.read_json("data.json")["content_hash"] == record.content_hash
 
 
 def data_metrics(source: str) -> tuple[str, ...]:

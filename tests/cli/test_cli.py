@@ -66,6 +66,21 @@ def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Pa
         assert len(table) == 60
 
 
+def test_changed_data_are_told_and_leave_the_run_as_it_was(tables: dict[str, Path], capsys) -> None:
+    fit = ["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]
+    assert main(fit) == 0
+    kept = {name: Path("run", name).read_bytes() for name in ("data.json", "split.npz", "result.json")}
+    labels = pd.read_csv(tables["labels"])
+    labels["split"] = labels["split"].map({"train": "test", "val": "val", "test": "train"})  # the labels stay
+    labels.to_csv(tables["labels"], index=False)
+    capsys.readouterr()
+    assert main([*fit, "--resume"]) == 1
+    assert "the data have changed" in capsys.readouterr().err
+    assert kept == {name: Path("run", name).read_bytes() for name in kept}
+    assert main(["evaluate", "run"]) == 0
+    assert "training nodes may now count as test" in capsys.readouterr().err
+
+
 def test_predict_on_another_file_with_its_own_ids(tables: dict[str, Path], tmp_path: Path) -> None:
     assert main(["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]) == 0
     features = pd.read_csv(tables["features"])

@@ -155,6 +155,16 @@ def test_three_tables_with_string_ids(tables: dict[str, str]) -> None:
     }
 
 
+def test_labels_in_the_table_of_features_are_no_features(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    nodes = write(tmp_path / "n.csv", "id,f,label,split\n0,5,0,train\n1,6,1,val\n2,7,0,test\n")
+    graph = read_graph(edges, features=nodes, labels=nodes)
+    assert graph.x.tolist() == [[5], [6], [7]]
+    assert graph.y.tolist() == [0, 1, 0]
+    with pytest.warns(HopstateWarning, match="'label' is read as a feature"):
+        read_graph(edges, features=write(tmp_path / "f.csv", "id,f,label\n0,5,0\n1,6,1\n2,7,0\n"))
+
+
 def test_edges_alone_use_all_ids_sorted(tables: dict[str, str]) -> None:
     graph = read_graph(tables["edges"], edge_columns=["weight"], labels=tables["labels"])
     assert graph.node_ids.ids.tolist() == ["007", "NA", "ann", "bob"]
@@ -229,6 +239,7 @@ def test_kinds_of_labels(tmp_path: Path) -> None:
         ("id,label\n0,5\n1,7\n2,5\n", [0, 1, 0], ("5", "7")),
         ("id,label\n0,0\n1,1\n2,-1\n", [0, 1, -1], None),
         ("id,label\n0,0\n1,1\n2,\n", [0, 1, -1], None),
+        ("id,label\n0,-1\n1,1\n2,-1\n", [0, 1, 0], ("-1", "1")),
         ("id,label\n0,0.5\n1,1\n2,2\n", [0.5, 1, 2], None),
         ("node,colour\n0,red\n2,blue\n", [1, -1, 0], ("blue", "red")),
     ]:

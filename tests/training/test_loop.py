@@ -169,6 +169,19 @@ def test_taken_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
 
 
+def test_folder_of_a_start_that_failed_before_training_is_taken(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    done, _ = train(tmp_path / "run", config(epochs=1))
+    assert done.progress.epoch == 1
+
+
+def test_metrics_that_cannot_be_added_are_a_named_error(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    (run.path / "metrics.jsonl").mkdir()
+    with pytest.raises(StorageError, match="could not add to the metrics"):
+        run.append_metrics({"epoch": 1})
+
+
 def test_checkpoint_of_another_model_or_method_is_named(tmp_path: Path) -> None:
     train(tmp_path / "run", config(epochs=1))
     with pytest.raises(CheckpointError, match=r"another model: .*0\.weight: \(16, 5\) in the file, \(8, 5\) in the"):

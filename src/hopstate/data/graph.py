@@ -235,8 +235,9 @@ class Graph:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hex digest of adjacency, features, labels and edge features."""
-        arrays = [a for a in (self.x, self.y, self.edge_attr) if a is not None]
+        """Hex digest of adjacency, features, labels, edge features and split masks."""
+        masks = [self.masks[name] for name in sorted(self.masks)]
+        arrays = [a for a in (self.x, self.y, self.edge_attr, *masks) if a is not None]
         return _digest(self.indptr, self.indices, *arrays)
 
     def __repr__(self) -> str:

@@ -54,7 +54,9 @@ def check_finite(array: np.ndarray, what: str) -> None:
     """Raise DataError naming the first rows that hold NaN or infinities."""
     bad = rows_not_finite(array)
     if len(bad):
-        raise DataError(f"{what} hold NaN or infinities in {_rows(bad)}; repair them, or read with nan='zero'")
+        raise DataError(
+            f"{what} hold NaN or infinities in {_rows(bad)}; repair them, or read with nan='zero' (--read.nan zero)"
+        )
 
 
 def rows_not_finite(array: np.ndarray) -> np.ndarray:

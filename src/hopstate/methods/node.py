@@ -75,7 +75,8 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
         if not len(rows.get(name, ())):
             sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
             raise DataError(
-                f"the {name} split of {graph.name} is empty ({sizes}); give more labelled nodes or other fractions"
+                f"the {name} split of {graph.name} is empty ({sizes}); mark nodes for it, or give more labelled nodes "
+                f"or other fractions to a random one (--split.kind random, --split.fractions)"
             )
     unlabelled = rows["train"][graph.y[rows["train"]] < 0]
     if len(unlabelled):
@@ -83,6 +84,8 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
             f"{len(unlabelled)} training nodes have no label, the first is row {unlabelled[0]}; "
             f"label them or leave them out of the training mask"
         )
+    if graph.num_classes == 1:
+        warnings.warn(f"{graph.name} has one class only; there is nothing to learn", HopstateWarning, stacklevel=4)
     absent = np.setdiff1d(np.arange(graph.num_classes), graph.y[rows["train"]])
     if len(absent):
         names = [str(graph.class_names[c]) if graph.class_names else str(c) for c in absent[:5]]

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError, StorageError
 from hopstate.training.checkpoint import replace_file
 
 LIBRARIES = (
@@ -57,7 +57,8 @@ class RunFolder:
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
-        if run.path.is_dir() and any(run.path.iterdir()):
+        left = {path.name for path in run.path.iterdir()} if run.path.is_dir() else set()
+        if not left <= {"config.json", "environment.json"}:  # these alone: an earlier start failed before training
             if not resume:
                 raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
             if (run.path / "config.json").is_file():
@@ -90,7 +91,7 @@ class RunFolder:
         old, new = flatten(self.read_json("config.json")), flatten(config)
         changed = [
             k
-            for k in sorted(old.keys() | new.keys())
+            for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
             if old.get(k) != new.get(k) and k not in [f"loop.{name}" for name in free]
         ]
         if changed:
@@ -136,10 +137,15 @@ class RunFolder:
         """Append one row to metrics.jsonl and metrics.csv."""
         table = self.path / "metrics.csv"
         text = _csv([row], header=not table.is_file() or not table.stat().st_size)
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_null(row)) + "\n")
-        with table.open("a", encoding="utf-8", newline="") as file:
-            file.write(text)
+        try:
+            with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(_null(row)) + "\n")
+            with table.open("a", encoding="utf-8", newline="") as file:
+                file.write(text)
+        except OSError as error:
+            raise StorageError(
+                f"could not add to the metrics in {self.path}: {error}; free some space, then continue with --resume"
+            ) from error
 
 
 def _null(value: Any) -> Any:

@@ -47,9 +47,11 @@ def read_edge_list(
 
     Args:
         path: table of edges: two columns of ids, others numeric edge features.
-        features: table with an id column, all others numeric.
+        features: table with an id column, all others numeric; it may be the table of labels too, whose columns of
+            labels and splits are then no features.
         labels: table with an id and a label column, and optionally one named split: train, val, test or empty.
-            Strings and integers are classes, fractions are regression targets; an empty label is unknown.
+            Strings and integers are classes, fractions are regression targets; an empty label is unknown, and so
+            is -1 unless the only labels are -1 and 1.
         nan: "error" or "zero", for node and edge features.
         num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
@@ -73,8 +75,9 @@ def read_edge_list(
         )
     pairs = [table.ids(first), table.ids(second)]
     attr = _edge_features(table, (first, second), edge_columns, nan)
-    x, x_ids = _features(features, id_column, nan)
     named = _labels(labels, id_column, label_column, split_column)
+    one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
+    x, x_ids = _features(features, id_column, nan, named.columns if named is not None and one_table else ())
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     nodes = _Nodes(table, (first, second), pairs, features, x_ids, labels, named, num_nodes)
@@ -85,10 +88,17 @@ def read_edge_list(
 
 
 class _LabelTable:
-    """Labels and splits by id, as read from a label file; ids is None where rows are the nodes."""
+    """Labels and splits by id, as read from some columns of a file; ids is None where rows are the nodes."""
 
-    def __init__(self, ids: np.ndarray | None, y: np.ndarray, names: tuple[str, ...] | None, parts: np.ndarray | None):
-        self.ids, self.y, self.names, self.parts = ids, y, names, parts
+    def __init__(
+        self,
+        ids: np.ndarray | None,
+        y: np.ndarray,
+        names: tuple[str, ...] | None,
+        parts: np.ndarray | None,
+        columns: tuple[str, ...] = (),
+    ) -> None:
+        self.ids, self.y, self.names, self.parts, self.columns = ids, y, names, parts, columns
 
     def fields(self, rows: np.ndarray, num_nodes: int) -> dict[str, Any]:
         """Return y, class_names and masks of a graph in which label i belongs to node rows[i]."""
@@ -166,8 +176,10 @@ def _edge_features(table: Table, ids: tuple[str, str], chosen: Sequence[str] | N
     return _matrix(table, list(chosen), nan, "edge features") if chosen else None
 
 
-def _features(path: str | Path | None, id_column: str | None, nan: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return features and the id of each row, None where rows are the nodes."""
+def _features(
+    path: str | Path | None, id_column: str | None, nan: str, without: Sequence[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return features, all columns but some, and the id of each row, None where rows are the nodes."""
     if path is None:
         return None, None
     if str(path).endswith(".npy"):
@@ -175,9 +187,16 @@ def _features(path: str | Path | None, id_column: str | None, nan: str) -> tuple
     table = read_table(Path(path), [*IDS, *_given(id_column)])
     key = table.column(id_column, IDS, 0, "id_column")
     assert key is not None
-    columns = [str(name) for name in table.frame.columns if name != key]
+    columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
-        raise DataError(f"{path} has no column of features beside {key!r}")
+        raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}")
+    told = [name for name in columns if name.lower() in ("label", "class")]
+    if told:
+        warnings.warn(
+            f"{path}: column {told[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
+            HopstateWarning,
+            stacklevel=4,
+        )
     ids = table.ids(key)
     _check_unique(ids, str(path))
     return _matrix(table, columns, nan, "node features"), ids
@@ -203,7 +222,7 @@ def _labels(
     _check_unique(ids, str(path))
     y, names = _classes(table.frame[label], str(path))
     parts = None if split is None else _parts(table, split)
-    return _LabelTable(ids, y, names, parts)
+    return _LabelTable(ids, y, names, parts, (label, *_given(split)))
 
 
 def _classes(values: Any, where: str) -> tuple[np.ndarray, tuple[str, ...] | None]:
@@ -217,7 +236,8 @@ def _classes(values: Any, where: str) -> tuple[np.ndarray, tuple[str, ...] | Non
         whole = numbers[~missing] == np.floor(numbers[~missing])
         if not whole.all():
             return numbers.astype(np.float32), None
-        missing = missing | (numbers == -1)
+        if not np.array_equal(np.unique(numbers[~missing]), [-1, 1]):  # these are the two classes of a sign
+            missing = missing | (numbers == -1)
         found = numbers[~missing].astype(np.int64)
     else:
         found = values[~missing].astype(str).to_numpy(str)
