@@ -106,8 +106,12 @@ def fit_config(
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:
-    """Return what a run folder holds as its configuration."""
-    return as_dict(config) | {"method": method.name}
+    """Return what a run folder holds as its configuration; paths are absolute, so that it works from anywhere."""
+    stored = as_dict(config) | {"method": method.name}
+    for holder, key in ((stored, "data"), *((stored["read"], key) for key in ("features", "labels", "x"))):
+        if isinstance(holder.get(key), str) and Path(holder[key]).exists():
+            holder[key] = str(Path(holder[key]).resolve())
+    return stored
 
 
 def open_run(path: str | Path) -> Run:

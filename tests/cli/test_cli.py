@@ -52,7 +52,9 @@ def options(tables: dict[str, Path]) -> list[str]:
 
 
 def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Path], capsys) -> None:
-    assert main(["fit", "nagphormer", *options(tables), *SMALL, "--out=run"]) == 0
+    relative = ["--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv"]
+    assert main(["fit", "nagphormer", *relative, *SMALL, "--out=run"]) == 0
+    assert json.loads(Path("run/config.json").read_text())["data"] == str(tables["edges"])
     assert "run folder: run" in capsys.readouterr().out
     assert main(["evaluate", "run", "--split", "val"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -66,6 +68,7 @@ def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Pa
         assert len(table) == 60
 
 
+@pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_changed_data_are_told_and_leave_the_run_as_it_was(tables: dict[str, Path], capsys) -> None:
     fit = ["fit", "mlp", *options(tables), *QUICK, "--model.dim=8", "--out=run"]
     assert main(fit) == 0

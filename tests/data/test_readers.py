@@ -76,7 +76,7 @@ def test_gnn_benchmark_npz(tmp_path: Path) -> None:
         ({"node_features": np.zeros((3, 2))}, DataError, r"3 rows, but there are 4 nodes"),
         ({"node_features": np.full((4, 1), np.nan)}, DataError, r"h\.npz: node features hold NaN.*rows 0, 1, 2, 3"),
         ({"node_features": np.array([["a"]] * 4)}, DataError, r"not numbers"),
-        ({"node_labels": np.array([-1, 0, 1, 0])}, DataError, r"no label for training nodes, row 0"),
+        ({"node_labels": np.array([-1, 0, 1, 0])}, DataError, r"no label for 1 training nodes"),
         ({"test_masks": np.zeros((2, 4), bool)}, DataError, r"test mask of split 0 is empty"),
         ({"train_masks": np.ones((2, 3), bool)}, DataError, r"train mask has shape"),
         ({"edges": None}, FormatError, r"holds the arrays.*no known layout.*adj_indptr"),
@@ -279,7 +279,7 @@ BROKEN = [
         DataError,
         r"split 'trian' in row 0 \(line 2\); did you mean 'train'",
     ),
-    ("labels", "id,label,split\nann,,train\nbob,1,val\n", {}, DataError, r"no label for training nodes, row 1"),
+    ("labels", "id,label,split\nann,,train\nbob,1,val\n", {}, DataError, r"no label for 1 training nodes"),
     ("labels", "id,label\nann,1\n", {"label_column": "lable"}, DataError, r"no column 'lable'.*'label'"),
 ]
 

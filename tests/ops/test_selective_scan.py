@@ -375,6 +375,18 @@ def test_nan_in_delta_flows_through_unless_asked_for(monkeypatch):
         scan(case)
 
 
+def test_step_refuses_what_the_scan_refuses_when_asked_to_check(monkeypatch):
+    u, delta, A, B, C = torch.ones(1, 2), torch.ones(1, 2), -torch.ones(2, 3), torch.ones(1, 3), torch.ones(1, 3)
+    state = torch.zeros(1, 2, 3)
+    monkeypatch.setenv("HOPSTATE_CHECK", "1")
+    selective_step(state, u, delta, A, B, C)
+    for bad in (float("nan"), -1.0):
+        with pytest.raises(DataError, match="token 0, channel 1"):
+            selective_step(state, u, torch.tensor([[1.0, bad]]), A, B, C)
+    with pytest.raises(DataError, match="expected A < 0"):
+        selective_step(state, u, delta, -A, B, C)
+
+
 def test_slow_path_warns_once_and_names_the_reason(monkeypatch):
     case = make_case([4, 2], 3, 2)
     expected = scan(case, offsets=offsets_of([4, 2]))

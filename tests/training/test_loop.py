@@ -267,3 +267,23 @@ def test_unknown_device_is_named(tmp_path: Path) -> None:
 def test_zero_epochs_gives_the_untrained_model(tmp_path: Path) -> None:
     result, _ = train(tmp_path / "run", config(epochs=0))
     assert 0 <= result.metrics["test"]["accuracy"] <= 1
+
+
+def test_equal_metrics_are_decided_by_validation_loss(tmp_path: Path) -> None:
+    _, trainer = train(tmp_path / "run", config(epochs=1))
+    trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_epoch = 0.5, 0.9, 1
+    trainer.progress.epoch = 2
+    trainer._choose(0.5, 0.95)
+    assert trainer.progress.best_epoch == 1
+    trainer._choose(0.5, 0.7)
+    assert trainer.progress.best_epoch == 2
+
+
+def test_each_start_keeps_its_environment(tmp_path: Path) -> None:
+    constant = OptimConfig(lr=0.01)
+    train(tmp_path / "a", config(epochs=1, optim=constant))
+    train(tmp_path / "a", config(epochs=2, optim=constant), resume=True)
+    assert {p.name for p in (tmp_path / "a").glob("environment*.json")} == {"environment.json", "environment-1.json"}
+    assert oct((tmp_path / "a" / "model.safetensors").stat().st_mode) == oct(
+        (tmp_path / "a" / "config.json").stat().st_mode
+    )

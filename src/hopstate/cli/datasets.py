@@ -24,10 +24,12 @@ def run(argv: list[str]) -> int:
                 console.print(f"{key:<10} {value}", soft_wrap=True, highlight=False)
             console.print()
     else:
-        columns = ("name", "kind", "loader", "split", "metric", "on_disk")
+        columns = ("name", "kind", "split", "metric", "on_disk")
         table = Table(*columns)
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows address and licence. Cache: {cache_folder()}")
+    console.print(
+        f"{len(rows)} data sets; `hopstate datasets NAME` shows its loader, address and licence. Cache: {cache_folder()}"
+    )
     return 0 if rows else 1

@@ -23,6 +23,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         write(part)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
+        part.chmod(0o666 & ~_umask())  # some writers make files that only their owner may read
         part.replace(path)
     except (OSError, SafetensorError) as error:
         with contextlib.suppress(OSError):
@@ -31,3 +32,9 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         raise StorageError(
             f"could not write {path}: {error}{kept}; free some space or choose another folder"
         ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -174,7 +174,10 @@ def _check_training_labels(graph: Graph, where: str) -> None:
     unknown = graph.y < 0 if graph.y.dtype.kind == "i" else np.isnan(graph.y)
     bad = np.flatnonzero(train & (unknown if unknown.ndim == 1 else unknown.all(1)))
     if len(bad):
-        raise DataError(f"{where}: no label for training nodes, {_rows(bad)}; label them or leave them out of train")
+        which = _rows(bad) if graph.node_ids is None else ", ".join(map(repr, graph.node_ids.names(bad[:5]).tolist()))
+        raise DataError(
+            f"{where}: no label for {len(bad)} training nodes, {which}; label them or leave them out of train"
+        )
 
 
 def _blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.ndarray]]:

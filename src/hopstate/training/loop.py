@@ -86,6 +86,7 @@ class Progress:
     total_steps: int = 0  # optimiser steps since the start
     loss_sum: float = 0.0  # over the current epoch's batches
     best: float | None = None
+    best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
     best_epoch: int = 0
     seconds: float = 0.0  # training time, evaluation included
 
@@ -173,7 +174,7 @@ class Trainer:
         p.epoch, p.step, p.loss_sum = p.epoch + 1, 0, 0.0
         if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
             row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
-            self._choose(row[f"val_{task.metric}"])
+            self._choose(row[f"val_{task.metric}"], row.get("val_loss", math.inf))
         spent = time.perf_counter() - begin
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
@@ -206,11 +207,11 @@ class Trainer:
             p.loss_sum += value
         self._losses.clear()
 
-    def _choose(self, value: float) -> None:
+    def _choose(self, value: float, loss: float) -> None:
         p = self.progress
         better = p.best is None or (value > p.best if self.task.mode == "max" else value < p.best)
-        if better and not math.isnan(value):
-            p.best, p.best_epoch = value, p.epoch
+        if (better or (value == p.best and loss < p.best_loss)) and not math.isnan(value):
+            p.best, p.best_loss, p.best_epoch = value, loss, p.epoch
             self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
 
     def evaluate(self, split: str) -> dict[str, float]:

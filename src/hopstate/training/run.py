@@ -65,7 +65,9 @@ class RunFolder:
                 run._check_same(config)
         run.path.mkdir(parents=True, exist_ok=True)
         run.write_json("config.json", config)
-        run.write_json("environment.json", environment(config.get("loop", {}).get("seed")))
+        number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
+        name = f"environment-{number}.json" if number else "environment.json"
+        run.write_json(name, environment(config.get("loop", {}).get("seed")))
         return run
 
     @classmethod

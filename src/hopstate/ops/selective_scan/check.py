@@ -27,7 +27,9 @@ def check_same(name: str, x: Tensor, shape: tuple[int, ...], legend: str, u: Ten
         wanted = f"expected {legend} = {tuple(shape)} where u has {tuple(u.shape)}"
         raise ShapeError(f"{name} has shape {tuple(x.shape)}, {wanted}")
     if not x.dtype.is_floating_point:
-        raise ShapeError(f"{name} has dtype {x.dtype}, expected a floating dtype such as u's {u.dtype}")
+        raise ShapeError(
+            f"{name} has dtype {x.dtype}, expected a floating dtype: float32, float64, bfloat16 or float16"
+        )
     if x.device != u.device:
         raise ShapeError(f"{name} is on {x.device} and u on {u.device}; move one of them")
 

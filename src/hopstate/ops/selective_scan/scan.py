@@ -113,6 +113,9 @@ def selective_step(
     if u.dim() != 2:
         raise check.ShapeError(f"u has shape {tuple(u.shape)}, expected (sequence, channel), one token each")
     check.check_scan(u[:, None], delta[:, None], A, B[:, None], C[:, None], D, None, None, state)
+    if check.checking() and not torch.compiler.is_compiling():
+        check.check_rates(A)
+        check.check_steps(delta)
     kind = torch.promote_types(u.dtype, torch.float32)
     state, y = advance(state.to(kind), u.to(kind), delta.to(kind), A.to(kind), B.to(kind), C.to(kind), discretization)
     if D is not None:
