@@ -29,7 +29,6 @@ def run(argv: list[str]) -> int:
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-    console.print(
-        f"{len(rows)} data sets; `hopstate datasets NAME` shows its loader, address and licence. Cache: {cache_folder()}"
-    )
+    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows loader, address and licence.")
+    console.print(f"cache: {cache_folder()}", soft_wrap=True)
     return 0 if rows else 1
