@@ -233,6 +233,14 @@ def test_inspect_tells_streams_from_graphs(tables: dict[str, Path], messages: Pa
     assert "graph" in capsys.readouterr().out
 
 
+def test_inspect_does_not_take_faulty_events_for_a_graph(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "faulty.csv"
+    for row, message in (("0,1,6,delete\n0,1,7,delete", "event 2 deletes"), ("0,1,soon,add", "'soon' in column 't'")):
+        path.write_text(f"src,dst,t,kind\n0,1,5,add\n{row}\n")
+        assert main(["inspect", str(path)]) != 0
+        assert message in capsys.readouterr().err
+
+
 def test_number_lists() -> None:
     assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
     with pytest.raises(ConfigError, match="no list of numbers"):

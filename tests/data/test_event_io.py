@@ -225,6 +225,8 @@ def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
         ("src,dst,t\n0,1,inf\n", "the time in row 0"),
         ("src,dst,t\n0,,1\n", "no id in column 'dst'"),
         ("src,dst,t\n0,1,soon\n", "neither numbers nor ISO dates"),
+        ("src,dst,t\n0,1,5\n0,1,nan\n", "'nan' in column 't', row 1 .line 3."),
+        ("src,dst,t\n0,1,2024-03-01\n0,1,soon\n", "'soon' in column 't', row 1 .line 3."),
         ("src,dst,tiem\n0,1,2\n", "time_column.*did you mean 'tiem'"),
         ("src,dest,t\n0,1,2\n", "target_column.*did you mean 'dest'"),
         ("src,dst,t,feat_0\n0,1,2,x\n", "'feat_0' holds"),
@@ -235,6 +237,17 @@ def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
 def test_faults_of_a_table_are_named(tmp_path, text, message):
     with pytest.raises(DataError, match=f"(?s){message}"):
         read_events(write(tmp_path, text))
+
+
+def test_options_reach_every_source_or_are_refused(tmp_path):
+    stream = full_stream()
+    write_events(stream, tmp_path / "folder")
+    jodie = tmp_path / "jodie.csv"
+    jodie.write_text("user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n0,0,1,0,0.5\n")
+    for source in (tmp_path / "folder", stream, jodie):
+        assert read_events(source, time_unit="ms").time_unit == "ms"
+        with pytest.raises(ConfigError, match="does not take the option 'source_column'"):
+            read_events(source, source_column="u")
 
 
 def test_features_that_do_not_match_are_named(tmp_path):

@@ -180,6 +180,8 @@ def test_bad_input_is_named():
         store.append(one, one, np.array([9.5]))
     with pytest.raises(DataError, match="not finite"):
         NeighborStore(2).append(one, one, np.array([np.nan]))
+    with pytest.raises(DataError, match="not finite"):
+        store.append(one, one, np.array([np.nan]))
     assert store.num_events == 1
     with pytest.raises(DataError, match="node 2"):
         store.last(np.array([2]), one, 1)

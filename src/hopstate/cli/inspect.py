@@ -8,7 +8,7 @@ import contextlib
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import DataError, FormatError
+from hopstate.errors import FormatError
 
 
 def run(argv: list[str]) -> int:
@@ -41,6 +41,6 @@ def load(source: str, kind: str) -> Graph | EventStream:
     if kind == "events":
         return read_events(source)
     if kind == "auto" and not source.endswith((".npz", ".pt")):
-        with contextlib.suppress(FormatError, DataError):
+        with contextlib.suppress(FormatError):
             return read_events(source)
     return read_graph(source)

@@ -70,7 +70,7 @@ def rows_from(
     Raises:
         DataError: ids that are missing, fractions, or not in a vocabulary that was given.
     """
-    if all(column.dtype.kind in "iub" for column in (src, dst)):
+    if all(column.dtype.kind in "iub" or not column.size for column in (src, dst)):
         return src.astype(np.int64, copy=False), dst.astype(np.int64, copy=False), vocabulary
     for name, column in (("src", src), ("dst", dst)):
         if column.dtype.kind == "f":

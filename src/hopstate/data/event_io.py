@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -28,6 +29,7 @@ EVENT_FORMATS = {
     "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
 }
 _PARQUET_KEY = b"hopstate"
+_FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 
 
 def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventStream:
@@ -46,6 +48,7 @@ def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventSt
 
     Raises:
         MissingFileError: nothing at that path.
+        ConfigError: an unknown format, or an option that the source has no use for.
         FormatError: unknown, truncated or not of the format; the message lists the known formats.
         DataError: content that breaks a promise of `EventStream`; the message names the row.
         MissingExtraError: py-tgb is needed and absent.
@@ -58,7 +61,7 @@ def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventSt
     if isinstance(options.get("x"), (str, os.PathLike)):
         options["x"] = _features(Path(options["x"]))
     if isinstance(source, EventStream):
-        stream = source
+        stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
         stream = _from_path(os.fspath(source), format, options)
     else:
@@ -80,12 +83,23 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         raise MissingFileError(f"no file or folder called {text}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
-        return load_events(path)
-    if kind == "dyglib":
-        return readers.read_dyglib(path, **options)
-    if kind == "jodie":
-        return readers.read_jodie(path, **options)
+        return _with_fields(load_events(path), text, options)
+    if kind in ("dyglib", "jodie"):
+        _check_fields(options, f"{text} (read as {kind})")
+        return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
     return readers.read_event_table(path, **_parquet_facts(path), **options)
+
+
+def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
+    _check_fields(options, where)
+    return stream.with_(**options) if options else stream
+
+
+def _check_fields(options: dict[str, Any], where: str) -> None:
+    """Raise a ConfigError for an option that has no meaning where columns have no names to choose from."""
+    for name in options:
+        if name not in _FIELDS:
+            raise ConfigError(f"{where} does not take the option {name!r}; it takes: {', '.join(_FIELDS)}")
 
 
 def _detect(path: Path) -> str:

@@ -255,10 +255,10 @@ class NeighborStore:
         if self.num_events + len(a) > _LIMIT or ids.max(initial=0) > _LIMIT:
             raise DataError(f"a store holds up to {_LIMIT} events, with ids up to {_LIMIT}")
         when = np.asarray(t)
-        if self.time_dtype == np.int64 and when.dtype.kind == "f" and np.any(when != np.floor(when)):
-            raise DataError("the store holds int64 times and was given fractions; build it with time_dtype=float64")
         if when.dtype.kind == "f" and not np.isfinite(when).all():
             raise DataError(f"the time of event {int(np.argmin(np.isfinite(when)))} of the batch is not finite")
+        if self.time_dtype == np.int64 and when.dtype.kind == "f" and np.any(when != np.floor(when)):
+            raise DataError("the store holds int64 times and was given fractions; build it with time_dtype=float64")
         when = np.ascontiguousarray(when, self.time_dtype)
         late = np.flatnonzero(when[1:] < when[:-1]) + 1
         if len(when) and self.last_time is not None and when[0] < self.last_time:

@@ -60,7 +60,8 @@ def events_from_table(
         fields: of `EventStream`.
 
     Raises:
-        DataError: no rows, a column that is missing (the nearest is suggested), ids or times that cannot be used.
+        FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
+        DataError: no rows, or ids or times that cannot be used; the row is named.
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
@@ -68,7 +69,7 @@ def events_from_table(
     named = [
         _column(table, given, known, i if unnamed and i < 3 else None, option)
         for i, (given, known, option) in enumerate(
-            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), _OPTIONS, strict=True)
+            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), OPTIONS, strict=True)
         )
     ]
     source, target, time, kind, label = named
@@ -95,16 +96,16 @@ def events_from_table(
     )
 
 
-_OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
+OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
 
 
 def _column(table: Table, given: str | None, known: Sequence[str], place: int | None, option: str) -> str | None:
     found = table.column(given, known, place, option)
-    if found is None and option in _OPTIONS[:3]:
+    if found is None and option in OPTIONS[:3]:
         names = [str(name) for name in table.frame.columns]
         free = [name for name in names if name.lower() not in (*SOURCES, *TARGETS, *TIMES)]
         near = next((hint for word in known if (hint := nearest(word, free))), "")
-        raise DataError(
+        raise FormatError(
             f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
             f"it has: {', '.join(names)}. Name the column with {option}"
         )
@@ -143,13 +144,34 @@ def _times(table: Table, column: str) -> tuple[np.ndarray, str]:
         return values.to_numpy(), ""
     try:
         dates = pd.to_datetime(values, utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{table.path}: column {column!r} holds neither numbers nor ISO dates ({error})") from None
+    except (ValueError, TypeError):
+        raise _unreadable_time(table, column) from None
     t = dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
     for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if not (t % size).any():
             return t // size, unit
     return t, "ns"
+
+
+def _unreadable_time(table: Table, column: str) -> DataError:
+    """Return the error of a column with text: the row at fault, or the column where no row holds a time."""
+    import pandas as pd
+
+    values = table.frame[column]
+    times = pd.to_numeric(values, errors="coerce")
+    if times.isna().all():
+        times = pd.to_datetime(values, utc=True, format="ISO8601", errors="coerce")
+    bad = np.flatnonzero(times.isna().to_numpy())
+    if 0 < len(bad) < len(values):
+        place = table.place(int(bad[0]))
+        return DataError(
+            f"{table.path}: {values.iloc[bad[0]]!r} in column {column!r}, {place}, is no time like the others; "
+            "remove the row or give it a time"
+        )
+    return FormatError(
+        f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
+        "convert it, or name another with time_column"
+    )
 
 
 def _numbers(table: Table, column: str) -> np.ndarray:
@@ -293,7 +315,7 @@ def is_jodie(path: Path) -> bool:
 
 def events_from_frame(frame: pd.DataFrame, **options: Any) -> EventStream:
     """Return the events of a pandas table; options as `read_event_table`."""
-    columns = tuple(options.pop(name, None) for name in _OPTIONS)
+    columns = tuple(options.pop(name, None) for name in OPTIONS)
     edge_columns = options.pop("edge_columns", None)
     table = Table(frame.reset_index(drop=True), Path("the table"), None)
     return events_from_table(table, columns, edge_columns, **options)
