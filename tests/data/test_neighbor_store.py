@@ -185,6 +185,9 @@ def test_bad_input_is_named():
     assert store.num_events == 1
     with pytest.raises(DataError, match="node 2"):
         store.last(np.array([2]), one, 1)
+    for fractions in (lambda: store.last(one + 0.5, one, 1), lambda: store.append(one, one + 0.5, one + 9)):
+        with pytest.raises(DataError, match="integers; got float64"):
+            fractions()
     with pytest.raises(DataError, match="NaN"):
         store.last(one, np.array([np.nan]), 1)
     with pytest.raises(ShapeError):

@@ -247,7 +247,7 @@ class NeighborStore:
         ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids, np.int64)
         if not len(src) == len(dst) == len(t) or (event_ids is not None and len(ids) != len(src)):
             raise ShapeError(f"columns differ in length: src {len(src)}, dst {len(dst)}, t {len(t)}, ids {len(ids)}")
-        a, b = (np.ascontiguousarray(column, np.int64) for column in (src, dst))
+        a, b = _whole(src), _whole(dst)
         if len(a) and min(a.min(), b.min()) < 0:
             raise DataError(f"event {int(np.argmax((a < 0) | (b < 0)))} of the batch has a negative node")
         if len(a) and max(a.max(), b.max()) >= _LIMIT:
@@ -313,7 +313,7 @@ class NeighborStore:
 
     # ---- checks ----------------------------------------------------------------------------------------
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
-        nodes = np.ascontiguousarray(nodes, np.int64)
+        nodes = _whole(nodes)
         if len(nodes) and (nodes.min() < 0 or nodes.max() >= self.num_nodes):
             bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
             raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
@@ -340,3 +340,15 @@ class NeighborStore:
         return PackedNeighbors(
             offsets, np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, self.time_dtype)
         )
+
+
+def _whole(nodes: np.ndarray) -> np.ndarray:
+    """Return node rows as int64.
+
+    Raises:
+        DataError: they are not integers.
+    """
+    kind = np.asarray(nodes[:0]).dtype
+    if len(nodes) and kind.kind not in "iu":
+        raise DataError(f"nodes are rows, so integers; got {kind}")
+    return np.ascontiguousarray(nodes, np.int64)
