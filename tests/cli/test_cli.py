@@ -225,6 +225,14 @@ def test_check_leak_of_a_static_model_is_named(tables: dict[str, Path], capsys) 
     assert "no temporal model" in capsys.readouterr().err
 
 
+def test_a_run_names_only_the_files_it_holds(messages: Path, capsys) -> None:
+    command = ["fit", "recency", "--data", str(messages), "--evaluation.strategies", "[random]", "--out", "run"]
+    assert main(command) == 0
+    named = capsys.readouterr().out.rpartition("(")[2].rpartition(")")[0].split(", ")
+    assert "result.json" in named
+    assert all(Path("run", name).is_file() for name in named)
+
+
 def test_inspect_tells_streams_from_graphs(tables: dict[str, Path], messages: Path, capsys) -> None:
     assert main(["inspect", str(messages), "--plot", "card.png"]) == 0
     assert "event stream" in capsys.readouterr().out

@@ -52,4 +52,6 @@ def print_result(done: Run) -> None:
         table.add_row(name, *(f"{v[name]:.4f}" if name in v else "" for v in done.metrics.values()))
     console = Console()
     console.print(table)
-    console.print(f"run folder: {done.path}  (curves.png, metrics.csv, result.json, model.safetensors)", soft_wrap=True)
+    names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
+    held = ", ".join(name for name in names if (done.path / name).is_file())
+    console.print(f"run folder: {done.path}  ({held})", soft_wrap=True)
