@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+
+from hopstate.errors import StorageError
 
 
 def cache_folder() -> Path:
@@ -14,3 +20,40 @@ def cache_folder() -> Path:
     import pooch
 
     return Path(pooch.os_cache("hopstate"))
+
+
+def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return compute() as float32, kept in the .npy file at path, or read from there where it is.
+
+    Args:
+        path: names all that the array depends on; None keeps nothing.
+        shape: of the array; a kept one of another shape, or a damaged one, is made again.
+        compute: makes the array.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
+    if path is not None and path.is_file():
+        with contextlib.suppress(ValueError, EOFError, OSError):
+            kept = np.load(path, allow_pickle=False)
+            if kept.shape == shape and kept.dtype == np.float32:
+                return kept
+    made = compute().astype(np.float32)
+    if path is not None:
+        _save(path, made)
+    return made
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # two runs may fill the cache at once
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            np.save(file, array)
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise StorageError(
+            f"could not write {path}: {error}; free some space or choose another cache folder"
+        ) from error

@@ -6,15 +6,14 @@ non-diagonal elements, anonymous walks, pairwise differences as edge features); 
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from hopstate.data.cache import cached_array
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, StorageError
+from hopstate.errors import ConfigError
 from hopstate.ops.returns import return_probabilities, walk_sums
 from hopstate.ops.walks import WalkTable, random_walks
 
@@ -92,27 +91,4 @@ def _kept(graph: Graph, name: str, columns: int, cache: Path | None, compute: Ca
     if columns < 1:
         raise ConfigError("an encoding needs at least one step")
     path = None if cache is None else Path(cache) / f"{name}_v{VERSION}_{graph.structure_hash}.npy"
-    if path is not None and path.is_file():
-        with contextlib.suppress(ValueError, EOFError, OSError):  # a damaged cache is made again
-            kept = np.load(path, allow_pickle=False)
-            if kept.shape == (graph.num_nodes, columns) and kept.dtype == np.float32:
-                return kept
-    made = compute().astype(np.float32)
-    if path is not None:
-        _save(path, made)
-    return made
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # two runs may fill the cache at once
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            np.save(file, array)
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise StorageError(
-            f"could not write {path}: {error}; free some space or choose another cache folder"
-        ) from error
+    return cached_array(path, (graph.num_nodes, columns), compute)
