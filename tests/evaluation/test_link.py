@@ -1,16 +1,19 @@
 """The link prediction driver: what a model has seen when it scores, the tables, and published figures."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from hopstate.batching.events import batch_edges, event_batches
-from hopstate.batching.negatives import draw_negatives
+from hopstate.batching.negatives import draw_negatives, one_against_many
 from hopstate.data.event_splits import chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.evaluation.link import evaluate_link, score_queries
+from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.models.baselines.edgebank import EdgeBank
 from hopstate.models.baselines.recency import Recency
 
@@ -95,6 +98,28 @@ def test_one_against_many_intervals_and_the_text_table():
     assert lines[0].split()[:4] == ["part", "setting", "strategy", "events"]
     with pytest.raises(ConfigError, match="mrr"):
         report.value("mrr", "random")
+
+
+def test_a_positive_without_negatives_is_left_out_of_the_mean_rank():
+    t = np.arange(60)
+    dst = np.where(t < 40, 1, np.where(t % 2, 2, 3))  # node 0 meets 1, then 2 and 3 in turn
+    stream = EventStream(src=np.zeros(60, np.int64), dst=dst, t=t, num_nodes=4)
+    split = chronological_split(stream)
+    scorer = Recency(NeighborStore.from_stream(stream))
+    negatives = one_against_many(stream, split, "test", num_negatives=2, seed=0)
+    half = np.arange(len(split.test)) % 2 == 0  # every other event loses its negatives
+    keep = np.repeat(half, np.diff(negatives.offsets))
+    sizes = np.where(half, np.diff(negatives.offsets), 0)
+    cut = replace(
+        negatives, src=negatives.src[keep], dst=negatives.dst[keep], offsets=np.concatenate([[0], np.cumsum(sizes)])
+    )
+    whole = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): negatives})
+    with pytest.warns(HopstateWarning, match="events have no negative to be ranked against"):
+        part = evaluate_link(scorer, stream, split, strategies=("many",), negatives={("test", "many"): cut})
+    held = whole.scores["test", "many"]
+    expected = mrr(ranks(held.positive, held.negative, held.offsets)[half])
+    assert part.value("mrr", "many") == expected
+    assert expected < 1
 
 
 def test_probabilities_get_a_calibration_and_other_scores_do_not():

@@ -13,6 +13,7 @@ Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 fo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -23,7 +24,7 @@ from hopstate.batching.events import batch_edges, event_batches
 from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.drive import Observer, drive, drive_anywhere
 from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
@@ -225,7 +226,14 @@ def score_queries(
 def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, seed: int) -> dict[str, float]:
     """Return AP and ROC AUC, or MRR and Hits@k for "many", with intervals where asked for."""
     if strategy == "many":
-        rank = ranks(held.positive, held.negative, held.offsets)
+        ranked = np.diff(held.offsets) > 0  # alone, a positive would be first of one
+        if not ranked.all():
+            left = int((~ranked).sum())
+            message = f"{left} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
+            warnings.warn(message, HopstateWarning, stacklevel=2)
+        if not ranked.any():
+            return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in (1, 3, 10)}
+        rank = ranks(held.positive, held.negative, held.offsets)[ranked]
         found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in (1, 3, 10)}
         if bootstrap:
             limits = bootstrap_mean(1 / rank, repeats=bootstrap, seed=seed)

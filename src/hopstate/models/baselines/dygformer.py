@@ -49,7 +49,7 @@ class DyGFormer(nn.Module):
             patch_size: consecutive tokens joined into one.
             channel_dim: width of each of the four encodings.
             time_dim: frequencies of the time encoding.
-            out_dim: width of an embedding; the features of a node where None (172 where it has none).
+            out_dim: width of an embedding.
             num_layers: Transformer blocks.
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
@@ -60,7 +60,7 @@ class DyGFormer(nn.Module):
         patch_size: int = 1
         channel_dim: int = 50
         time_dim: int = 100
-        out_dim: int | None = None
+        out_dim: int = 172
         num_layers: int = 2
         num_heads: int = 2
         dropout: float = 0.1
@@ -68,7 +68,7 @@ class DyGFormer(nn.Module):
 
         def __post_init__(self) -> None:
             sizes = (self.max_length - 1, self.patch_size, self.channel_dim, self.time_dim, self.num_heads)
-            if min(sizes) < 1 or self.num_layers < 0 or (self.out_dim is not None and self.out_dim < 1):
+            if min(sizes) < 1 or self.num_layers < 0 or self.out_dim < 1:
                 raise ConfigError("model.max_length must be at least 2 and the other sizes at least 1")
             if self.max_length % self.patch_size:
                 raise ConfigError(f"model.max_length={self.max_length} is not a multiple of {self.patch_size=}")
@@ -83,7 +83,6 @@ class DyGFormer(nn.Module):
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         dim = CHANNELS * c.channel_dim
-        out = c.out_dim or node_dim or 172
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = nn.Sequential(nn.Linear(1, c.channel_dim), nn.ReLU(), nn.Linear(c.channel_dim, c.channel_dim))
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
@@ -91,8 +90,8 @@ class DyGFormer(nn.Module):
         self.blocks = nn.ModuleList(
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
-        self.output = nn.Linear(dim, out)
-        self.head = LinkHead(out)
+        self.output = nn.Linear(dim, c.out_dim)
+        self.head = LinkHead(c.out_dim)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs from their sequences, the node itself first in each.

@@ -38,25 +38,25 @@ class GraphMixer(nn.Module):
 
         Args:
             num_links: most recent links of an end; with fewer, the first tokens are padding.
-            dim: channels of a token; the features of an event where None (172 where it has none).
+            dim: channels of a token; DyGLib pads the features of an event to 172 and takes as many.
             time_dim: frequencies of the fixed time encoding.
-            out_dim: width of an embedding; the features of a node where None (172 where it has none).
+            out_dim: width of an embedding.
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
         """
 
         num_links: int = 20
-        dim: int | None = None
+        dim: int = 172
         time_dim: int = 100
-        out_dim: int | None = None
+        out_dim: int = 172
         num_layers: int = 2
         token_ratio: float = 0.5
         channel_ratio: float = 4.0
         dropout: float = 0.1
 
         def __post_init__(self) -> None:
-            sizes = (self.num_links, self.time_dim, self.dim or 1, self.out_dim or 1, self.num_layers + 1)
+            sizes = (self.num_links, self.time_dim, self.dim, self.out_dim, self.num_layers + 1)
             if min(sizes) < 1:
                 raise ConfigError(
                     "model.num_links, time_dim, dim and out_dim must be at least 1, num_layers at least 0"
@@ -72,7 +72,7 @@ class GraphMixer(nn.Module):
     def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
-        dim, out = c.dim or edge_dim or 172, c.out_dim or node_dim or 172
+        dim, out = c.dim, c.out_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)
         ratios = {"token_ratio": c.token_ratio, "channel_ratio": c.channel_ratio}
