@@ -22,7 +22,7 @@ demo: $(VENV)/.installed
 		--model.dim 64 --loop.epochs 30 --loop.optim.lr 3e-3 \
 		--nagphormer.tokens.num_hops 3 --nagphormer.tokens.eigenvectors 4
 	$(BIN)/hopstate compare recency,edgebank,graphmixer,dygformer --data messages-generated --out $(RUN)-temporal -- \
-		--loop.epochs 3 --loop.optim.lr 1e-3 --dygformer.loop.epochs 1 --dygformer.model.max_length 8
+		--loop.epochs 3 --loop.optim.lr 1e-3 --dygformer.loop.epochs 2 --dygformer.model.max_length 8
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile

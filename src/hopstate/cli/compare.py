@@ -112,6 +112,11 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _percent(row: dict[str, Any], part: str) -> str:
+    spread = f" ± {100 * row[f'{part}_std']:.2f}" if row["runs"] > 1 else ""
+    return f"{100 * row[f'{part}_mean']:.2f}{spread}"
+
+
 def show(rows: list[dict[str, Any]], data: str) -> None:
     """Print the table, best mean first."""
     from rich.console import Console
@@ -124,8 +129,7 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     for r in sorted(rows, key=lambda r: -r["test_mean"]):
         table.add_row(
             r["method"],
-            f"{100 * r['test_mean']:.2f} ± {100 * r['test_std']:.2f}",
-            f"{100 * r['val_mean']:.2f} ± {100 * r['val_std']:.2f}",
+            *(_percent(r, part) for part in ("test", "val")),
             str(r["runs"]),
             f"{r['seconds_per_epoch']:.2f}",
             f"{r['parameters']:,}",
