@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hopstate.errors import FormatError, StorageError
+from hopstate.data.files import replace_file
+from hopstate.errors import FormatError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,15 +22,13 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     name = path.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".tsv", ".parquet")):
         raise FormatError(f"cannot write a table as {path.name!r}; use .csv, .csv.gz, .tsv or .parquet")
-    part = path.with_name(f".part-{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(part: Path) -> None:
+        part.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".parquet"):
             table.to_parquet(part, index=False)
         else:
-            table.to_csv(part, index=False, sep="\t" if name.endswith(".tsv") else ",")
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise StorageError(f"could not write {path}: {error}") from error
+            packed: Any = "gzip" if name.endswith(".gz") else None  # the part's own name does not tell
+            table.to_csv(part, index=False, sep="\t" if name.endswith(".tsv") else ",", compression=packed)
+
+    replace_file(path, write)
