@@ -19,7 +19,8 @@ D = 6
 
 def model(seed: int = 0, **options: Any) -> CTDGSSM:
     torch.manual_seed(seed)
-    return CTDGSSM(CTDGSSM.Config(**{"edge_dim": 2, "dim": D, "time_dim": 4, **options})).double()
+    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_classes") if k in options}
+    return CTDGSSM(CTDGSSM.Config(**{"dim": D, "time_dim": 4, **options}), **{"edge_dim": 2, **data}).double()
 
 
 def stream(batches: int = 4, size: int = 5, nodes: int = 12, seed: int = 0) -> list[ActiveBatch]:
@@ -74,7 +75,7 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
     for limit in (0, 1000):
         m = model(order=order, dense_limit=limit)
         state = run(m, stream())
-        loss = m.link_logits(state, torch.tensor([1, 2]), torch.tensor([3, 4]), torch.zeros(2)).sum()
+        loss = m.link_logits(state, torch.tensor([1, 2]), torch.tensor([3, 4]), torch.zeros(2, 1)).sum()
         parameters = {k: p for k, p in m.named_parameters() if p.requires_grad}
         grads = torch.autograd.grad(loss, parameters.values())
         results.append([state.memory, state.output, *grads])
@@ -85,7 +86,7 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
 def test_every_parameter_learns() -> None:
     m = model(static="learnable", static_dim=3, num_nodes=12, order=2, hidden=5)
     state = run(m, stream())
-    m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.ones(1)).sum().backward()
+    m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.ones(1, 1)).sum().backward()
     for name, parameter in m.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, name
@@ -131,7 +132,7 @@ def test_new_nodes_in_mid_stream_equal_room_from_the_start() -> None:
 @pytest.mark.parametrize("limit", [0, 1000])
 def test_saved_in_mid_stream_and_restored_is_bit_identical(tmp_path: Path, limit: int) -> None:
     m, batches = model(dense_limit=limit).float(), stream(6)
-    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2))
+    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
     with torch.no_grad():
         straight = run(m, batches)
         half = run(m, batches[:3])
@@ -149,7 +150,7 @@ def test_memory_stays_in_full_precision_under_autocast() -> None:
     m, batches = model(order=2).float(), stream()
     with torch.autocast("cpu", torch.bfloat16):
         mixed = run(m, batches)
-        scores = m.link_logits(mixed, torch.tensor([0]), torch.tensor([2]), torch.zeros(1))
+        scores = m.link_logits(mixed, torch.tensor([0]), torch.tensor([2]), torch.zeros(1, 1))
     assert same(mixed, run(m, batches))
     assert torch.isfinite(scores).all()
 
@@ -158,7 +159,7 @@ def test_scores_before_a_batch_do_not_depend_on_it() -> None:
     """Changing the events at or after a time leaves every earlier score as it was."""
     m, batches = model(), stream(4)
     other = [*batches[:2], *stream(4, seed=5)[2:]]
-    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2))
+    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
     scores = []
     for events in (batches, other):
         state, found = m.initial_state(12), []
@@ -192,7 +193,7 @@ def test_deleting_what_was_added_moves_the_memory_back() -> None:
 def test_static_embeddings_reach_the_score(kind: Any) -> None:
     m = model(static=kind, static_dim=3, num_nodes=12)
     state = run(m, stream(2))
-    assert m.link_logits(state, torch.tensor([0, 5]), torch.tensor([1, 2]), torch.zeros(2)).shape == (2,)
+    assert m.link_logits(state, torch.tensor([0, 5]), torch.tensor([1, 2]), torch.zeros(2, 1)).shape == (2,)
     width = {"none": 0, "onehot": 12}.get(kind, 3)
     assert m.represent(state, torch.tensor([3])).shape == (1, D + width)
 
@@ -206,7 +207,7 @@ def test_random_embedding_of_a_node_does_not_depend_on_when_it_was_met() -> None
 
 
 def test_decoders_give_their_shapes() -> None:
-    nodes, gap = torch.tensor([0, 3, 5]), torch.zeros(3)
+    nodes, gap = torch.tensor([0, 3, 5]), torch.zeros(3, 1)
     m = model(decoder="node", num_classes=4)
     assert m.node_logits(run(m, stream(2)), nodes, gap).shape == (3, 4)
     m = model(decoder="sequence", num_classes=2)
@@ -261,7 +262,6 @@ def test_blocks_out_of_order_are_named_by_node() -> None:
         {"dim": 0},
         {"order": -1},
         {"filter_start": -1.0},
-        {"decoder": "graph"},
         {"static": "onehot"},
         {"static": "magic"},
         {"max_norm": 0.0},

@@ -22,8 +22,8 @@ def paths(length: int, count: int = 60) -> PathSequences:
 
 def task(data: PathSequences, order: int = 2, seed: int = 0, **options: int | None) -> SequenceTask:
     torch.manual_seed(seed)
-    config = CTDGSSM.Config(node_dim=2, edge_dim=2, dim=16, order=order, time_dim=0, decoder="sequence")
-    return SequenceTask(CTDGSSM(config), data, hops=order, **options)  # type: ignore[arg-type]
+    config = CTDGSSM.Config(dim=16, order=order, time_dim=0)
+    return SequenceTask(CTDGSSM(config, node_dim=2, edge_dim=2, decoder="sequence"), data, hops=order, **options)  # type: ignore[arg-type]
 
 
 def train(t: SequenceTask, epochs: int) -> None:
@@ -149,7 +149,8 @@ def test_times_out_of_order_are_named() -> None:
 def test_scalar_features_random_times_and_gaps(order: int) -> None:
     """The "ctdg-ssm" variant, with encodings of the gaps in time."""
     data = path_sequences(6, count=40, variant="ctdg-ssm")
-    model = CTDGSSM(CTDGSSM.Config(node_dim=1, edge_dim=1, dim=8, order=order, time_dim=4, decoder="sequence"))
+    config = CTDGSSM.Config(dim=8, order=order, time_dim=4)
+    model = CTDGSSM(config, node_dim=1, edge_dim=1, decoder="sequence")
     t = SequenceTask(model, data, hops=order)
     assert np.isfinite(t.loss(next(t.batches(0))).item())
 

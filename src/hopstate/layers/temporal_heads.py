@@ -1,4 +1,4 @@
-"""Inputs and read-outs that CTDG models share: encodings of a gap in time, static node embeddings, decoders.
+"""Inputs and read-outs that CTDG models share: static node embeddings and decoders.
 
 Source: CTDG-SSM, arXiv:2606.04672, section 5 and algorithms 1-2.
 Deviation: a decoder may have a hidden layer (`hidden` > 0); the paper's is linear.
@@ -17,25 +17,6 @@ from hopstate.errors import ConfigError, DataError
 
 StaticKind = Literal["none", "onehot", "random", "learnable"]
 ONEHOT_LIMIT = 65_536
-
-
-class GapEncoding(nn.Module):
-    """cos(w_i gap + b_i) with frequencies from 1 to 1/1000, fixed or learnable.
-
-    Args:
-        dim: number of frequencies; 0 gives no columns.
-        learn: train w and b.
-    """
-
-    def __init__(self, dim: int, *, learn: bool) -> None:
-        super().__init__()
-        start = 10.0 ** -torch.linspace(0, 3, dim) if dim else torch.zeros(0)
-        self.frequency = nn.Parameter(start, requires_grad=learn)
-        self.phase = nn.Parameter(torch.zeros(dim), requires_grad=learn)
-
-    def forward(self, gap: Tensor) -> Tensor:
-        """Return (e, dim) of gaps (e,)."""
-        return torch.cos(gap[:, None].to(self.phase.dtype) * self.frequency + self.phase)
 
 
 class StaticEmbedding(nn.Module):
@@ -94,7 +75,7 @@ class StaticEmbedding(nn.Module):
         return self.table[nodes] if self.dim else self.table.new_zeros(len(nodes), 0)
 
 
-def decoder(inputs: int, outputs: int, hidden: int) -> nn.Module:
+def make_decoder(inputs: int, outputs: int, hidden: int) -> nn.Module:
     """Return a linear map, or one with a hidden layer of GELUs where hidden > 0."""
     if not hidden:
         return nn.Linear(inputs, outputs)

@@ -14,7 +14,9 @@ released code, which departs from the paper in its Laplacians, inverse and expon
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +26,8 @@ from hopstate.data.active import ActiveBatch
 from hopstate.data.node_state import NodeState
 from hopstate.errors import ConfigError, HopstateError, ShapeError, TimeOrderError
 from hopstate.layers.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
-from hopstate.layers.temporal_heads import GapEncoding, StaticEmbedding, StaticKind, decoder
+from hopstate.layers.temporal_heads import StaticEmbedding, StaticKind, make_decoder
+from hopstate.layers.time import TimeEncoding
 from hopstate.ops.laplacian import dense_laplacian, sparse_laplacian
 from hopstate.ops.transition import DenseTransition, SparseTransition, Transition
 
@@ -34,15 +37,24 @@ class CTDGSSM(nn.Module):
 
     Args:
         config: sizes and options.
+        node_dim: columns of the raw node features, 0 for none.
+        edge_dim: columns of the events' features, 0 for none.
+        num_nodes: fixed number of nodes, for static=onehot and learnable.
+        decoder: what is predicted.
+        num_classes: of "node" and "sequence"; one logit a node where 2.
+        never: gap of a pair, or of a node, that has not met yet: above every gap of the data.
+
+    Raises:
+        ConfigError: no input at all, or a static embedding without its number of nodes.
     """
+
+    never: Tensor
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
         """What CTDG-SSM is made of.
 
         Args:
-            node_dim: columns of the raw node features, 0 for none.
-            edge_dim: columns of the events' features, 0 for none.
             dim: d, channels of memory and representation.
             num_layers: memories on top of each other.
             order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
@@ -51,18 +63,14 @@ class CTDGSSM(nn.Module):
             time_dim: columns of the encodings of gaps in time, 0 for none.
             static: static node embedding: none, onehot, random, learnable.
             static_dim: its columns, where the kind leaves a choice.
-            num_nodes: fixed number of nodes, for onehot and learnable.
+            node_gaps: the link decoder also sees how long each end has been without an event.
             step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
             quadrature_nodes: Gauss-Legendre nodes of the input's integral.
             max_norm: bound on the norm of a node's memory, null for none.
             dense_limit: most active nodes (of a block) for which matrices are dense.
-            decoder: "link", "node" or "sequence".
-            num_classes: of "node" and "sequence"; one logit a node where 2.
             hidden: hidden units of the decoder, 0 for the paper's linear one.
         """
 
-        node_dim: int = 0
-        edge_dim: int = 0
         dim: int = 32
         num_layers: int = 2
         order: int = 1
@@ -71,47 +79,53 @@ class CTDGSSM(nn.Module):
         time_dim: int = 16
         static: StaticKind = "none"
         static_dim: int = 32
-        num_nodes: int | None = None
+        node_gaps: bool = False
         step_bias: float = -3.0
         quadrature_nodes: int = 8
         max_norm: float | None = None
         dense_limit: int = 256
-        decoder: str = "link"
-        num_classes: int = 2
         hidden: int = 0
 
         def __post_init__(self) -> None:
-            least = {"dim": 1, "num_layers": 1, "static_dim": 1, "quadrature_nodes": 1, "num_classes": 2}
-            least |= dict.fromkeys(("node_dim", "edge_dim", "time_dim", "dense_limit", "hidden"), 0)
+            least = dict.fromkeys(("dim", "num_layers", "static_dim", "quadrature_nodes"), 1)
+            least |= dict.fromkeys(("time_dim", "dense_limit", "hidden"), 0)
             for name, bound in least.items():
                 if getattr(self, name) < bound:
                     raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
-            if self.decoder not in ("link", "node", "sequence"):
-                raise ConfigError(f"decoder must be link, node or sequence; got {self.decoder!r}")
             if self.max_norm is not None and self.max_norm <= 0:
                 raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
             filter_coefficients(self.order, self.filter_start)
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+        num_nodes: int | None = None,
+        decoder: Literal["link", "node", "sequence"] = "link",
+        num_classes: int = 2,
+        never: float = math.log1p(3e7),
+    ) -> None:
         super().__init__()
         c = self.config = config
+        self.node_dim, self.edge_dim = node_dim, edge_dim
+        self.register_buffer("never", torch.tensor(never))
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
-        self.static = StaticEmbedding(c.static, c.static_dim, c.num_nodes)
-        self.gap_in = GapEncoding(c.time_dim, learn=False)
-        inputs = self.inputs = 2 * (c.node_dim + self.static.dim) + c.edge_dim + c.time_dim
+        self.static = StaticEmbedding(c.static, c.static_dim, num_nodes)
+        inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
+        self.gap_in = _gap_encoding(c.time_dim, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
         self.cells = nn.ModuleList(
             HippoCell(c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm)
             for _ in range(c.num_layers)
         )
-        timed = c.decoder != "sequence"
-        self.gap_out = GapEncoding(c.time_dim if timed else 0, learn=True)
-        one = c.dim + self.static.dim
-        width = (2 if c.decoder == "link" else 1) * one + self.gap_out.frequency.numel()
-        outputs = 1 if c.decoder == "link" or c.num_classes == 2 else c.num_classes
-        self.decoder = decoder(width, outputs, c.hidden)
+        self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
+        self.gap_out = _gap_encoding(c.time_dim if self.gaps else 0, learn=True)
+        width = (2 if decoder == "link" else 1) * (c.dim + self.static.dim) + self.gaps * c.time_dim
+        self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
 
     # ---- memory -----------------------------------------------------------------------------------------
     @property
@@ -167,7 +181,7 @@ class CTDGSSM(nn.Module):
     def _checked(self, state: NodeState, batch: ActiveBatch) -> NodeState:
         state.check_tag(self.tag)
         c = self.config
-        widths = {"node_attr": (batch.node_attr, c.node_dim), "edge_attr": (batch.edge_attr, c.edge_dim)}
+        widths = {"node_attr": (batch.node_attr, self.node_dim), "edge_attr": (batch.edge_attr, self.edge_dim)}
         for name, (attr, width) in widths.items():
             found = 0 if attr is None else attr.shape[1]
             if found != width:
@@ -207,7 +221,7 @@ class CTDGSSM(nn.Module):
         fixed = self.static(batch.nodes)
         parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
         parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
-        parts += [] if batch.gap is None else [self.gap_in(batch.gap).repeat(2, 1)]
+        parts += [] if self.gap_in is None else [self.gap_in(batch.gap).repeat(2, 1)]
         parts += [fixed[ends], fixed[others]] if self.static.dim else []
         n = len(batch.nodes)
         count = torch.zeros(n, dtype=fixed.dtype, device=fixed.device).index_add_(
@@ -226,14 +240,28 @@ class CTDGSSM(nn.Module):
         return torch.cat([state.output[nodes], self.static(nodes)], 1)
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
-        """Return (e,) logits that pairs meet now, from the memory before; gap is ln(1 + time since they last met)."""
-        parts = [self.represent(state, source), self.represent(state, target), self.gap_out(gap)]
+        """Return (e,) logits that pairs meet now, from the memory before.
+
+        Args:
+            state: the memory before the events that are scored.
+            source, target: (e,) nodes.
+            gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
+                target's last event; at most as many columns as the decoder takes are read.
+        """
+        parts = [self.represent(state, source), self.represent(state, target), *self._gaps(gap)]
         return self.decoder(torch.cat(parts, 1))[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
-        """Return (n, C) logits of nodes at an interaction; (n, 1), of class 1, where C is 2."""
-        return self.decoder(torch.cat([self.represent(state, nodes), self.gap_out(gap)], 1))
+        """Return (n, C) logits of nodes at an interaction, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
+        return self.decoder(torch.cat([self.represent(state, nodes), *self._gaps(gap)], 1))
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, C) logits of the sequences that end at nodes; (n, 1), of class 1, where C is 2."""
         return self.decoder(self.represent(state, nodes))
+
+    def _gaps(self, gap: Tensor) -> list[Tensor]:
+        return [] if self.gap_out is None else [self.gap_out(gap[:, : self.gaps]).flatten(1)]
+
+
+def _gap_encoding(dim: int, *, learn: bool) -> TimeEncoding | None:
+    return TimeEncoding.decades(dim, span=3.0, learn=learn) if dim else None
