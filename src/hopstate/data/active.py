@@ -64,6 +64,11 @@ class ActiveBatch:
     def __len__(self) -> int:
         return len(self.time)
 
+    def to(self, device: torch.device | str) -> ActiveBatch:
+        """Return the batch on a device."""
+        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+        return ActiveBatch(**moved)
+
     @classmethod
     def build(
         cls,
@@ -119,8 +124,10 @@ class ActiveBatch:
         )
 
 
-def recent_context(store: NeighborStore, nodes: np.ndarray, times: np.ndarray, k: int, hops: int) -> np.ndarray:
-    """Return (2, E) edges of the k most recent events within some hops of each node: the context of a batch.
+def recent_context(
+    store: NeighborStore, nodes: np.ndarray, times: np.ndarray, k: int, hops: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return edges (2, E) and ids (E,) of the k most recent events within some hops of each node: a batch's context.
 
     An event reached from node u at time t over events of times t_1, t_2, ... has the recency sum of (t - t_i), and
     the k smallest are kept, so that whatever is kept is connected to u. A path does not go back over its last event.
@@ -155,5 +162,5 @@ def recent_context(store: NeighborStore, nodes: np.ndarray, times: np.ndarray, k
         new = chosen[chosen >= len(kept["root"])]
         border = {name: both[name][new] for name in border}
         kept = {name: column[chosen] for name, column in both.items()}
-    _, first = np.unique(kept["event"], return_index=True)
-    return np.stack([kept["origin"][first], kept["node"][first]])
+    events, first = np.unique(kept["event"], return_index=True)
+    return np.stack([kept["origin"][first], kept["node"][first]]), events

@@ -23,7 +23,9 @@ MODULES = {
     "recency": "hopstate.methods.zero_parameter",
     "edgebank": "hopstate.methods.zero_parameter",
     "dygformer": "hopstate.methods.dygformer",
+    "dyg-mamba": "hopstate.methods.dyg_mamba",
     "graphmixer": "hopstate.methods.graphmixer",
+    "ctdg-ssm": "hopstate.methods.ctdg_ssm",
 }
 
 

@@ -129,6 +129,15 @@ def feature_dims(stream: EventStream) -> dict[str, int]:
     return {"node_dim": widths[0], "edge_dim": widths[1]}
 
 
+def used_features(stream: EventStream) -> dict[str, int]:
+    """Return `feature_dims`, with 0 for features that are zero throughout."""
+    dims = feature_dims(stream)
+    return {
+        "node_dim": dims["node_dim"] if stream.has_node_features else 0,
+        "edge_dim": dims["edge_dim"] if stream.has_edge_features else 0,
+    }
+
+
 def history_task(
     stream: EventStream,
     config: Any,
@@ -144,20 +153,24 @@ def history_task(
         tokenizer: (store, stream) → the model's tokenizer.
     """
     split = config.split.of(stream)
-    rows = split.train
-    columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
-    train = NeighborStore.from_events(*columns, stream.num_nodes)
     return HistoryLinkTask(
         model,
         stream,
         split,
-        train_inputs=tokenizer(train, stream),
+        train_inputs=tokenizer(training_store(stream, split), stream),
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events),
         batch_size=config.batch_size,
         seed=config.loop.seed,
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
     )
+
+
+def training_store(stream: EventStream, split: EventSplit) -> NeighborStore:
+    """Return a store of the training events alone, under their ids in the stream."""
+    rows = split.train
+    columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
+    return NeighborStore.from_events(*columns, stream.num_nodes)
 
 
 def kept_negatives(

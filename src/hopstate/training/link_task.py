@@ -57,7 +57,7 @@ class LinkEvaluation:
             raise ConfigError("evaluation.num_negatives and batch_size must be at least 1, bootstrap at least 0")
 
 
-class _LinkTask:
+class LinkTask:
     """Shared half of the link tasks: evaluation and prediction from a scorer.
 
     Args:
@@ -118,7 +118,9 @@ class _LinkTask:
         if split == "train":
             negatives = draw_negatives(self.stream, self._recent, "train", batch_size=self.evaluation.batch_size)
             rows = self._recent.train
-            held = score_part(self.scorer(split), self.stream, rows, {("train", "random"): negatives})
+            before = self.split.train[: -len(rows)]
+            drawn = {("train", "random"): negatives}
+            held = score_part(self.scorer(split), self.stream, rows, drawn, history=before)
             labels, scores = held["train", "random"].pooled()
             return {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
         if split not in ("val", "test"):
@@ -148,7 +150,7 @@ class _LinkTask:
         """Nothing to take back."""
 
 
-class ScorerLinkTask(_LinkTask):
+class ScorerLinkTask(LinkTask):
     """Evaluation of a scorer that has nothing to train.
 
     Args:
@@ -183,7 +185,7 @@ class ScorerLinkTask(_LinkTask):
         return torch.zeros(())
 
 
-class HistoryLinkTask(_LinkTask):
+class HistoryLinkTask(LinkTask):
     """Training of a model that is fed past events.
 
     Args:
@@ -230,8 +232,7 @@ class HistoryLinkTask(_LinkTask):
 
     def _batches(self, epoch: int, start: int) -> Iterator[tuple[Any, Tensor]]:
         rows, stream = self.split.train, self.stream
-        draw = int(random_stream(self.seed, "negatives", epoch).integers(2**32))
-        negatives = random_destinations(stream.src[rows], stream.dst[rows], len(rows), self.batch_size, draw)
+        negatives = training_negatives(stream, rows, self.batch_size, self.seed, epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             part = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[part]], stream.dst[rows[part]], stream.t[rows[part]]
@@ -252,6 +253,12 @@ class HistoryLinkTask(_LinkTask):
     def scorer_over(self, stream: EventStream) -> HistoryScorer:
         """Return the model over another stream."""
         return HistoryScorer(self.model, self._make(stream))
+
+
+def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> np.ndarray:
+    """Return (P,) a random destination for each event at rows (P,), drawn from (seed, epoch)."""
+    draw = int(random_stream(seed, "negatives", epoch).integers(2**32))
+    return random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw)
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:

@@ -1,0 +1,140 @@
+"""From batches of a stream to what a memory model takes, and such a model as what `evaluation.drive` drives.
+
+Look-ups are strictly before a time: the context of a batch before its first event, the gap of a queried pair before
+the query, earlier events of the same batch included. One look-up serves the pairs that meet and their negatives.
+
+Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (algorithm 1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.data.active import ActiveBatch, recent_context
+from hopstate.data.events import DELETE, EventBatch, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.node_state import NodeState
+
+
+class ActiveEvents:
+    """Active nodes, edges, features and gaps in time of batches of one stream.
+
+    Args:
+        model: its order (how far context reaches), widths, gaps and never (the gap of what has not happened) decide.
+        stream: the events; batches are parts of it.
+        store: its events, or those of them that may be seen.
+        neighbors: N_u, most events of context per node.
+    """
+
+    def __init__(self, model: Any, stream: EventStream, store: NeighborStore, *, neighbors: int) -> None:
+        self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
+        self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
+        self.ends = _ends(stream) if stream.has_deletes else None
+
+    def batch(self, events: EventBatch) -> ActiveBatch:
+        """Return a batch with its active nodes: the update's input."""
+        src, dst, t, removed = events.src, events.dst, events.t, None
+        edge_attr = events.edge_attr if self.model.edge_dim else None
+        around = np.unique(np.concatenate([src, dst]))
+        first = np.full(len(around), t[0] if len(t) else 0)
+        context, ids = recent_context(self.store, around, first, self.neighbors, self.model.config.order)
+        if self.ends is not None and len(t):
+            context = context[:, self.ends[ids - self.first_id] > events.event_ids[-1]]
+        if events.kind is not None and (events.kind == DELETE).any():
+            kept = events.kind != DELETE
+            removed = np.stack([src[~kept], dst[~kept]])
+            src, dst, t = src[kept], dst[kept], t[kept]
+            edge_attr = None if edge_attr is None else edge_attr[kept]
+        gap = self.pair_gaps(src, dst, t) if self.model.config.time_dim else None
+        return ActiveBatch.build(src, dst, t, context=context, removed=removed, gap=gap, x=self.x, edge_attr=edge_attr)
+
+    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + time since each pair last met strictly before t)."""
+        last, met = self.store.last_meeting(src, dst, t)
+        return np.where(met, np.log1p(np.maximum(t - last, 0).astype(np.float64)), float(self.model.never))
+
+    def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + time since each node's last event strictly before t)."""
+        found = self.store.last(nodes, t, 1)
+        gap = np.full(len(nodes), float(self.model.never))
+        seen = found.lengths > 0
+        gap[seen] = np.log1p((np.asarray(t)[seen] - found.times).astype(np.float64))
+        return gap
+
+    def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q, G) gaps of pairs that the decoder takes: since they met, since src's and dst's last event."""
+        columns = self.model.gaps
+        made = [self.pair_gaps(src, dst, t)] if columns else []
+        made += [self.node_gaps(src, t), self.node_gaps(dst, t)] if columns > 1 else []
+        return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
+
+
+def _ends(stream: EventStream) -> np.ndarray:
+    """Return (E,) the id of the deletion that ends each added edge: the k-th of a pair ends the pair's k-th edge.
+
+    Edges that nothing ends have a number above all ids, deletions themselves -1.
+    """
+    deletes = np.zeros(len(stream), bool) if stream.kind is None else stream.kind == DELETE
+    _, pair = np.unique(stream.src * stream.num_nodes + stream.dst, return_inverse=True)
+    order = np.lexsort((deletes, pair))  # of a pair: its additions, then its deletions, each in time's order
+    sizes, added = np.bincount(pair), np.bincount(pair, ~deletes).astype(np.int64)
+    start = np.cumsum(sizes) - sizes
+    places = np.flatnonzero(deletes[order])
+    of = pair[order[places]]
+    number = places - start[of] - added[of]
+    known = number < added[of]
+    ends = np.where(deletes, -1, np.iinfo(np.int64).max)
+    ends[order[(start[of] + number)[known]]] = order[places[known]] + stream.first_id
+    return ends
+
+
+class MemoryScorer:
+    """Scores pairs from a memory that grows by what is observed.
+
+    Args:
+        model: `initial_state`, `update(state, batch, in_place)` and `link_logits(state, source, target, gap)`.
+        inputs: of the stream that is driven.
+        start: the memory to start from; None for an empty one.
+        max_pairs: pairs scored at once.
+    """
+
+    def __init__(self, model: Any, inputs: ActiveEvents, *, start: NodeState | None = None, max_pairs: int = 4096):
+        self.model, self.inputs, self.start, self.max_pairs = model, inputs, start, max_pairs
+        self.state: NodeState
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the start."""
+        fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
+        self.state = fresh.to(self._device)
+
+    @torch.no_grad()
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
+        training, device = self.model.training, self._device
+        self.model.eval()
+        parts = [torch.zeros(0, dtype=torch.float64)]
+        for start in range(0, len(src), self.max_pairs):
+            part = slice(start, start + self.max_pairs)
+            pair = (torch.from_numpy(np.ascontiguousarray(ends[part])).to(device) for ends in (src, dst))
+            gap = self.inputs.query_gaps(src[part], dst[part], t[part]).to(device)
+            parts.append(self.model.link_logits(self.state, *pair, gap).double().sigmoid().cpu())
+        self.model.train(training)
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def observe(self, batch: EventBatch) -> None:
+        """Move the memory by a batch."""
+        training = self.model.training
+        self.model.eval()
+        active = self.inputs.batch(batch).to(self._device)
+        self.state = self.model.update(self.state, active, in_place=True)
+        self.model.train(training)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device

@@ -1,0 +1,99 @@
+"""CTDG-SSM on a user's event stream: link prediction from a node memory.
+
+Source: Raghuvanshi et al. 2026, arXiv:2606.04672; settings of its tables 2 and 9.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from hopstate.batching.memory import ActiveEvents
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context, Method
+from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negatives, training_store
+from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.training.link_task import LinkEvaluation
+from hopstate.training.loop import LoopConfig
+from hopstate.training.memory_task import MemoryLinkTask
+from hopstate.training.optim import OptimConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMRun:
+    """Configuration of a CTDG-SSM run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the memory model; its order is also how many hops active nodes reach.
+        num_neighbors: N_u, most recent events of context per end of a batch's events.
+        batch_size: events that are scored, then move the memory, together; as many random negatives are added.
+        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: CTDGSSM.Config = field(default_factory=CTDGSSM.Config)
+    num_neighbors: int = 10
+    batch_size: int = 128
+    truncate: int = 4
+    evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(
+            epochs=200, patience=20, grad_clip=1.0, optim=OptimConfig(name="adam", lr=1e-3, weight_decay=0.0)
+        )
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("num_neighbors", "batch_size", "truncate"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
+
+
+def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
+    """Return the task of training CTDG-SSM on stream."""
+    split = config.split.of(stream)
+    span = float(stream.t[split.train[-1]] - stream.t[split.train[0]])
+    model = CTDGSSM(
+        config.model,
+        node_dim=stream.x.shape[1] if stream.x is not None and stream.has_node_features else 0,
+        edge_dim=stream.edge_attr.shape[1] if stream.edge_attr is not None and stream.has_edge_features else 0,
+        num_nodes=stream.num_nodes,
+        never=math.log1p(span) + 1,
+    )
+
+    def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
+        store = NeighborStore.from_stream(events) if store is None else store
+        return ActiveEvents(model, events, store, neighbors=config.num_neighbors)
+
+    return MemoryLinkTask(
+        model,
+        stream,
+        split,
+        train_inputs=inputs(stream, training_store(stream, split)),
+        inputs=inputs,
+        batch_size=config.batch_size,
+        truncate=config.truncate,
+        seed=config.loop.seed,
+        evaluation=config.evaluation,
+        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+    )
+
+
+METHODS = {
+    "ctdg-ssm": Method(
+        "ctdg-ssm",
+        CTDGSSMRun,
+        build,
+        "events",
+        "a state-space memory per node, moved by events and by how they change the graph",
+        "arXiv:2606.04672",
+    )
+}

@@ -1,0 +1,149 @@
+"""Link prediction with a node memory as a `Task`: the stream in time order, truncated back-propagation through time.
+
+Each epoch starts from an empty memory and goes through the training events in batches. Batch k is scored, with one
+random negative for each event, from the memory that batches 0..k-1 have made; only then does it move the memory.
+One step of the loop is a window of T batches:
+
+    update with batch k-1, score batch k, update with batch k, ..., score batch k+T-1,
+
+so that every update has a score behind it in its own window, T = 1 included. The memory that enters a window carries
+no gradient; T at least the number of batches is back-propagation through the whole epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hopstate.batching.events import batch_edges
+from hopstate.batching.memory import ActiveEvents, MemoryScorer
+from hopstate.data.active import ActiveBatch
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.data.node_state import NodeState
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.training.link_task import LinkTask, training_negatives
+
+
+class MemoryLinkTask(LinkTask):
+    """Training of a model with a node memory.
+
+    Args:
+        model: see `hopstate.batching.memory.MemoryScorer`.
+        stream, split: the data.
+        train_inputs: batches of the stream, look-ups seeing the training events alone.
+        inputs: stream → the same over all of it, for evaluation.
+        batch_size: events that are scored, then move the memory, together; a batch never ends amid events of one
+            time.
+        truncate: T, batches that gradients flow back through, and batches of one optimiser step.
+        seed: fixes the negatives of training.
+        rest: evaluation, negatives.
+
+    Raises:
+        ConfigError: batch_size or truncate under 1.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        train_inputs: ActiveEvents,
+        inputs: Callable[[EventStream], ActiveEvents],
+        batch_size: int = 128,
+        truncate: int = 1,
+        seed: int = 0,
+        **rest: Any,
+    ) -> None:
+        super().__init__(model, stream, split, **rest)
+        if min(batch_size, truncate) < 1:
+            raise ConfigError(f"batch_size and truncate must be at least 1; got {batch_size} and {truncate}")
+        self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
+        self.batch_size, self.truncate, self.seed = batch_size, truncate, seed
+        self._edges = batch_edges(stream.t[split.train], batch_size)
+        self._state: NodeState | None = None
+
+    # ---- training ----------------------------------------------------------------------------------------
+    def num_batches(self, epoch: int) -> int:
+        """Return how many windows hold the training events."""
+        return -(-(len(self._edges) - 1) // self.truncate)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield windows in time order, negatives drawn from (seed, epoch); window 0 empties the memory.
+
+        Raises:
+            CheckpointError: a later window, and no memory to go on from.
+        """
+        if start == 0:
+            self._state = None
+        elif self._state is None:
+            raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
+        negatives = training_negatives(self.stream, self.split.train, self.batch_size, self.seed, epoch)
+        last = len(self._edges) - 1
+        for first in range(start * self.truncate, last, self.truncate):
+            yield {"steps": [self._step(k, negatives) for k in range(first, min(first + self.truncate, last))]}
+
+    def _step(self, k: int, negatives: np.ndarray) -> dict[str, Any]:
+        """Return what batch k needs: the update before it, and its pairs with their gaps."""
+        rows = self.split.train
+        part = slice(self._edges[k], self._edges[k + 1])
+        src, dst, t = (column[rows[part]] for column in (self.stream.src, self.stream.dst, self.stream.t))
+        pairs = np.concatenate([src, src]), np.concatenate([dst, negatives[part]]), np.concatenate([t, t])
+        before = rows[self._edges[k - 1] : self._edges[k]] if k else rows[:0]
+        return {
+            "update": vars(self.train_inputs.batch(self.stream.take(before))),
+            "source": torch.from_numpy(pairs[0]),
+            "target": torch.from_numpy(pairs[1]),
+            "gap": self.train_inputs.query_gaps(*pairs),
+            "labels": torch.cat([torch.ones(len(src)), torch.zeros(len(src))]),
+        }
+
+    def loss(self, batch: dict[str, Any]) -> Tensor:
+        """Return the mean binary cross-entropy of a window; the memory after its last update is kept."""
+        model = self.model
+        device = batch["steps"][0]["labels"].device
+        state = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
+        logits, labels = [], []
+        for step in batch["steps"]:
+            state = model.update(state, ActiveBatch(**step["update"]))
+            logits.append(model.link_logits(state, step["source"], step["target"], step["gap"]))
+            labels.append(step["labels"])
+        self._state = state.detached()
+        scores = torch.cat(logits)
+        return F.binary_cross_entropy_with_logits(scores, torch.cat(labels).to(scores.dtype))
+
+    # ---- evaluation --------------------------------------------------------------------------------------
+    def scorer(self, part: str) -> MemoryScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+
+    def scorer_over(self, stream: EventStream, start: NodeState | None = None) -> MemoryScorer:
+        """Return the model over another stream of the same nodes, from an empty memory or from start."""
+        return MemoryScorer(self.model, self._make(stream), start=start)
+
+    # ---- checkpoints -------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        """Return the memory that the next window starts from."""
+        if self._state is None:
+            return {}
+        return self._state.tensors() | {"clock": torch.tensor(self._state.clock, dtype=torch.float64)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            CheckpointError: a memory of another model or of other widths.
+        """
+        if not state:
+            self._state = None
+            return
+        tensors = dict(state)
+        clock = float(tensors.pop("clock", torch.tensor(-math.inf)))
+        self._state = NodeState.from_tensors(tensors, clock, self.model.tag)
