@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scan_cases import offsets_of
 
-from hopstate.errors import DataError, ShapeError, SlowPathWarning
+from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
 from hopstate.ops import conv1d, conv1d_naive
 from hopstate.ops.selective_scan import dispatch
 from hopstate.testing.asserts import assert_close_rmse
@@ -39,13 +39,19 @@ def test_equals_torch_conv1d_on_each_sequence(function, reverse):
     dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
     reverse=st.booleans(),
     biased=st.booleans(),
+    activation=st.sampled_from(["none", "silu"]),
 )
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_output_and_gradients_equal_the_float64_definition(lengths, channels, width, dtype, reverse, biased):
+def test_output_and_gradients_equal_the_float64_definition(lengths, channels, width, dtype, reverse, biased, activation):
     inputs, offsets, results = make(lengths, channels, width, dtype)[: 3 if biased else 2], offsets_of(lengths), []
-    for function, kind in ((conv1d, dtype), (conv1d_naive, torch.float64)):
+    for fast, kind in ((True, dtype), (False, torch.float64)):
         leaves = [x.to(kind).requires_grad_() for x in inputs]
-        y = function(*leaves, *[None] * (3 - len(leaves)), offsets=offsets, reverse=reverse)
+        arguments = (*leaves, *[None] * (3 - len(leaves)))
+        if fast:
+            y = conv1d(*arguments, offsets=offsets, reverse=reverse, activation=activation)
+        else:
+            y = conv1d_naive(*arguments, offsets=offsets, reverse=reverse)
+            y = torch.nn.functional.silu(y) if activation == "silu" else y
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
         results.append((y, *torch.autograd.grad(y, leaves, weights.to(kind))))
     for name, actual, expected in zip(("y", "dx", "dweight", "dbias"), *results):
@@ -72,15 +78,18 @@ def test_gradcheck_and_compile():
     lengths = [4, 0, 3]
     leaves = [x.requires_grad_() for x in make(lengths, 2, 3)]
     offsets = offsets_of(lengths)
-    assert torch.autograd.gradcheck(lambda x, w, b: conv1d(x, w, b, offsets=offsets, reverse=True), leaves)
+    for activation in ("none", "silu"):
+        options = {"offsets": offsets, "reverse": True, "activation": activation}
+        assert torch.autograd.gradcheck(lambda x, w, b, options=options: conv1d(x, w, b, **options), leaves)
     compiled = torch.compile(conv1d, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*leaves, offsets=offsets), conv1d(*leaves, offsets=offsets))
-    torch.library.opcheck(torch.ops.hopstate.conv1d.default, (*leaves, offsets, True))
+    torch.library.opcheck(torch.ops.hopstate.conv1d.default, (*leaves, offsets, True, True))
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"activation": "gelu"}, ConfigError, "'none' or 'silu'"),
         ({"weight": torch.ones(5, 4)}, ShapeError, r"weight has shape \(5, 4\).*6 channels"),
         ({"bias": torch.ones(5)}, ShapeError, r"bias has shape \(5,\).*\(6,\)"),
         ({"x": torch.ones(7, 6, dtype=torch.int64)}, ShapeError, "x has dtype torch.int64"),

@@ -103,6 +103,54 @@ class PackedTransformerBlock(nn.Module):
         return x + self.dropout(self.ffn(self.ffn_norm(x)))
 
 
+class CrossAttention(nn.Module):
+    """x + Attention of every token of u to the tokens of v as they were, and of v to those of u, after a LayerNorm.
+
+    Args:
+        dim: token width.
+        num_heads: heads; divides dim.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise ConfigError(f"dim={dim} is not a multiple of num_heads={num_heads}")
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, offsets: Tensor, width: int, held: bool = False) -> Tensor:
+        """Return (token, dim).
+
+        Args:
+            x: (token, dim), the sequences of u_0..u_{P-1}, then of v_0..v_{P-1}.
+            offsets: (2P + 1,) int64.
+            width: tokens of the longest sequence.
+            held: take norm and attention weights as constants.
+        """
+        count, dim, heads = len(offsets) - 1, x.shape[1], self.num_heads
+        row = torch.arange(count, device=x.device).repeat_interleave(offsets.diff(), output_size=len(x))
+        position = torch.arange(len(x), device=x.device) - offsets[row]
+        layout = PackedLayout.of(row, position, x.new_ones(len(x)), count, width)
+        normed = held_layer_norm(x, self.norm) if held else self.norm(x)
+        block = x.new_zeros(count * width, 3 * dim).index_copy(0, layout.slot, self.qkv(normed))
+        q, k, v = block.view(count, width, 3, heads, dim // heads).permute(2, 0, 3, 1, 4)
+        if held:
+            q, k = q.detach(), k.detach()
+        k, v, bias = (torch.roll(part, count // 2, 0) for part in (k, v, layout.bias.to(q.dtype)))
+        alone = bias.isinf().all(-1, keepdim=True)  # nothing to attend to: a softmax over nothing is not a number
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.masked_fill(alone, 0))
+        return x + self.out(mixed.transpose(1, 2).reshape(count * width, dim).index_select(0, layout.slot))
+
+
+def held_layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """Return LayerNorm of x with the factor 1 / std taken as a constant, so that the map is linear in x."""
+    centred = x - x.mean(-1, keepdim=True)
+    scale = torch.rsqrt(centred.detach().square().mean(-1, keepdim=True) + norm.eps)
+    return centred * scale * norm.weight + norm.bias
+
+
 @shapecheck
 def segment_sum(x: Float[Tensor, "token channel"], offsets: Int[Tensor, "bound"]) -> Float[Tensor, "segment channel"]:
     """Return the sum of each run of rows offsets[s]:offsets[s+1], 0 where it is empty."""

@@ -64,7 +64,7 @@ class SelectiveSSM(nn.Module):
         self.to_B = nn.Linear(inner_dim, state_dim, bias=False)
         self.to_C = nn.Linear(inner_dim, state_dim, bias=False)
         rank = math.ceil(dim / 16) if step_rank is None else step_rank
-        self.step = _StepProjection(inner_dim, rank) if rank else None
+        self.step = StepProjection(inner_dim, rank) if rank else None
         self.A_log = nn.Parameter(torch.arange(1, state_dim + 1).float().log().repeat(inner_dim, 1))
         self.D = nn.Parameter(torch.ones(inner_dim)) if skip else None
         self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
@@ -103,7 +103,7 @@ class SelectiveSSM(nn.Module):
         return self.output(y)
 
 
-class _StepProjection(nn.Module):
+class StepProjection(nn.Module):
     """softplus(W_up W_down u + b), with b such that the steps start log-uniform in STEP_RANGE."""
 
     def __init__(self, dim: int, rank: int) -> None:

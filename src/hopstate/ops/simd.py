@@ -368,3 +368,11 @@ def _exp_parts(x):
 def _phi_series(x):
     chosen = _phi_32 if x.scalar == types.float32 else _phi_64
     return lambda x: chosen(x)  # noqa: PLW0108
+
+
+@njit(forceinline=True, error_model="numpy")
+def sigmoid(x):
+    """1 / (1 + exp(-x)) of every lane (kernels only)."""
+    zero, one = filled(x, 0.0), filled(x, 1.0)
+    small, _ = exp_parts(where_less(x, zero, x, zero - x))  # exp(-|x|): never overflows
+    return where_less(x, zero, small, one) / (one + small)

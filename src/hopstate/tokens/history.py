@@ -69,6 +69,23 @@ class HistoryTokens(NamedTuple):
         index = torch.arange(self.num_sequences, device=self.offsets.device)
         return index.repeat_interleave(self.lengths, output_size=len(self.nodes))
 
+    def span_ratios(self) -> Tensor:
+        """Return (T,): spans divided by the time from the sequence's first event to the query; 0 where that is 0."""
+        # the oldest event is the one with the largest gap
+        total = torch.segment_reduce(self.gaps, "max", offsets=self.offsets, initial=0.0)[self.rows()]
+        return torch.where(total > 0, self.spans / total, 0.0)
+
+    def half(self, *, second: bool) -> HistoryTokens:
+        """Return the sequences of u alone, or those of v."""
+        middle = self.num_sequences // 2
+        cut = int(self.offsets[middle])
+        rows = slice(cut, None) if second else slice(0, cut)
+        offsets = self.offsets[middle:] - cut if second else self.offsets[: middle + 1]
+        columns = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr")
+        values = {name: getattr(self, name) for name in columns}
+        picked = {name: None if value is None else value[rows] for name, value in values.items()}
+        return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
+
     def positions(self) -> Tensor:
         """Return (T,) int64: the place of each token in its sequence, from 0."""
         return torch.arange(len(self.nodes), device=self.offsets.device) - self.offsets[self.rows()]

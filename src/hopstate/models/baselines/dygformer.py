@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock, segment_sum
 from hopstate.layers.time import TimeEncoding
@@ -84,7 +85,7 @@ class DyGFormer(nn.Module):
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         dim = CHANNELS * c.channel_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
-        self.count = nn.Sequential(nn.Linear(1, c.channel_dim), nn.ReLU(), nn.Linear(c.channel_dim, c.channel_dim))
+        self.count = CountEncoding(c.channel_dim)
         widths = {"node": node_dim, "edge": edge_dim, "time": c.time_dim, "count": c.channel_dim}
         self.project = nn.ModuleDict({k: nn.Linear(c.patch_size * w, c.channel_dim) for k, w in widths.items() if w})
         self.blocks = nn.ModuleList(
@@ -132,9 +133,7 @@ class DyGFormer(nn.Module):
         if size > 1:
             rows, num_patches = offsets[tokens.rows()] * size + tokens.positions(), int(offsets[-1])
         assert tokens.counts is not None
-        # counts are small integers: the perceptron is computed once for each of them, not once for each token
-        levels = torch.arange(tokens.longest + 1, device=offsets.device).to(self.output.weight.dtype)
-        table = self.count(levels.unsqueeze(-1))
+        table = self.count.table(tokens.longest)
         both = F.embedding(_spread(tokens.counts, rows, num_patches * size), table).sum(1)
         encodings = {"node": tokens.x, "edge": tokens.edge_attr, "time": self.time(tokens.gaps)}
         spread = {k: None if v is None else _spread(v, rows, num_patches * size) for k, v in encodings.items()}

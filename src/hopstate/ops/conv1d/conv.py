@@ -5,10 +5,13 @@ Source: Gu & Dao 2023, arXiv:2312.00752, figure 3: the short convolution before 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
-from hopstate.errors import ShapeError
+from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.conv1d.naive import conv1d_naive
 from hopstate.ops.conv1d.op import convolve
 from hopstate.ops.selective_scan import check
@@ -23,6 +26,7 @@ def conv1d(
     *,
     offsets: Int[Tensor, " _"] | None = None,
     reverse: bool = False,
+    activation: Literal["none", "silu"] = "none",
 ) -> Float[Tensor, "*token channel"]:
     """Compute y_t = bias + sum_j weight_j x_{t - (width - 1 - j)} within each sequence, zero before its first token.
 
@@ -32,14 +36,18 @@ def conv1d(
         bias: (channel,).
         offsets: int64 (sequence + 1,), as in `selective_scan`; without them packed input is one sequence.
         reverse: look at the tokens after t instead of those before.
+        activation: "silu" returns SiLU(y); y itself is then not kept for the backward pass but computed again.
 
     Returns:
         y of x's shape and dtype.
 
     Raises:
         ShapeError: shapes, dtypes or devices that disagree.
+        ConfigError: an unknown activation.
         DataError: offsets that decrease or do not cover the tokens (on a GPU only where HOPSTATE_CHECK=1).
     """
+    if activation not in ("none", "silu"):
+        raise ConfigError(f"activation is 'none' or 'silu'; got {activation!r}")
     if x.dim() not in (2, 3):
         raise ShapeError(f"x has shape {tuple(x.shape)}, expected (token, channel) or (batch, length, channel)")
     channels = x.shape[-1]
@@ -59,5 +67,6 @@ def conv1d(
     if path.name == "naive":
         warn_slow("conv1d", path.reason)
         check.check_offsets(offsets, flat.shape[0])
-        return conv1d_naive(flat, weight, bias, offsets, reverse=reverse).view(x.shape)
-    return convolve(flat, weight, bias, offsets, reverse).view(x.shape)
+        y = conv1d_naive(flat, weight, bias, offsets, reverse=reverse).view(x.shape)
+        return silu(y) if activation == "silu" else y
+    return convolve(flat, weight, bias, offsets, reverse, activation == "silu").view(x.shape)

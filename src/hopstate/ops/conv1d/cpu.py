@@ -11,8 +11,8 @@ from hopstate.ops.parallel import flat_array, group_sequences, run_units
 from hopstate.ops.simd import LANES
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool) -> Tensor:
-    """Return y in x's dtype."""
+def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:
+    """Return y, or SiLU(y) where act, in x's dtype."""
     channels, width = weight.shape
     kind = torch.promote_types(x.dtype, torch.float32)
     bounds = offsets.detach().numpy()
@@ -21,7 +21,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, rev
     y = np.empty_like(wide)
     bias = torch.zeros(channels, dtype=kind) if bias is None else bias
     arrays = (wide, _by_lane(weight, kind), _by_lane(bias[:, None], kind), y)
-    run_units(kernels.convolve, groups.size - 1, groups, bounds, channels, width, reverse, *arrays)
+    run_units(kernels.convolve, groups.size - 1, groups, bounds, channels, width, reverse, act, *arrays)
     return torch.from_numpy(y).view(x.shape).to(x.dtype)
 
 

@@ -3,14 +3,14 @@
 
 from numba import njit
 
-from hopstate.ops.simd import LANES, fma, load, load_first, store, store_first
+from hopstate.ops.simd import LANES, fma, load, load_first, sigmoid, store, store_first
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 
 
 @kernel
-def convolve(first_group, last_group, groups, offsets, channels, width, reverse, x, weight, bias, y):
-    """Write y; weight is [block, width, lane], bias [block, lane]."""
+def convolve(first_group, last_group, groups, offsets, channels, width, reverse, act, x, weight, bias, y):
+    """Write y, or SiLU(y) where act; weight is [block, width, lane], bias [block, lane]."""
     blocks = (channels + LANES - 1) // LANES
     back = 1 if reverse else -1
     for group in range(first_group, last_group):
@@ -24,6 +24,8 @@ def convolve(first_group, last_group, groups, offsets, channels, width, reverse,
                     for shift in range(reach):
                         w = load(weight, (block * width + width - 1 - shift) * LANES)
                         total = fma(w, load_first(x, (t + back * shift) * channels + block * LANES, lanes), total)
+                    if act:
+                        total = total * sigmoid(total)
                     store_first(y, t * channels + block * LANES, total, lanes)
 
 

@@ -13,25 +13,26 @@ from hopstate.ops.selective_scan import check
 
 
 @torch.library.custom_op("hopstate::conv1d", mutates_args=(), device_types="cpu")
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool) -> Tensor:
-    """Return y of checked, packed x."""
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool) -> Tensor:
+    """Return y, or SiLU(y) where act, of checked, packed x."""
     from hopstate.ops.conv1d import cpu
 
     check.check_offsets(offsets, x.shape[0])
-    return cpu.forward(x, weight, bias, offsets, reverse)
+    return cpu.forward(x, weight, bias, offsets, reverse, act)
 
 
 @convolve.register_kernel("cuda")
-def _forward_cuda(x, weight, bias, offsets, reverse):  # type: ignore[no-untyped-def]
+def _forward_cuda(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
     from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
 
     if check.checking():
         check.check_offsets(offsets, x.shape[0])
-    return triton.forward(x, weight, bias, offsets, reverse)
+    y = triton.forward(x, weight, bias, offsets, reverse)
+    return torch.nn.functional.silu(y, inplace=True) if act else y
 
 
 @convolve.register_fake
-def _forward_fake(x, weight, bias, offsets, reverse):  # type: ignore[no-untyped-def]
+def _forward_fake(x, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
     return x.new_empty(x.shape)
 
 
@@ -57,15 +58,17 @@ def _weight_grad_fake(x, dy, offsets, width, reverse):  # type: ignore[no-untype
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias, offsets, ctx.reverse = inputs
+    x, weight, bias, offsets, ctx.reverse, ctx.act = inputs
     ctx.save_for_backward(x, weight, bias, offsets)
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, bias, offsets = ctx.saved_tensors
-    dx = convolve(dy, weight, None, offsets, not ctx.reverse) if ctx.needs_input_grad[0] else None
+    if ctx.act:
+        dy = torch.ops.aten.silu_backward(dy, convolve(x, weight, bias, offsets, ctx.reverse, False))
+    dx = convolve(dy, weight, None, offsets, not ctx.reverse, False) if ctx.needs_input_grad[0] else None
     dweight, dbias = weight_grad(x, dy, offsets, weight.shape[1], ctx.reverse)
-    return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None
+    return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None, None
 
 
 convolve.register_autograd(_backward, setup_context=_keep_for_backward)

@@ -27,6 +27,7 @@ from hopstate.ops.simd import (
     phi_series,
     scratch,
     set_control_word,
+    sigmoid,
     splat,
     store,
     store_first,
@@ -37,13 +38,6 @@ CELL = 16  # tokens between checkpoints: three buffers of CELL * S * LANES numbe
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 inlined = njit(forceinline=True, error_model="numpy")
-
-
-@inlined
-def _sigmoid(x):
-    zero, one = filled(x, 0.0), filled(x, 1.0)
-    small, _ = exp_parts(where_less(x, zero, x, zero - x))  # exp(-|x|): never overflows
-    return where_less(x, zero, small, one) / (one + small)
 
 
 @inlined
@@ -161,7 +155,7 @@ def scan_forward(
                         out = fma(skips, x, out)
                         if has_gate:
                             z = load_first(gate, token, lanes)
-                            out = out * z * _sigmoid(z)
+                            out = out * z * sigmoid(z)
                         store_first(y, token, out, lanes)
             if final.size > 0:
                 for block in range(low, high):
@@ -268,7 +262,7 @@ def scan_backward(
                         here, into = load_first(u, token, lanes), load_first(dy, token, lanes)
                         if has_gate:
                             z = load_first(gate, token, lanes)
-                            into = into * z * _sigmoid(z)
+                            into = into * z * sigmoid(z)
                             store(out, i, skips * here)
                         dskips = fma(into, here, dskips)
                         store(x, i, here)
@@ -296,8 +290,8 @@ def scan_backward(
                         store_first(ddelta, token, load(in_delta, i), lanes)
                         if has_gate:
                             z = load_first(gate, token, lanes)
-                            sigmoid = _sigmoid(z)
-                            slope = sigmoid * fma(z, filled(z, 1.0) - sigmoid, filled(z, 1.0))
+                            sigma = sigmoid(z)
+                            slope = sigma * fma(z, filled(z, 1.0) - sigma, filled(z, 1.0))
                             store_first(dgate, token, load_first(dy, token, lanes) * load(out, i) * slope, lanes)
                 for k in range(count):
                     row = (span * tokens + first + step * k) * S

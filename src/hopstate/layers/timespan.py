@@ -1,0 +1,235 @@
+"""The bidirectional state-space block whose step is the time between events.
+
+Axes: token, channel (the block's width), inner, state.
+Source: DyG-Mamba, arXiv:2408.06966, equations 7-13 and algorithm 1 (one input, gate and output map for both
+directions, each with its own convolution, A, B, C and step); tables 5, 6 and 13 (ablations).
+Deviation: the spectral bound of equation 13 holds at every step, W / max(1, ||W||_2), not at the start alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
+
+from hopstate.errors import ConfigError
+from hopstate.layers.packed_attention import held_layer_norm
+from hopstate.layers.ssm import STEP_RANGE, StepProjection
+from hopstate.ops.conv1d import conv1d
+from hopstate.ops.selective_scan import selective_scan
+from hopstate.ops.span_step import span_step
+from hopstate.types import Float, Int, shapecheck
+
+StepSource = Literal["span", "data", "both", "fixed"]
+StepFunction = Literal["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
+Maps = Literal["data", "span", "fixed"]
+SPEED_RANGE = (0.1, 10.0)  # w2 at the start, log-uniform over the channels
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSpanConfig:
+    """Settings of a `TimeSpanBlock`; the published ones.
+
+    Args:
+        expand: inner width, in multiples of the width.
+        state_dim: S, numbers of state a channel.
+        conv_width: taps of the causal convolution; 0 leaves it out.
+        step: Delta from the "span" of time (equation 11), from the "data" (softplus of a linear map, as in Mamba),
+            from "both" (their sum), or "fixed" (one parameter a channel).
+        step_function: Delta of a span: "forgetting" is equation 11; "linear", "log", "sigmoid" and "exponential" are
+            table 6's; "unnormalized" is equation 11 of the span in the stream's unit, not divided by tau - t_1.
+        maps: B and C from the "data" (equation 13), from the "span" alone, or "fixed" parameters.
+        spectral_bound: hold ||W_B||_2 and ||W_C||_2 to at most 1, where maps come from the data.
+        gate: multiply by SiLU of the gate map (equation 10's skip connection).
+        residual: add the block's input to its output.
+        bidirectional: False leaves the backward direction out.
+        dropout: probability that an element of what is added to the input is dropped in training.
+
+    Raises:
+        ConfigError: a value outside its range or an unknown name.
+    """
+
+    expand: float = 2.0
+    state_dim: int = 16
+    conv_width: int = 4
+    step: StepSource = "span"
+    step_function: StepFunction = "forgetting"
+    maps: Maps = "data"
+    spectral_bound: bool = True
+    gate: bool = True
+    residual: bool = True
+    bidirectional: bool = True
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, kind in (("step", StepSource), ("step_function", StepFunction), ("maps", Maps)):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
+        if self.expand <= 0 or self.state_dim < 1 or self.conv_width < 0:
+            raise ConfigError("expand must be above 0, state_dim at least 1 and conv_width at least 0")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout lies in [0, 1); got {self.dropout}")
+
+
+class SpanStep(nn.Module):
+    """Delta = w1 * (1 - exp(-w2 r)) of a span r, or another increasing function, with w1, w2 > 0 for each channel.
+
+    Args:
+        dim: channels.
+        function: see `TimeSpanConfig`.
+    """
+
+    def __init__(self, dim: int, function: StepFunction) -> None:
+        super().__init__()
+        self.function = function
+        low, high = map(math.log, SPEED_RANGE)
+        self.size = nn.Parameter(_inverse_softplus(torch.ones(dim)))
+        self.speed = None if function == "linear" else nn.Parameter(_inverse_softplus(_log_uniform(dim, low, high)))
+
+    @shapecheck
+    def forward(self, r: Float[Tensor, "token"]) -> Float[Tensor, "token inner"]:
+        """Return steps >= 0 of spans r >= 0."""
+        size = F.softplus(self.size)
+        if self.speed is None:
+            return r.unsqueeze(-1) * size
+        speed = F.softplus(self.speed)
+        if self.function in ("forgetting", "unnormalized"):
+            return span_step(r, size, speed)
+        angle = r.unsqueeze(-1) * speed
+        if self.function == "log":
+            return size * torch.log1p(angle)
+        if self.function == "sigmoid":
+            return size * torch.sigmoid(angle)
+        return size * torch.expm1(angle)
+
+
+class SpectralBound(nn.Module):
+    """W / max(1, ||W||_2) of each matrix in a stack laid out along the rows.
+
+    Args:
+        count: matrices in the stack.
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, weight: Float[Tensor, "row channel"]) -> Float[Tensor, "row channel"]:
+        """Return the bounded matrices; one whose norm is under 1 is left alone."""
+        stack = weight.view(self.count, -1, weight.shape[1])
+        # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
+        largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1].clamp(min=0).sqrt()
+        return (stack / largest.clamp(min=1).view(-1, 1, 1)).view_as(weight)
+
+
+class _Direction(nn.Module):
+    """SSM(SiLU(Conv(x))) from first to last token, or from last to first."""
+
+    def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
+        super().__init__()
+        c, self.maps, self.reverse, self.state_dim = config, config.maps, reverse, config.state_dim
+        self.conv = nn.Conv1d(inner, inner, c.conv_width, groups=inner) if c.conv_width else None
+        self.span_step = SpanStep(inner, c.step_function) if c.step in ("span", "both") else None
+        self.data_step = StepProjection(inner, rank) if c.step in ("data", "both") else None
+        start = _inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
+        self.fixed_step = nn.Parameter(start) if c.step == "fixed" else None
+        self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
+        source = {"data": inner, "span": 1}.get(c.maps)
+        self.to_maps = nn.Linear(source, 2 * c.state_dim) if source else None  # W_B above W_C
+        if c.maps == "data" and c.spectral_bound:
+            register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
+        self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
+
+    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, held: bool) -> Tensor:
+        """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
+        u = self._inputs(x, offsets, held)
+        known = u.detach() if held else u
+        B, C = self._maps(known, ratio)
+        rest = {"z": gate, "offsets": offsets, "reverse": self.reverse}
+        return selective_scan(u, self._steps(known, ratio), -self.A_log.exp(), B, C, **rest)  # type: ignore[return-value]
+
+    def _inputs(self, x: Tensor, offsets: Tensor, held: bool) -> Tensor:
+        """Return m = SiLU(Conv(x)), equation 7."""
+        if self.conv is None:
+            return x * torch.sigmoid(x.detach()) if held else F.silu(x)
+        weights = self.conv.weight.squeeze(1), self.conv.bias
+        activation: Literal["none", "silu"] = "none" if held else "silu"
+        x = conv1d(x, *weights, offsets=offsets, reverse=self.reverse, activation=activation)
+        return x * torch.sigmoid(x.detach()) if held else x
+
+    def _steps(self, u: Tensor, ratio: Tensor) -> Tensor:
+        parts = [] if self.span_step is None else [self.span_step(ratio)]
+        if self.data_step is not None:
+            parts.append(self.data_step(u))
+        if self.fixed_step is not None:
+            parts.append(F.softplus(self.fixed_step).expand(u.shape))
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def _maps(self, u: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+        if self.to_maps is not None:
+            both = self.to_maps(u if self.maps == "data" else ratio.unsqueeze(-1))
+        else:
+            assert self.fixed_maps is not None
+            both = self.fixed_maps.expand(len(u), -1)
+        return both[:, : self.state_dim].contiguous(), both[:, self.state_dim :].contiguous()
+
+
+class TimeSpanBlock(nn.Module):
+    """z + W_T((y_forward + y_backward) * SiLU(W_z LN(z))), y_o = SSM_o(SiLU(Conv_o(W_x LN(z)))), steps from time spans.
+
+    Args:
+        dim: width of input and output.
+        config: what a user chooses.
+    """
+
+    def __init__(self, dim: int, config: TimeSpanConfig) -> None:
+        super().__init__()
+        inner = max(1, round(config.expand * dim))
+        self.residual = config.residual
+        self.norm = nn.LayerNorm(dim)
+        self.input = nn.Linear(dim, inner)
+        self.gate = nn.Linear(dim, inner) if config.gate else None
+        rank = math.ceil(dim / 16)
+        directions = (False, True) if config.bidirectional else (False,)
+        self.directions = nn.ModuleList(_Direction(inner, rank, config, reverse=reverse) for reverse in directions)
+        self.output = nn.Linear(inner, dim)
+        self.dropout = nn.Dropout(config.dropout)
+
+    @shapecheck
+    def forward(
+        self,
+        z: Float[Tensor, "token channel"],
+        offsets: Int[Tensor, "bound"],
+        ratio: Float[Tensor, "token"],
+        held: bool = False,
+    ) -> Float[Tensor, "token channel"]:
+        """Return the tokens after one block.
+
+        Args:
+            z: packed tokens.
+            offsets: bounds of the sequences.
+            ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
+            held: take every factor that multiplies a token's value (norms, gates, steps, B and C) as a constant, so
+                that the gradient is the exact linear map of theorem 4.2 at this input.
+        """
+        normed = held_layer_norm(z, self.norm) if held else self.norm(z)
+        x = self.input(normed)
+        gate = None if self.gate is None else self.gate(normed.detach() if held else normed)
+        y = self.directions[0](x, gate, offsets, ratio, held)
+        for direction in self.directions[1:]:
+            y = y + direction(x, gate, offsets, ratio, held)
+        out = self.dropout(self.output(y))
+        return z + out if self.residual else out
+
+
+def _log_uniform(dim: int, low: float, high: float) -> Tensor:
+    return torch.empty(dim).uniform_(low, high).exp()
+
+
+def _inverse_softplus(value: Tensor) -> Tensor:
+    return value + torch.log(-torch.expm1(-value))

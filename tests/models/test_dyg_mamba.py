@@ -1,0 +1,190 @@
+"""DyG-Mamba: packed against written out, exact contributions, histories of any length, the conformance suite."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent / "baselines"))
+from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.packed_attention import segment_sum
+from hopstate.layers.timespan import TimeSpanConfig
+from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig, DyGMambaNodes
+from hopstate.models.dyg_mamba_naive import dyg_mamba_naive
+from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+BLOCK = TimeSpanConfig(state_dim=3, dropout=0.0)
+SMALL = DyGMambaConfig(channel_dim=4, time_dim=6, out_dim=5, block=BLOCK)
+VARIANTS = [
+    {"step": "data"},
+    {"step": "both"},
+    {"step": "fixed", "maps": "fixed"},
+    {"maps": "span"},
+    {"spectral_bound": False},
+    {"gate": False},
+    {"residual": False},
+    {"bidirectional": False},
+    {"conv_width": 0},
+    *({"step_function": f} for f in ("linear", "log", "sigmoid", "exponential", "unnormalized")),
+]
+
+
+def _tokens(*, features: bool = True, count: int = 5, **history: object) -> HistoryTokens:
+    stream = make_stream(features=features)
+    config = HistoryConfig(**{"max_length": 8, **history})
+    return HistoryTokenizer(make_store(stream), stream, config).pairs(*make_queries(stream, count))
+
+
+def _model(block: dict | None = None, **options: object) -> DyGMamba:
+    config = replace(SMALL, **options, block=replace(BLOCK, **(block or {})))
+    model = DyGMamba(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
+    with torch.no_grad():  # biases away from zero, gates and bounds at work
+        for name, parameter in model.named_parameters():
+            if not name.endswith("A_log"):
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model.double()
+
+
+def _same(model: DyGMamba, tokens: HistoryTokens) -> None:
+    weight = torch.linspace(-1, 1, tokens.num_sequences // 2, dtype=torch.float64)
+    found = []
+    for logits in (model(tokens), dyg_mamba_naive(model, tokens)):
+        gradients = torch.autograd.grad((weight * logits).sum(), list(model.parameters()), allow_unused=True)
+        found.append((logits, gradients))
+    (fast, fast_gradients), (naive, naive_gradients) = found
+    torch.testing.assert_close(fast, naive, rtol=1e-8, atol=1e-9)
+    for (name, parameter), a, b in zip(model.named_parameters(), fast_gradients, naive_gradients):
+        a, b = (torch.zeros_like(parameter) if g is None else g for g in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+    assert fast.std() > 1e-4
+
+
+@pytest.mark.parametrize("block", [{}, *VARIANTS], ids=str)
+def test_packed_equals_written_out_in_outputs_and_every_gradient(block):
+    if block.get("step_function") == "unnormalized":
+        block = {**block, "step": "both"}
+    _same(_model(block), _tokens())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"encoders": "independent"}, {"time_encoding": False}, {"cooccurrence": False}, {"cross_attention": 2}],
+    ids=str,
+)
+@pytest.mark.parametrize("target", ["first", "last", "none"])
+def test_options_and_places_of_the_target_node(options, target):
+    _same(_model(**options), _tokens(target=target))
+
+
+def test_features_that_are_zero_are_not_needed():
+    _same(_model(), _tokens(features=False))
+
+
+def test_histories_longer_than_the_cap_and_without_one():
+    everything, capped = _tokens(max_length=None), _tokens(max_length=3)
+    assert everything.longest > 8
+    assert capped.longest == 3
+    for tokens in (everything, capped):
+        _same(_model(), tokens)
+
+
+def test_two_new_nodes_have_a_finite_score_without_any_token():
+    stream = make_stream()
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(target="none"))
+    lonely = np.array([stream.num_nodes - 1])
+    tokens = tokenizer.pairs(lonely, lonely, np.array([10.0]))
+    assert len(tokens.nodes) == 0
+    for cross in (0, 1):
+        assert torch.isfinite(_model(cross_attention=cross)(tokens)).all()
+    assert _model()(tokenizer.pairs(lonely[:0], lonely[:0], np.zeros(0))).shape == (0,)
+
+
+def test_packed_equals_each_pair_alone():
+    model, tokens = _model(), _tokens(count=9)
+    together = model(tokens)
+    for p in range(9):
+        alone = model(take_sequences(tokens, torch.tensor([p, p + 9])))
+        torch.testing.assert_close(alone, together[p : p + 1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"encoders": "independent"}, {"cross_attention": 2}], ids=str)
+@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"gate": False}, {"conv_width": 0}], ids=str)
+def test_contributions_add_up_to_the_logit_and_are_what_the_events_add(options, block):
+    """The held network is affine in the tokens' encodings: contributions plus what is left is the logit, and with one
+    block, no convolution and no norm the contribution of an event is theorem 4.2's term."""
+    model, tokens = _model(block, **options), _tokens()
+    part, rest = model.contributions(tokens)
+    ends = segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
+    torch.testing.assert_close(ends + rest, model(tokens).detach(), rtol=1e-9, atol=1e-10)
+    assert part.abs().max() > 1e-4
+    # affine: scaling every token's encoding in the held network scales the contributions, and leaves the rest alone
+    z = model._encode(tokens).detach()
+    held = model._logits(z, tokens, held=True)
+    torch.testing.assert_close(held, model(tokens), rtol=1e-9, atol=1e-10)
+
+
+def test_node_classifier():
+    stream = make_stream()
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=8))
+    u, _, t = make_queries(stream, 12)
+    tokens = tokenizer.nodes(u, t)
+
+    def take(inputs: tuple, rows: torch.Tensor) -> tuple:
+        return (take_sequences(inputs[0], rows),)
+
+    check_model(
+        ModelCase(
+            make=lambda: DyGMambaNodes(SMALL, 3, node_dim=NODE_DIM, edge_dim=EDGE_DIM),
+            inputs=(tokens,),
+            permute=lambda inputs, order: take(inputs, order),
+            take=take,
+        )
+    )
+
+
+def test_conformance():
+    def take(inputs: tuple, rows: torch.Tensor) -> tuple:
+        half = inputs[0].num_sequences // 2
+        return (take_sequences(inputs[0], torch.cat([rows, rows + half])),)
+
+    for options in ({}, {"encoders": "independent", "cross_attention": 2}):
+        check_model(
+            ModelCase(
+                make=lambda options=options: DyGMamba(replace(SMALL, **options), node_dim=NODE_DIM, edge_dim=EDGE_DIM),
+                inputs=(_tokens(),),
+                permute=lambda inputs, order: take(inputs, order),
+                take=take,
+            )
+        )
+
+
+def test_bad_input_is_named():
+    model, tokens = _model(), _tokens()
+    with pytest.raises(ShapeError, match="2 edge features"):
+        DyGMamba(SMALL, node_dim=NODE_DIM, edge_dim=7)(tokens)
+    with pytest.raises(ShapeError, match="no counts"):
+        model(tokens._replace(counts=None))
+    with pytest.raises(ShapeError, match="pairs"):
+        model(take_sequences(tokens, torch.tensor([0, 1, 2])))
+    for wrong in ({"encoders": "one"}, {"cross_attention": 3}, {"channel_dim": 0}):
+        with pytest.raises(ConfigError):
+            replace(SMALL, **wrong)
+    for wrong in ({"step": "time"}, {"step_function": "root"}, {"state_dim": 0}, {"dropout": 1.0}):
+        with pytest.raises(ConfigError):
+            replace(BLOCK, **wrong)
+
+
+def test_published_size():
+    """4d = 200, inner 400, S = 16, two blocks, and the time and co-occurrence channels of a stream without features."""
+    model = DyGMamba(DyGMambaConfig())
+    encodings = (100 * 50 + 50) + (50 * 50 + 50) + (50 + 50) + (50 * 50 + 50)
+    direction = (400 * 4 + 400) + 2 * 400 + (400 * 32 + 32) + 400 * 16
+    block = 400 + 2 * (200 * 400 + 400) + 2 * direction + (400 * 200 + 200)
+    head = 200 * 172 + 172 + (344 * 172 + 172) + 173
+    assert sum(p.numel() for p in model.parameters()) == encodings + 2 * block + head
