@@ -39,19 +39,19 @@ def test_equals_torch_conv1d_on_each_sequence(function, reverse):
     dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
     reverse=st.booleans(),
     biased=st.booleans(),
-    activation=st.sampled_from(["none", "silu"]),
+    act=st.sampled_from(["none", "silu"]),
 )
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_output_and_gradients_equal_the_float64_definition(lengths, channels, width, dtype, reverse, biased, activation):
+def test_output_and_gradients_equal_the_float64_definition(lengths, channels, width, dtype, reverse, biased, act):
     inputs, offsets, results = make(lengths, channels, width, dtype)[: 3 if biased else 2], offsets_of(lengths), []
     for fast, kind in ((True, dtype), (False, torch.float64)):
         leaves = [x.to(kind).requires_grad_() for x in inputs]
         arguments = (*leaves, *[None] * (3 - len(leaves)))
         if fast:
-            y = conv1d(*arguments, offsets=offsets, reverse=reverse, activation=activation)
+            y = conv1d(*arguments, offsets=offsets, reverse=reverse, activation=act)
         else:
             y = conv1d_naive(*arguments, offsets=offsets, reverse=reverse)
-            y = torch.nn.functional.silu(y) if activation == "silu" else y
+            y = torch.nn.functional.silu(y) if act == "silu" else y
         weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
         results.append((y, *torch.autograd.grad(y, leaves, weights.to(kind))))
     for name, actual, expected in zip(("y", "dx", "dweight", "dbias"), *results):
