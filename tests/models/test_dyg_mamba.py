@@ -188,3 +188,12 @@ def test_published_size():
     block = 400 + 2 * (200 * 400 + 400) + 2 * direction + (400 * 200 + 200)
     head = 200 * 172 + 172 + (344 * 172 + 172) + 173
     assert sum(p.numel() for p in model.parameters()) == encodings + 2 * block + head
+
+
+def test_halves_are_the_sequences_of_either_end():
+    stream = make_stream()
+    tokens = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=5)).pairs(*make_queries(stream, 4))
+    for second in (False, True):
+        half = tokens.half(second=second)
+        picked = take_sequences(tokens, torch.arange(4) + 4 * second)
+        assert all(torch.equal(a, b) for a, b in zip(half[:-1], picked[:-1]))

@@ -8,7 +8,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, last_naive
-from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, pack_tokens, pack_tokens_naive
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens, pack_tokens, pack_tokens_naive
 from hopstate.tokens.recent import RecentLinkTokenizer
 
 TARGETS = ("none", "first", "last")
@@ -197,3 +197,12 @@ def test_recent_links_settings():
         RecentLinkTokenizer(NeighborStore.from_stream(stream), stream).pairs(
             np.array([0]), np.array([0, 1]), np.array([3])
         )
+
+
+def test_span_ratios_are_shares_of_the_time_from_the_first_event():
+    offsets = torch.tensor([0, 3, 3, 4, 6])
+    gaps = torch.tensor([0.0, 8.0, 2.0, 0.0, 5.0, 5.0])  # the last sequence: two events at one time
+    spans = torch.tensor([8.0, 6.0, 2.0, 0.0, 0.0, 5.0])
+    zeros = torch.zeros(6, dtype=torch.int64)
+    tokens = HistoryTokens(offsets, zeros, zeros, gaps, spans, None, None, None, 3)
+    assert tokens.span_ratios().tolist() == [1.0, 0.75, 0.25, 0.0, 0.0, 1.0]
