@@ -17,6 +17,7 @@ _PUBLIC = {
     "fit": "hopstate.api",
     "evaluate": "hopstate.api",
     "predict": "hopstate.api",
+    "stream": "hopstate.api",
     "open_run": "hopstate.api",
     "Run": "hopstate.api",
     "load_dataset": "hopstate.datasets.registry",
@@ -26,13 +27,24 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
-    from hopstate.api import Run, evaluate, fit, open_run, predict
+    from hopstate.api import Run, evaluate, fit, open_run, predict, stream
     from hopstate.data.graph import Graph
     from hopstate.data.io import read_graph
     from hopstate.datasets.registry import load_dataset
     from hopstate.models.nagphormer import NAGphormer
 
-__all__ = ["Graph", "NAGphormer", "Run", "evaluate", "fit", "load_dataset", "open_run", "predict", "read_graph"]
+__all__ = [
+    "Graph",
+    "NAGphormer",
+    "Run",
+    "evaluate",
+    "fit",
+    "load_dataset",
+    "open_run",
+    "predict",
+    "read_graph",
+    "stream",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the command line and Python users both call: fit, evaluate, predict, load_data."""
+"""What the command line and Python users both call: fit, evaluate, predict, stream, load_data."""
 
 from __future__ import annotations
 
@@ -51,6 +51,10 @@ class Run:
     def predict(self, data: Any = None, **options: Any) -> pd.DataFrame:
         """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
         return predict(self.path, data=data, **options)
+
+    def stream(self, data: Any, **options: Any) -> pd.DataFrame:
+        """Return scores of new events and keep the state after them; see `hopstate.stream` for the options."""
+        return stream(self.path, data, **options)
 
 
 def fit(
@@ -179,6 +183,60 @@ def predict(
         table = pd.DataFrame(task.predict(split))
     if out is not None:
         write_table(table, Path(out))
+    return table
+
+
+def stream(
+    run: str | Path,
+    data: Any,
+    *,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    save: str | Path | None = None,
+    out: str | Path | None = None,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+) -> pd.DataFrame:
+    """Let a trained memory model go on over new events: score each before it is seen, and keep the state after them.
+
+    Args:
+        run: a run folder of a method with a node memory.
+        data: new events (a file, or a record), none before the last event seen so far.
+        state: where to go on from, a file that an earlier call saved; None takes state.safetensors of the run folder,
+            or where there is none the end of the run's own data.
+        fresh: start at the end of the run's own data, whatever states are kept.
+        save: where the state after the events is written; None takes state.safetensors of the run folder.
+        out: also write the scores there (.csv or .parquet).
+        own: the run's own data, where it was trained on a record in memory.
+        read: how data are read, e.g. {"time_column": "when"}; see the method's configuration.
+        device: where to compute; None takes the run's own setting.
+
+    Returns:
+        Columns src, dst, t, score.
+
+    Raises:
+        ConfigError: the run's method keeps no memory.
+        TimeOrderError, DataError, CheckpointError: see `hopstate.training.memory_task.MemoryLinkTask.continue_on`;
+            the kept state stays as it was.
+    """
+    import pandas as pd
+    import torch
+
+    from hopstate.data.event_io import read_events
+    from hopstate.data.stream_state import StreamState
+
+    kept = RunFolder.open(run).path / "state.safetensors"
+    with trained(run, own, device=device) as (_, task), torch.no_grad():
+        if not hasattr(task, "continue_on"):
+            raise ConfigError(f"{run} keeps no memory of nodes, so there is nothing to go on from; use predict")
+        start = kept if state is None and kept.is_file() else state
+        before = task.warm() if fresh or start is None else StreamState.load(start, model=task.fingerprint)
+        columns, after = task.continue_on(before, read_events(data, from_start=False, **(read or {})))
+    table = pd.DataFrame(columns)
+    if out is not None:
+        write_table(table, Path(out))
+    after.save(kept if save is None else save)
     return table
 
 

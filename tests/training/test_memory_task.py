@@ -218,15 +218,14 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
 
 def test_a_fixed_vocabulary_refuses_new_nodes_and_keeps_its_memory(tmp_path: Path) -> None:
     t = task(tmp_path, **{"model.static": "learnable"})
-    scorer = t.scorer("val")
-    scorer.observe(t.stream.take(np.arange(16)))
-    kept = scorer.state.snapshot()
-    longer = EventStream(src=np.array([3]), dst=np.array([99]), t=np.array([10**6]), num_nodes=100)
-    attr = np.zeros((1, 2), np.float32)
-    other = t.scorer_over(longer.with_(edge_attr=attr), start=scorer.state)
-    with pytest.raises(DataError, match="beyond the 20 nodes"):
-        other.observe(longer.with_(edge_attr=attr).take(np.array([0])))
-    assert all(torch.equal(v, kept.tensors()[k]) for k, v in other.state.tensors().items())
+    state = t.warm()
+    kept = state.memory.snapshot()
+    new = EventStream(
+        src=np.array([3]), dst=np.array([99]), t=np.array([10**6]), edge_attr=np.zeros((1, 2), np.float32)
+    )
+    with torch.no_grad(), pytest.raises(DataError, match="beyond the 20 nodes"):
+        t.continue_on(state, new)
+    assert all(torch.equal(v, kept.tensors()[k]) for k, v in state.memory.tensors().items())
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"truncate": 0}, {"num_neighbors": 0}])

@@ -1,4 +1,4 @@
-"""`hopstate evaluate RUN` and `hopstate predict RUN`: a trained run on its own data or on others."""
+"""`hopstate evaluate RUN`, `predict RUN`: a trained run on its own data or on others; `stream RUN`: on what follows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 from hopstate import api
+from hopstate.errors import ConfigError
 
 
 def run(argv: list[str]) -> int:
     """Run the command."""
-    return _evaluate(argv[1:]) if argv[0] == "evaluate" else _predict(argv[1:])
+    return {"evaluate": _evaluate, "predict": _predict, "stream": _stream}[argv[0]](argv[1:])
 
 
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
@@ -52,4 +53,21 @@ def _predict(argv: list[str]) -> int:
     o, read = _parse(parser, argv)
     table = api.predict(o.run, data=o.data, split=o.split, out=o.out, read=read, device=o.device)
     print(f"{len(table):,} predictions written to {o.out}")
+    return 0
+
+
+def _stream(argv: list[str]) -> int:
+    parser = _parser(
+        "stream", "Let a memory model go on over new events: score each before it is seen, keep the state."
+    )
+    parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--state", default=None, help="state to go on from (default: RUN/state.safetensors, if any)")
+    parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")
+    parser.add_argument("--save", default=None, help="where the state after the events goes (default: the same file)")
+    o, read = _parse(parser, argv)
+    if o.data is None:
+        raise ConfigError("which events? give --data FILE")
+    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "read": read, "device": o.device}
+    table = api.stream(o.run, o.data, **options)
+    print(f"{len(table):,} events scored into {o.out}; state saved in {o.save or f'{o.run}/state.safetensors'}")
     return 0

@@ -14,6 +14,7 @@ COMMANDS = {
     "fit": ("hopstate.cli.fit", "train a method on a file or a named data set"),
     "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
     "predict": ("hopstate.cli.apply", "predictions of a trained run as CSV or Parquet"),
+    "stream": ("hopstate.cli.apply", "let a memory model go on over new events: scores, and its state after them"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
     "inspect": ("hopstate.cli.inspect", "what a file holds, and what about it looks suspicious"),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),

@@ -32,7 +32,7 @@ _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 
 
-def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventStream:
+def read_events(source: Any, *, format: str = "auto", from_start: bool = True, **options: Any) -> EventStream:
     """Return the event stream of a file, a folder, a pandas table or a torch-geometric `TemporalData`.
 
     Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
@@ -41,6 +41,7 @@ def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventSt
     Args:
         source: path, "tgb:NAME", or the object in memory.
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
+        from_start: no event came before, so that deletions can be checked.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
             .npy file; integer ids are then its rows, others stand for its rows in sorted order); for all, fields of
@@ -68,7 +69,8 @@ def read_events(source: Any, *, format: str = "auto", **options: Any) -> EventSt
         stream = _from_object(source, options)
     if not len(stream):
         raise DataError(f"{stream.source or stream.name} holds no events")
-    check_deletes(stream)
+    if from_start:
+        check_deletes(stream)
     return stream
 
 

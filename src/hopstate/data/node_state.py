@@ -7,7 +7,6 @@ graph, no gradients), `replaced(..., in_place=True)` writes into the same tensor
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hopstate.data.files import replace_file
-from hopstate.errors import CheckpointError, MissingFileError, TimeOrderError
+from hopstate.data.tensor_file import read_tensors, write_tensors
+from hopstate.errors import CheckpointError, TimeOrderError
 
 FORMAT = "hopstate-node-state-1"
 
@@ -150,11 +149,7 @@ class NodeState:
         Raises:
             StorageError: it could not be written; an earlier file of that name is untouched.
         """
-        from safetensors.torch import save_file
-
-        header = {"format": FORMAT, "record": json.dumps({"clock": self.clock, "tag": self.tag})}
-        parts = {name: tensor.cpu().contiguous() for name, tensor in self.tensors().items()}
-        replace_file(Path(path), lambda part: save_file(parts, part, metadata=header))
+        write_tensors(path, self.tensors(), {"clock": self.clock, "tag": self.tag}, format=FORMAT)
 
     @classmethod
     def load(cls, path: str | Path, *, tag: str | None = None) -> NodeState:
@@ -168,19 +163,7 @@ class NodeState:
             MissingFileError: there is no such file.
             CheckpointError: the file is damaged, no node memory, or another model's.
         """
-        from safetensors import SafetensorError, safe_open
-
-        if not Path(path).is_file():
-            raise MissingFileError(f"no node memory at {path}; save a state there first")
-        try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                header = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is damaged or no node memory ({error}); use an earlier copy") from error
-        if header.get("format") != FORMAT:
-            raise CheckpointError(f"{path} holds no node memory of this version: {header.get('format', 'no format')}")
-        record = json.loads(header["record"])
+        tensors, record = read_tensors(path, format=FORMAT, what="node memory")
         state = cls.from_tensors(tensors, record["clock"], record["tag"])
         if tag is not None:
             state.check_tag(tag)

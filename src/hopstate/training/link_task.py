@@ -138,9 +138,7 @@ class LinkTask:
         rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         scores = score_queries(self.scorer(split), self.stream, src, dst, t, batch_size=self.evaluation.batch_size)
-        ids = self.stream.node_ids
-        names = (src, dst) if ids is None else (ids.names(src), ids.names(dst))
-        return {"src": names[0], "dst": names[1], "t": t, "score": scores}
+        return named_pairs(self.stream, rows) | {"score": scores}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""
@@ -253,6 +251,13 @@ class HistoryLinkTask(LinkTask):
     def scorer_over(self, stream: EventStream) -> HistoryScorer:
         """Return the model over another stream."""
         return HistoryScorer(self.model, self._make(stream))
+
+
+def named_pairs(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return columns src, dst (the user's ids) and t of the events at rows."""
+    src, dst, ids = stream.src[rows], stream.dst[rows], stream.node_ids
+    names = (src, dst) if ids is None else (ids.names(src), ids.names(dst))
+    return {"src": names[0], "dst": names[1], "t": stream.t[rows]}
 
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> np.ndarray:

@@ -12,6 +12,7 @@ no gradient; T at least the number of batches is back-propagation through the wh
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,14 +22,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.batching.events import batch_edges
+from hopstate.batching.events import batch_edges, event_batches
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
 from hopstate.data.active import ActiveBatch
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
+from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.training.link_task import LinkTask, training_negatives
+from hopstate.evaluation.drive import drive
+from hopstate.training.link_task import LinkTask, named_pairs, training_negatives
 
 
 class MemoryLinkTask(LinkTask):
@@ -48,6 +51,8 @@ class MemoryLinkTask(LinkTask):
     Raises:
         ConfigError: batch_size or truncate under 1.
     """
+
+    model: Any
 
     def __init__(
         self,
@@ -124,9 +129,57 @@ class MemoryLinkTask(LinkTask):
         """Return the model over the training events for "train", else over the whole stream."""
         return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
 
-    def scorer_over(self, stream: EventStream, start: NodeState | None = None) -> MemoryScorer:
-        """Return the model over another stream of the same nodes, from an empty memory or from start."""
-        return MemoryScorer(self.model, self._make(stream), start=start)
+    def scorer_over(self, stream: EventStream) -> MemoryScorer:
+        """Return the model over another stream of the same nodes."""
+        return MemoryScorer(self.model, self._make(stream))
+
+    # ---- going on ----------------------------------------------------------------------------------------
+    @property
+    def fingerprint(self) -> str:
+        """What tells this model's memories from those of other weights."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def warm(self) -> StreamState:
+        """Return where the model stands after all events of its stream."""
+        scorer = self.scorer("all")
+        for batch in event_batches(self.stream, batch_size=self.evaluation.batch_size):
+            scorer.observe(batch)
+        return StreamState.at_end(self.stream, scorer.state.to("cpu"), self.fingerprint)
+
+    def continue_on(self, state: StreamState, events: EventStream) -> tuple[dict[str, Any], StreamState]:
+        """Score further events, each batch from what came before it, and let them move the memory.
+
+        Args:
+            state: where to go on from; it stays as it is.
+            events: with the user's ids, not before state's last event; nodes not met before have features of zeros.
+
+        Returns:
+            Columns src, dst, t, score; the state after the events.
+
+        Raises:
+            CheckpointError: a state of another model.
+            TimeOrderError, DataError: see `StreamState.joined`; or features of another width, or an event of a node
+                beyond a fixed vocabulary.
+        """
+        if state.model != self.fingerprint:
+            raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
+        whole, new = state.joined(events)
+        known = whole.with_(x=_padded(self.stream.x, whole.num_nodes))
+        size = self.evaluation.batch_size
+        scorer = MemoryScorer(self.model, self._make(known), start=state.memory.grown(whole.num_nodes))
+        scores = drive(
+            scorer,
+            lambda mine: scorer.score(new.src[mine], new.dst[mine], new.t[mine]),
+            new,
+            np.arange(len(new)),
+            rows=np.arange(len(new)),
+            edges=batch_edges(new.t, size),
+        )
+        after = StreamState.at_end(whole, scorer.state.to("cpu"), state.model)
+        return named_pairs(new, np.arange(len(new))) | {"score": scores}, after
 
     # ---- checkpoints -------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
@@ -147,3 +200,8 @@ class MemoryLinkTask(LinkTask):
         tensors = dict(state)
         clock = float(tensors.pop("clock", torch.tensor(-math.inf)))
         self._state = NodeState.from_tensors(tensors, clock, self.model.tag)
+
+
+def _padded(x: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
+    """Return (num_nodes, F) features, zeros for nodes beyond those known."""
+    return None if x is None else np.concatenate([x, np.zeros((num_nodes - len(x), x.shape[1]), x.dtype)])

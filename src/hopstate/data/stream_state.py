@@ -1,0 +1,131 @@
+"""Where a memory model stands in a stream: its node memory, the events behind it, whose ids, and which model's.
+
+What later events need of earlier ones (recent neighbours, last meetings, edges that stand) is in the events, so a
+state goes on in another process, from one file, exactly where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import EventStream
+from hopstate.data.node_state import NodeState
+from hopstate.data.tensor_file import read_tensors, write_tensors
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import CheckpointError, DataError, TimeOrderError
+
+FORMAT = "hopstate-stream-state-1"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamState:
+    """A node memory after some events.
+
+    Args:
+        memory: what the model remembers.
+        events: all events so far: src, dst, t, kind and the user's ids.
+        model: fingerprint of the model whose memory it is.
+    """
+
+    memory: NodeState
+    events: EventStream
+    model: str = ""
+
+    @classmethod
+    def at_end(cls, stream: EventStream, memory: NodeState, model: str) -> StreamState:
+        """Return the state after all events of a stream."""
+        bare = stream.with_(edge_attr=None, labels=None, x=None, num_nodes=stream.num_nodes)
+        return cls(memory=memory, events=bare, model=model)
+
+    def joined(self, new: EventStream) -> tuple[EventStream, EventStream]:
+        """Return the events so far and new ones as one bare stream, and new ones alone in its rows and event ids.
+
+        Ids that have not been met become the next rows.
+
+        Raises:
+            TimeOrderError: a new event is earlier than the last one so far.
+            DataError: ids of another kind, or a deletion of an edge that does not stand.
+        """
+        old = self.events
+        if len(old) and len(new) and new.t[0] < old.t[-1]:
+            raise TimeOrderError(
+                f"{new.name} begins at {new.t[0]}, but the memory has seen events up to {old.t[-1]}; give only later "
+                "events (has this file been streamed already?)"
+            )
+        (src, dst), ids, num_nodes = _rows(old, new)
+        kinds = [np.zeros(len(part), np.int8) if part.kind is None else part.kind for part in (old, new)]
+        whole = EventStream(
+            src=np.concatenate([old.src, src]),
+            dst=np.concatenate([old.dst, dst]),
+            t=np.concatenate([old.t, new.t]),
+            kind=np.concatenate(kinds) if old.has_deletes or new.has_deletes else None,
+            num_nodes=num_nodes,
+            node_ids=ids,
+            name=new.name,
+            source=new.source,
+        )
+        check_deletes(whole)
+        rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(old)}
+        return whole, new.with_(src=src, dst=dst, **rest)
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to one safetensors file, atomically.
+
+        Raises:
+            StorageError: it could not be written; an earlier file of that name is untouched.
+        """
+        e = self.events
+        columns = {"src": e.src, "dst": e.dst, "t": e.t} | ({} if e.kind is None else {"kind": e.kind})
+        tensors = self.memory.tensors() | {f"events.{k}": torch.from_numpy(np.array(v)) for k, v in columns.items()}
+        if e.node_ids is not None:
+            text = json.dumps(e.node_ids.ids.tolist()).encode()
+            tensors["events.ids"] = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
+        record = {"clock": self.memory.clock, "tag": self.memory.tag, "model": self.model, "num_nodes": e.num_nodes}
+        write_tensors(path, tensors, record, format=FORMAT)
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: str | None = None) -> StreamState:
+        """Read a state onto the CPU.
+
+        Args:
+            path: a file that `save` wrote.
+            model: the fingerprint that the state must have, None to take any.
+
+        Raises:
+            MissingFileError: there is no such file.
+            CheckpointError: the file is damaged, holds no state, or another model's.
+        """
+        tensors, record = read_tensors(path, format=FORMAT, what="stream state")
+        if model is not None and record["model"] != model:
+            raise CheckpointError(f"{path} is the state of another model (other weights); start from this run's own")
+        arrays = {k.removeprefix("events."): tensors.pop(k).numpy() for k in list(tensors) if k.startswith("events.")}
+        try:
+            ids = arrays.pop("ids", None)
+            names = None if ids is None else Vocabulary(np.array(json.loads(ids.tobytes())))
+            events = EventStream(**arrays, num_nodes=record["num_nodes"], node_ids=names, name="earlier events")
+        except (DataError, TypeError, ValueError) as error:
+            raise CheckpointError(f"the events in {path} are damaged ({error}); use an earlier copy") from error
+        memory = NodeState.from_tensors(tensors, record["clock"], record["tag"])
+        return cls(memory=memory, events=events, model=record["model"])
+
+
+def _rows(old: EventStream, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], Vocabulary | None, int]:
+    """Return new's (src, dst) in the rows of old, the vocabulary of both and the number of nodes."""
+    names = tuple(ends if new.node_ids is None else new.node_ids.names(ends) for ends in (new.src, new.dst))
+    text = names[0].dtype.kind == "U"
+    if old.node_ids is None:
+        if text:
+            raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
+        return names, None, max(old.num_nodes, int(np.concatenate(names).max(initial=-1)) + 1)
+    if old.node_ids.ids.dtype.kind == "U" and not text:
+        names = tuple(ends.astype(str) for ends in names)
+    elif old.node_ids.ids.dtype.kind == "i" and text:
+        raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
+    ids = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
+    return (ids.rows(names[0]), ids.rows(names[1])), ids, len(ids)

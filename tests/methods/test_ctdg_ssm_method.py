@@ -1,0 +1,175 @@
+"""CTDG-SSM from a file to a run folder and on: fit, evaluate, predict, check-leak, and streams that are continued."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.api import evaluate, fit, predict, stream
+from hopstate.cli.main import main
+from hopstate.data.events import EventStream
+from hopstate.data.stream_state import StreamState
+from hopstate.errors import CheckpointError, ConfigError, DataError, ShapeError, TimeOrderError
+
+SMALL = {
+    "model__dim": 8,
+    "model__time_dim": 4,
+    "model__static": "random",
+    "model__static_dim": 4,
+    "batch_size": 20,
+    "evaluation__batch_size": 20,
+    "loop__epochs": 2,
+    "loop__progress": False,
+    "loop__tensorboard": "no",
+    "loop__device": "cpu",
+}
+
+
+def table(count: int = 240, start: int = 0, seed: int = 0, extra: str = "") -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    names = [f"u{i}" for i in range(12)], [*(f"v{i}" for i in range(9)), *([extra] if extra else [])]
+    return pd.DataFrame(
+        {
+            "source": rng.choice(names[0], count),
+            "target": rng.choice(names[1], count),
+            "time": start + np.arange(count),
+        }
+    )
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    table().to_csv(tmp_path / "events.csv", index=False)
+    return tmp_path / "events.csv"
+
+
+def run_of(events: Path, out: Path, **settings: Any) -> Any:
+    return fit("ctdg-ssm", events, out=out, **{**SMALL, **settings})
+
+
+def test_fit_evaluate_predict_and_the_same_again(events: Path, tmp_path: Path) -> None:
+    run = run_of(events, tmp_path / "run")
+    assert {"ap", "auc", "historical_auc", "inductive_ap"} <= run.metrics["test"].keys()
+    assert evaluate(run.path) == run.metrics["test"]
+    scores = predict(run.path, split="test")
+    assert list(scores) == ["src", "dst", "t", "score"]
+    assert scores["src"].str.startswith("u").all()
+    assert scores["score"].between(0, 1).all()
+    assert run_of(events, tmp_path / "again").metrics == run.metrics
+
+
+@pytest.mark.parametrize("settings", [{}, {"model__static": "learnable", "model__node_gaps": True, "model__order": 2}])
+def test_a_stream_cut_anywhere_gives_the_same_scores(events: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Saved in mid-stream and gone on from the file: bit for bit what one pass gives, state included."""
+    run = run_of(events, tmp_path / "run", **settings)
+    later = table(120, start=240, seed=1)
+    whole = stream(run.path, later, save=tmp_path / "whole.safetensors")
+    parts = [stream(run.path, later[:60]), run.stream(later[60:])]  # 60: where a batch of 20 ends
+    assert whole.equals(pd.concat(parts, ignore_index=True))
+    states = [StreamState.load(p) for p in (tmp_path / "whole.safetensors", run.path / "state.safetensors")]
+    for name, tensor in states[0].memory.tensors().items():
+        assert torch.equal(tensor, states[1].memory.tensors()[name]), name
+    assert len(states[0].events) == 360
+    assert states[0].events.content_hash == states[1].events.content_hash
+    again = stream(run.path, later, fresh=True, save=tmp_path / "other.safetensors")
+    assert again.equals(whole)
+
+
+def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_path: Path) -> None:
+    """A run whose own data are the first part equals prediction over all of it."""
+    run = run_of(events, tmp_path / "run")
+    later = table(60, start=240, seed=1)
+    both = pd.concat([table(), later])
+    both.to_csv(tmp_path / "both.csv", index=False)
+    known = predict(run.path, data=tmp_path / "both.csv")["score"].to_numpy()[240:]
+    assert np.allclose(stream(run.path, later)["score"].to_numpy(), known, atol=1e-6)
+
+
+def test_new_nodes_in_mid_stream(events: Path, tmp_path: Path) -> None:
+    run = run_of(events, tmp_path / "run")
+    first = stream(run.path, table(60, start=240, seed=1, extra="stranger"))
+    assert (first["dst"] == "stranger").any()
+    state = StreamState.load(run.path / "state.safetensors")
+    assert state.events.node_ids is not None
+    assert state.events.node_ids.ids[-1] == "stranger"
+    assert state.memory.num_nodes == 22
+    assert stream(run.path, table(60, start=300, seed=2, extra="stranger"))["score"].between(0, 1).all()
+    fixed = run_of(events, tmp_path / "fixed", model__static="learnable")
+    with pytest.raises(DataError, match="beyond the 21 nodes"):
+        stream(fixed.path, table(60, start=240, seed=1, extra="stranger"))
+    assert not (fixed.path / "state.safetensors").exists()
+
+
+def test_bad_input_leaves_the_kept_state_as_it_was(events: Path, tmp_path: Path) -> None:
+    run, other = run_of(events, tmp_path / "run"), run_of(events, tmp_path / "other", loop__seed=1)
+    later = table(40, start=240, seed=1)
+    stream(run.path, later)
+    kept = (run.path / "state.safetensors").read_bytes()
+    with pytest.raises(TimeOrderError, match="streamed already"):
+        stream(run.path, later)
+    with pytest.raises(CheckpointError, match="another model"):
+        stream(other.path, table(40, start=280), state=run.path / "state.safetensors")
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(kept[: len(kept) // 2])
+    with pytest.raises(CheckpointError, match="damaged"):
+        stream(run.path, table(40, start=280), state=broken)
+    assert (run.path / "state.safetensors").read_bytes() == kept
+    plain = fit("recency", events, out=tmp_path / "recency", loop__device="cpu")
+    with pytest.raises(ConfigError, match="no memory"):
+        stream(plain.path, later)
+
+
+def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path) -> None:
+    data = table()
+    data["kind"] = "add"
+    data.to_csv(tmp_path / "events.csv", index=False)
+    run = run_of(tmp_path / "events.csv", tmp_path / "run")
+    gone = data.iloc[[3, 4]].assign(kind="delete", time=[240, 241])
+    assert len(stream(run.path, gone)) == 2
+    state = StreamState.load(run.path / "state.safetensors")
+    assert state.events.has_deletes
+    with pytest.raises(DataError, match="does not stand"):
+        stream(run.path, pd.DataFrame({"source": ["u0"], "target": ["u1"], "time": [300], "kind": ["delete"]}))
+
+
+def test_integer_ids_and_edge_features(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def part(start: int, nodes: int) -> EventStream:
+        src, dst = rng.integers(0, nodes, (2, 100))
+        attr = rng.normal(size=(100, 3)).astype(np.float32)
+        return EventStream(src=src, dst=dst, t=start + np.arange(100), edge_attr=attr, num_nodes=nodes)
+
+    first = part(0, 10)
+    x = rng.normal(size=(10, 2)).astype(np.float32)
+    run = fit("ctdg-ssm", first.with_(x=x), out=tmp_path / "run", **SMALL)
+    with pytest.raises(ConfigError, match="record in memory"):
+        run.stream(part(100, 14))
+    later = part(100, 14)
+    scores = run.stream(later, own=first.with_(x=x))
+    assert scores["dst"].tolist() == later.dst.tolist()
+    assert scores["score"].between(0, 1).all()
+    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 14
+    with pytest.raises(ShapeError, match="edge_attr of 3 columns; the batch has 0"):
+        run.stream(part(200, 14).with_(edge_attr=None), own=first.with_(x=x))
+
+
+def test_command_line(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [f"--{k.replace('__', '.')}={v}" for k, v in SMALL.items()]
+    run = str(tmp_path / "run")
+    assert main(["fit", "ctdg-ssm", "--data", str(events), "--out", run, *flags, "--model.filter_start=1.5"]) == 0
+    assert main(["check-leak", run, "--moments", "2", "--queries", "16"]) == 0
+    assert "no leak" in capsys.readouterr().out
+    table(40, start=240, seed=1).to_csv(tmp_path / "later.csv", index=False)
+    command = ["stream", run, "--data", str(tmp_path / "later.csv"), "--out", str(tmp_path / "scores.csv")]
+    assert main(command) == 0
+    assert "40 events scored" in capsys.readouterr().out
+    assert len(pd.read_csv(tmp_path / "scores.csv")) == 40
+    assert main(command) == 1
+    assert "streamed already" in capsys.readouterr().err
+    assert main(["stream", run, "--out", str(tmp_path / "scores.csv")]) == 2
+    assert main(["fit", "ctdg-ssm", "--data", str(events), "--model.filter_start=-0.6"]) == 2
+    assert "use non-negative coefficients" in capsys.readouterr().err
