@@ -314,6 +314,8 @@ def load_data(source: str, read: Any, kind: str) -> Any:
         from hopstate.data.event_io import read_events
 
         return read_events(source, **asdict(read))
+    if kind == "sequences":
+        raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.io import read_graph
 
     return read_graph(source, **asdict(read))

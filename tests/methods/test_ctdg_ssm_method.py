@@ -173,3 +173,13 @@ def test_command_line(events: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["stream", run, "--out", str(tmp_path / "scores.csv")]) == 2
     assert main(["fit", "ctdg-ssm", "--data", str(events), "--model.filter_start=-0.6"]) == 2
     assert "use non-negative coefficients" in capsys.readouterr().err
+
+
+def test_sequences_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["fit", "ctdg-ssm-sequences", "--read.length=5", "--read.count=120", "--model.dim=8", "--model.order=1"]
+    loop = ["--loop.epochs=8", "--loop.progress=false", "--loop.tensorboard=no", "--loop.optim.lr=1e-2"]
+    assert main([*command, *loop, "--batch_size=16", "--data=path-sequences", "--out", str(tmp_path / "run")]) == 0
+    assert evaluate(tmp_path / "run", device="cpu")["accuracy"] > 0.9
+    assert list(predict(tmp_path / "run", split="test"))[:2] == ["sequence", "prediction"]
+    assert main([*command, "--data", "paths.csv"]) == 2
+    assert "give path-sequences" in capsys.readouterr().err

@@ -10,8 +10,8 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5 (subgraph sampling), appendices E.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -66,8 +66,8 @@ class ActiveBatch:
 
     def to(self, device: torch.device | str) -> ActiveBatch:
         """Return the batch on a device."""
-        moved = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
-        return ActiveBatch(**moved)
+        moved: dict[str, Any] = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
 
     @classmethod
     def build(

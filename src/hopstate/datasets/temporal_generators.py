@@ -6,6 +6,7 @@ regenerates bit for bit; the variant "ctdg-ssm" follows CTDG-SSM's notebook.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,7 @@ class PathSequences:
         edge_attr: (S, L-1, d) float32 event features.
         y: (S,) int64, 0 or 1.
         split: sequence numbers of "train", "val" and "test".
+        name: for messages and run folders.
     """
 
     pairs: np.ndarray
@@ -34,6 +36,20 @@ class PathSequences:
     edge_attr: np.ndarray
     y: np.ndarray
     split: dict[str, np.ndarray]
+    name: str = "path-sequences"
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of a sequence."""
+        return self.x.shape[1]
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over every array, hexadecimal."""
+        digest = hashlib.sha256(b"path sequences")
+        for array in (self.pairs, self.t, self.x, self.edge_attr, self.y, *self.split.values()):
+            digest.update(f"{array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def stream(self, number: int) -> EventStream:
         """Return one sequence as a stream over its own L nodes."""

@@ -26,6 +26,7 @@ MODULES = {
     "dyg-mamba": "hopstate.methods.dyg_mamba",
     "graphmixer": "hopstate.methods.graphmixer",
     "ctdg-ssm": "hopstate.methods.ctdg_ssm",
+    "ctdg-ssm-sequences": "hopstate.methods.ctdg_ssm_sequences",
 }
 
 

@@ -106,6 +106,6 @@ class Method:
     name: str
     config: type[Any]
     build: Callable[[Any, Any, Context], Task]
-    data: Literal["graph", "graphs", "events"]
+    data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
