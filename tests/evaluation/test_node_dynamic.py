@@ -63,4 +63,4 @@ def test_bad_input_is_named():
     with pytest.raises(DataError, match="label 0 or 1"):
         evaluate_dynamic_nodes(LastLabel(40), stream.with_(labels=np.arange(100)), split)
     with pytest.raises(ConfigError):
-        evaluate_dynamic_nodes(LastLabel(40), stream, split, "train")
+        evaluate_dynamic_nodes(LastLabel(40), stream, split, "new_val")

@@ -183,3 +183,25 @@ def test_sequences_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     assert list(predict(tmp_path / "run", split="test"))[:2] == ["sequence", "prediction"]
     assert main([*command, "--data", "paths.csv"]) == 2
     assert "give path-sequences" in capsys.readouterr().err
+
+
+def test_classes_of_nodes_at_their_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A source's label is the sign of a feature of its event before: only a memory of it can tell."""
+    rng = np.random.default_rng(0)
+    data = table(400)
+    data["weight"] = rng.choice([-1.0, 1.0], 400)
+    last = data.groupby("source")["weight"].shift(1).fillna(-1)
+    data["label"] = (last > 0).astype(int)
+    data.to_csv(tmp_path / "labels.csv", index=False)
+    flags = [f"--{k.replace('__', '.')}={v}" for k, v in SMALL.items() if not k.startswith("evaluation")]
+    train = ["--batch_size=8", "--loop.epochs=5", "--loop.optim.lr=2e-2", "--model.order=0", "--model.hidden=16"]
+    columns = ["--read.label_column=label", "--read.edge_columns=[weight]"]
+    command = ["fit", "ctdg-ssm-nodes", "--data", str(tmp_path / "labels.csv"), *flags, *train, *columns]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    assert evaluate(tmp_path / "run")["auc"] > 0.9
+    assert list(predict(tmp_path / "run", split="test")) == ["node", "t", "score", "label"]
+    assert main(["check-leak", str(tmp_path / "run"), "--moments", "2", "--queries", "16"]) == 0
+    assert "no leak" in capsys.readouterr().out
+    table().to_csv(tmp_path / "bare.csv", index=False)
+    assert main(["fit", "ctdg-ssm-nodes", "--data", str(tmp_path / "bare.csv")]) == 1
+    assert "needs a label 0 or 1" in capsys.readouterr().err

@@ -8,6 +8,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,10 +94,11 @@ def _ends(stream: EventStream) -> np.ndarray:
 
 
 class MemoryScorer:
-    """Scores pairs from a memory that grows by what is observed.
+    """Scores pairs, or nodes, from a memory that grows by what is observed.
 
     Args:
-        model: `initial_state`, `update(state, batch, in_place)` and `link_logits(state, source, target, gap)`.
+        model: `initial_state`, `update(state, batch, in_place)`, and `link_logits(state, source, target, gap)` or
+            `node_logits(state, nodes, gap)`.
         inputs: of the stream that is driven.
         start: the memory to start from; None for an empty one.
         max_pairs: pairs scored at once.
@@ -112,17 +114,24 @@ class MemoryScorer:
         fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
         self.state = fresh.to(self._device)
 
-    @torch.no_grad()
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of class 1 of nodes (Q,) at times t (Q,), on the CPU; the memory stays."""
+        gaps = torch.from_numpy(self.inputs.node_gaps(nodes, t)).float()[:, None]
+        return self._scores(lambda *given: self.model.node_logits(*given)[:, 0], (nodes,), gaps)
+
+    @torch.no_grad()
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         training, device = self.model.training, self._device
         self.model.eval()
         parts = [torch.zeros(0, dtype=torch.float64)]
-        for start in range(0, len(src), self.max_pairs):
+        for start in range(0, len(gaps), self.max_pairs):
             part = slice(start, start + self.max_pairs)
-            pair = (torch.from_numpy(np.ascontiguousarray(ends[part])).to(device) for ends in (src, dst))
-            gap = self.inputs.query_gaps(src[part], dst[part], t[part]).to(device)
-            parts.append(self.model.link_logits(self.state, *pair, gap).double().sigmoid().cpu())
+            ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(device) for v in nodes)
+            parts.append(logits(self.state, *ends, gaps[part].to(device)).double().sigmoid().cpu())
         self.model.train(training)
         return torch.cat(parts)
 

@@ -10,7 +10,7 @@ from hopstate.errors import ConfigError
 
 def run(argv: list[str]) -> int:
     """Run the command; 1 where a score changed (the message names pair, time and alteration)."""
-    from hopstate.testing.leak import check_leak
+    from hopstate.testing.leak import check_leak, check_node_leak
 
     parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")
@@ -20,10 +20,14 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
     with trained(options.run) as (_, task):
-        if not hasattr(task, "scorer_over"):
+        nodes = hasattr(task, "node_scorer_over")
+        if not nodes and not hasattr(task, "scorer_over"):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
         task.model.eval()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        print(check_leak(task.scorer_over, stream, **counts))
+        if nodes:
+            print(check_node_leak(task.node_scorer_over, stream, **counts))
+        else:
+            print(check_leak(task.scorer_over, stream, **counts))
     return 0

@@ -30,7 +30,7 @@ def evaluate_dynamic_nodes(
     scorer: NodeScorer,
     stream: EventStream,
     split: EventSplit,
-    part: Literal["val", "test"] = "test",
+    part: Literal["train", "val", "test"] = "test",
     *,
     batch_size: int = 200,
     bootstrap: int = 0,
@@ -48,8 +48,8 @@ def evaluate_dynamic_nodes(
         ConfigError: another part.
         DataError: no labels, labels other than 0 and 1, or a NaN score.
     """
-    if part not in ("val", "test"):
-        raise ConfigError(f"nodes are evaluated on 'val' or 'test', not {part!r}")
+    if part not in ("train", "val", "test"):
+        raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {part!r}")
     if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
         raise DataError(f"{stream.name}: dynamic node classification needs a label 0 or 1 for every event")
     rows = split.rows(part)

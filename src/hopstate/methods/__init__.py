@@ -24,8 +24,10 @@ MODULES = {
     "edgebank": "hopstate.methods.zero_parameter",
     "dygformer": "hopstate.methods.dygformer",
     "dyg-mamba": "hopstate.methods.dyg_mamba",
+    "dyg-mamba-nodes": "hopstate.methods.dyg_mamba",
     "graphmixer": "hopstate.methods.graphmixer",
     "ctdg-ssm": "hopstate.methods.ctdg_ssm",
+    "ctdg-ssm-nodes": "hopstate.methods.ctdg_ssm",
     "ctdg-ssm-sequences": "hopstate.methods.ctdg_ssm_sequences",
 }
 

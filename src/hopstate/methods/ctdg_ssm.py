@@ -1,4 +1,4 @@
-"""CTDG-SSM on a user's event stream: link prediction from a node memory.
+"""CTDG-SSM on a user's event stream: links, or classes of nodes, from a node memory.
 
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672; settings of its tables 2 and 9.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from hopstate.batching.memory import ActiveEvents
 from hopstate.data.events import EventStream
@@ -17,8 +18,14 @@ from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negati
 from hopstate.models.ctdg_ssm import CTDGSSM
 from hopstate.training.link_task import LinkEvaluation
 from hopstate.training.loop import LoopConfig
+from hopstate.training.memory_node_task import MemoryNodeTask
 from hopstate.training.memory_task import MemoryLinkTask
 from hopstate.training.optim import OptimConfig
+
+
+def _loop() -> LoopConfig:
+    optim = OptimConfig(name="adam", lr=1e-3, weight_decay=0.0)
+    return LoopConfig(epochs=200, patience=20, grad_clip=1.0, optim=optim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,20 +52,65 @@ class CTDGSSMRun:
     batch_size: int = 128
     truncate: int = 4
     evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
-    loop: LoopConfig = field(
-        default_factory=lambda: LoopConfig(
-            epochs=200, patience=20, grad_clip=1.0, optim=OptimConfig(name="adam", lr=1e-3, weight_decay=0.0)
-        )
-    )
+    loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
-        for name in ("num_neighbors", "batch_size", "truncate"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
+        _check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMNodeRun:
+    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); every event has a label 0 or 1.
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the memory model; its order is also how many hops active nodes reach.
+        num_neighbors: N_u, most recent events of context per end of a batch's events.
+        batch_size: events that are scored, then move the memory, together.
+        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: CTDGSSM.Config = field(default_factory=CTDGSSM.Config)
+    num_neighbors: int = 10
+    batch_size: int = 128
+    truncate: int = 4
+    bootstrap: int = 0
+    loop: LoopConfig = field(default_factory=_loop)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
+    for name in ("num_neighbors", "batch_size", "truncate"):
+        if getattr(config, name) < 1:
+            raise ConfigError(f"{name} must be at least 1; got {getattr(config, name)}")
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
-    """Return the task of training CTDG-SSM on stream."""
+    """Return the task of predicting links of stream."""
+    model, parts = _parts(stream, config, "link")
+    negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
+    return MemoryLinkTask(model, stream, evaluation=config.evaluation, negatives=negatives, **parts)
+
+
+def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
+    """Return the task of classifying sources of stream's events."""
+    model, parts = _parts(stream, config, "node")
+    return MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
+
+
+def _parts(
+    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, decoder: Literal["link", "node"]
+) -> tuple[CTDGSSM, dict[str, Any]]:
+    """Return the model and what both tasks are built from."""
     split = config.split.of(stream)
     span = float(stream.t[split.train[-1]] - stream.t[split.train[0]])
     model = CTDGSSM(
@@ -66,6 +118,7 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLi
         node_dim=stream.x.shape[1] if stream.x is not None and stream.has_node_features else 0,
         edge_dim=stream.edge_attr.shape[1] if stream.edge_attr is not None and stream.has_edge_features else 0,
         num_nodes=stream.num_nodes,
+        decoder=decoder,
         never=math.log1p(span) + 1,
     )
 
@@ -73,18 +126,14 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLi
         store = NeighborStore.from_stream(events) if store is None else store
         return ActiveEvents(model, events, store, neighbors=config.num_neighbors)
 
-    return MemoryLinkTask(
-        model,
-        stream,
-        split,
-        train_inputs=inputs(stream, training_store(stream, split)),
-        inputs=inputs,
-        batch_size=config.batch_size,
-        truncate=config.truncate,
-        seed=config.loop.seed,
-        evaluation=config.evaluation,
-        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
-    )
+    return model, {
+        "split": split,
+        "train_inputs": inputs(stream, training_store(stream, split)),
+        "inputs": inputs,
+        "batch_size": config.batch_size,
+        "truncate": config.truncate,
+        "seed": config.loop.seed,
+    }
 
 
 METHODS = {
@@ -93,7 +142,15 @@ METHODS = {
         CTDGSSMRun,
         build,
         "events",
-        "a state-space memory per node, moved by events and by how they change the graph",
+        "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
-    )
+    ),
+    "ctdg-ssm-nodes": Method(
+        "ctdg-ssm-nodes",
+        CTDGSSMNodeRun,
+        build_nodes,
+        "events",
+        "classes of nodes at the time of an event, from the same memory",
+        "arXiv:2606.04672",
+    ),
 }

@@ -1,4 +1,4 @@
-"""DyG-Mamba on a user's event stream: which links come next.
+"""DyG-Mamba on a user's event stream: which links come next, and what state a node is in.
 
 Source: DyG-Mamba, arXiv:2408.06966; settings of its tables 9 and 10, in `DyGMamba.Config` and `HistoryConfig`.
 """
@@ -8,11 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import HistoryLinkRun, history_task, used_features
-from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
+from hopstate.methods.link import (
+    EventReadOptions,
+    HistoryLinkRun,
+    LinkSplitConfig,
+    event_loop,
+    history_task,
+    training_store,
+    used_features,
+)
+from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.history_node_task import HistoryNodeTask
 from hopstate.training.link_task import HistoryLinkTask
+from hopstate.training.loop import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +56,54 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class DyGMambaNodesRun:
+    """Configuration of a DyG-Mamba run that classifies an event's source at the event's time.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); every event has a label 0 or 1.
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: encodings, state-space blocks, head; encoders, cooccurrence and cross_attention have no meaning here.
+        history: how much of the past a sequence holds, and where the node itself stands in it.
+        batch_size: events a step.
+        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    batch_size: int = 200
+    bootstrap: int = 0
+    loop: LoopConfig = field(default_factory=event_loop)
+
+
+def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
+    """Return the task of training DyG-Mamba to classify the sources of stream."""
+    split = config.split.of(stream)
+    return HistoryNodeTask(
+        DyGMambaNodes(config.model, **used_features(stream)),
+        stream,
+        split,
+        train_inputs=HistoryTokenizer(training_store(stream, split), stream, config.history),
+        inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, config.history),
+        batch_size=config.batch_size,
+        bootstrap=config.bootstrap,
+    )
+
+
 METHODS = {
+    "dyg-mamba-nodes": Method(
+        "dyg-mamba-nodes",
+        DyGMambaNodesRun,
+        build_nodes,
+        "events",
+        "the state of an event's source, from state spaces over its past events",
+        "arXiv:2408.06966",
+    ),
     "dyg-mamba": Method(
         "dyg-mamba",
         DyGMambaRun,
@@ -53,5 +111,5 @@ METHODS = {
         "events",
         "state spaces over two nodes' past events, stepped by the time between them",
         "arXiv:2408.06966",
-    )
+    ),
 }

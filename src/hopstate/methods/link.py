@@ -94,6 +94,11 @@ class LinkSplitConfig:
         return chronological_split(stream, **shares)
 
 
+def event_loop() -> LoopConfig:
+    """Return how models of event streams are trained in the papers: Adam, 1e-4, 100 epochs, patience 20."""
+    return LoopConfig(epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0))
+
+
 @dataclass(frozen=True, kw_only=True)
 class HistoryLinkRun:
     """What the configurations of models fed from histories share.
@@ -112,11 +117,7 @@ class HistoryLinkRun:
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     batch_size: int = 200
-    loop: LoopConfig = field(
-        default_factory=lambda: LoopConfig(
-            epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0)
-        )
-    )
+    loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

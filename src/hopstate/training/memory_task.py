@@ -1,7 +1,7 @@
-"""Link prediction with a node memory as a `Task`: the stream in time order, truncated back-propagation through time.
+"""Tasks with a node memory, links and nodes: the stream in time order, truncated back-propagation through time.
 
-Each epoch starts from an empty memory and goes through the training events in batches. Batch k is scored, with one
-random negative for each event, from the memory that batches 0..k-1 have made; only then does it move the memory.
+Each epoch starts from an empty memory and goes through the training events in batches. Batch k is scored (links: with
+one random negative for each event) from the memory that batches 0..k-1 have made; only then does it move the memory.
 One step of the loop is a window of T batches:
 
     update with batch k-1, score batch k, update with batch k, ..., score batch k+T-1,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from hopstate.batching.events import batch_edges, event_batches
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
+from hopstate.batching.negatives import Negatives
 from hopstate.data.active import ActiveBatch
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
@@ -31,28 +32,25 @@ from hopstate.data.node_state import NodeState
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.drive import drive
-from hopstate.training.link_task import LinkTask, named_pairs, training_negatives
+from hopstate.training.link_task import LinkEvaluation, LinkTask, named_pairs, training_negatives
 
 
-class MemoryLinkTask(LinkTask):
-    """Training of a model with a node memory.
+class MemoryTask:
+    """What tasks with a node memory share: windows of the training stream, and the memory between them.
 
     Args:
-        model: see `hopstate.batching.memory.MemoryScorer`.
+        model: `initial_state`, `update(state, batch)` and the logits that a task asks for.
         stream, split: the data.
         train_inputs: batches of the stream, look-ups seeing the training events alone.
         inputs: stream → the same over all of it, for evaluation.
         batch_size: events that are scored, then move the memory, together; a batch never ends amid events of one
             time.
         truncate: T, batches that gradients flow back through, and batches of one optimiser step.
-        seed: fixes the negatives of training.
-        rest: evaluation, negatives.
+        seed: fixes what is random in training.
 
     Raises:
         ConfigError: batch_size or truncate under 1.
     """
-
-    model: Any
 
     def __init__(
         self,
@@ -65,23 +63,21 @@ class MemoryLinkTask(LinkTask):
         batch_size: int = 128,
         truncate: int = 1,
         seed: int = 0,
-        **rest: Any,
     ) -> None:
-        super().__init__(model, stream, split, **rest)
         if min(batch_size, truncate) < 1:
             raise ConfigError(f"batch_size and truncate must be at least 1; got {batch_size} and {truncate}")
+        self.model, self.stream, self.split = model, stream, split
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.truncate, self.seed = batch_size, truncate, seed
         self._edges = batch_edges(stream.t[split.train], batch_size)
         self._state: NodeState | None = None
 
-    # ---- training ----------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
         """Return how many windows hold the training events."""
         return -(-(len(self._edges) - 1) // self.truncate)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Any]]:
-        """Yield windows in time order, negatives drawn from (seed, epoch); window 0 empties the memory.
+        """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
 
         Raises:
             CheckpointError: a later window, and no memory to go on from.
@@ -90,25 +86,16 @@ class MemoryLinkTask(LinkTask):
             self._state = None
         elif self._state is None:
             raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
-        negatives = training_negatives(self.stream, self.split.train, self.batch_size, self.seed, epoch)
-        last = len(self._edges) - 1
+        drawn, last = self._draw(epoch), len(self._edges) - 1
         for first in range(start * self.truncate, last, self.truncate):
-            yield {"steps": [self._step(k, negatives) for k in range(first, min(first + self.truncate, last))]}
+            yield {"steps": [self._step(k, drawn) for k in range(first, min(first + self.truncate, last))]}
 
-    def _step(self, k: int, negatives: np.ndarray) -> dict[str, Any]:
-        """Return what batch k needs: the update before it, and its pairs with their gaps."""
-        rows = self.split.train
-        part = slice(self._edges[k], self._edges[k + 1])
-        src, dst, t = (column[rows[part]] for column in (self.stream.src, self.stream.dst, self.stream.t))
-        pairs = np.concatenate([src, src]), np.concatenate([dst, negatives[part]]), np.concatenate([t, t])
-        before = rows[self._edges[k - 1] : self._edges[k]] if k else rows[:0]
-        return {
-            "update": vars(self.train_inputs.batch(self.stream.take(before))),
-            "source": torch.from_numpy(pairs[0]),
-            "target": torch.from_numpy(pairs[1]),
-            "gap": self.train_inputs.query_gaps(*pairs),
-            "labels": torch.cat([torch.ones(len(src)), torch.zeros(len(src))]),
-        }
+    def _step(self, k: int, drawn: Any) -> dict[str, Any]:
+        """Return what batch k needs: the update before it, and what is asked of it."""
+        rows, edges = self.split.train, self._edges
+        before = rows[edges[k - 1] : edges[k]] if k else rows[:0]
+        update = vars(self.train_inputs.batch(self.stream.take(before)))
+        return {"update": update} | self._queries(slice(edges[k], edges[k + 1]), drawn)
 
     def loss(self, batch: dict[str, Any]) -> Tensor:
         """Return the mean binary cross-entropy of a window; the memory after its last update is kept."""
@@ -118,11 +105,86 @@ class MemoryLinkTask(LinkTask):
         logits, labels = [], []
         for step in batch["steps"]:
             state = model.update(state, ActiveBatch(**step["update"]))
-            logits.append(model.link_logits(state, step["source"], step["target"], step["gap"]))
+            logits.append(self._logits(state, step))
             labels.append(step["labels"])
         self._state = state.detached()
         scores = torch.cat(logits)
         return F.binary_cross_entropy_with_logits(scores, torch.cat(labels).to(scores.dtype))
+
+    def _draw(self, epoch: int) -> Any:
+        """Return what an epoch draws at random."""
+        return None
+
+    def _queries(self, part: slice, drawn: Any) -> dict[str, Tensor]:
+        """Return tensors, labels among them, of what is asked of a part of the training rows."""
+        raise NotImplementedError
+
+    def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
+        """Return (Q,) logits of what `_queries` returned."""
+        raise NotImplementedError
+
+    # ---- checkpoints -------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        """Return the memory that the next window starts from."""
+        if self._state is None:
+            return {}
+        return self._state.tensors() | {"clock": torch.tensor(self._state.clock, dtype=torch.float64)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            CheckpointError: a memory of another model or of other widths.
+        """
+        if not state:
+            self._state = None
+            return
+        tensors = dict(state)
+        clock = float(tensors.pop("clock", torch.tensor(-math.inf)))
+        self._state = NodeState.from_tensors(tensors, clock, self.model.tag)
+
+
+class MemoryLinkTask(MemoryTask, LinkTask):
+    """Link prediction by a model with a node memory.
+
+    Args:
+        model: see `hopstate.batching.memory.MemoryScorer`.
+        stream, split: the data.
+        evaluation, negatives: see `LinkTask`.
+        rest: see `MemoryTask`; seed fixes the negatives of training.
+    """
+
+    model: Any
+
+    def __init__(
+        self,
+        model: Any,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        evaluation: LinkEvaluation,
+        negatives: Mapping[tuple[str, str], Negatives] | None = None,
+        **rest: Any,
+    ) -> None:
+        LinkTask.__init__(self, model, stream, split, evaluation=evaluation, negatives=negatives)
+        MemoryTask.__init__(self, model, stream, split, **rest)
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        return training_negatives(self.stream, self.split.train, self.batch_size, self.seed, epoch)
+
+    def _queries(self, part: slice, drawn: np.ndarray) -> dict[str, Tensor]:
+        rows = self.split.train[part]
+        src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
+        pairs = np.concatenate([src, src]), np.concatenate([dst, drawn[part]]), np.concatenate([t, t])
+        return {
+            "source": torch.from_numpy(pairs[0]),
+            "target": torch.from_numpy(pairs[1]),
+            "gap": self.train_inputs.query_gaps(*pairs),
+            "labels": torch.cat([torch.ones(len(src)), torch.zeros(len(src))]),
+        }
+
+    def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
+        return self.model.link_logits(state, step["source"], step["target"], step["gap"])
 
     # ---- evaluation --------------------------------------------------------------------------------------
     def scorer(self, part: str) -> MemoryScorer:
@@ -180,26 +242,6 @@ class MemoryLinkTask(LinkTask):
         )
         after = StreamState.at_end(whole, scorer.state.to("cpu"), state.model)
         return named_pairs(new, np.arange(len(new))) | {"score": scores}, after
-
-    # ---- checkpoints -------------------------------------------------------------------------------------
-    def state(self) -> dict[str, Tensor]:
-        """Return the memory that the next window starts from."""
-        if self._state is None:
-            return {}
-        return self._state.tensors() | {"clock": torch.tensor(self._state.clock, dtype=torch.float64)}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state` returned.
-
-        Raises:
-            CheckpointError: a memory of another model or of other widths.
-        """
-        if not state:
-            self._state = None
-            return
-        tensors = dict(state)
-        clock = float(tensors.pop("clock", torch.tensor(-math.inf)))
-        self._state = NodeState.from_tensors(tensors, clock, self.model.tag)
 
 
 def _padded(x: np.ndarray | None, num_nodes: int) -> np.ndarray | None:

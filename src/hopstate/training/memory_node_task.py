@@ -1,0 +1,79 @@
+"""Dynamic node classification with a node memory as a `Task`: the label of an event's source, before the event is seen.
+
+Source: CTDG-SSM, arXiv:2606.04672, algorithm 2.
+Deviation: the decoder's gap is the time since the node's own last event: what is asked names no partner.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.batching.memory import MemoryScorer
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.data.node_state import NodeState
+from hopstate.errors import DataError
+from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
+from hopstate.training.link_task import named_pairs
+from hopstate.training.memory_task import MemoryTask
+
+
+class MemoryNodeTask(MemoryTask):
+    """Classification of an event's source at the time of the event (labels 0 and 1), before the event is seen.
+
+    Args:
+        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        eval_batch_size: events scored, then seen, together in evaluation.
+        rest: see `MemoryTask`.
+
+    Raises:
+        DataError: the stream has no labels.
+    """
+
+    metric = "auc"
+    mode: Literal["max", "min"] = "max"
+
+    def __init__(
+        self, model: Any, stream: EventStream, split: EventSplit, *, bootstrap: int, eval_batch_size: int, **rest: Any
+    ) -> None:
+        super().__init__(model, stream, split, **rest)
+        if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
+            raise DataError(f"{stream.name}: every event needs a label 0 or 1 of its source (--read.label_column)")
+        self.y, self.bootstrap, self.eval_batch_size = stream.labels, bootstrap, eval_batch_size
+
+    def _queries(self, part: slice, drawn: None) -> dict[str, Tensor]:
+        rows = self.split.train[part]
+        src, t = self.stream.src[rows], self.stream.t[rows]
+        gap = torch.from_numpy(self.train_inputs.node_gaps(src, t)).float()
+        labels = torch.from_numpy(self.y[rows].astype(np.float32))
+        return {"nodes": torch.from_numpy(src), "gap": gap[:, None], "labels": labels}
+
+    def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
+        return self.model.node_logits(state, step["nodes"], step["gap"])[:, 0]
+
+    def node_scorer_over(self, stream: EventStream) -> MemoryScorer:
+        """Return the model over another stream of the same nodes."""
+        return MemoryScorer(self.model, self._make(stream))
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return ROC AUC and AP of a part's labels; of "train" with look-ups that see training events alone."""
+        scorer = MemoryScorer(self.model, self.train_inputs if split == "train" else self.inputs)
+        options = {"batch_size": self.eval_batch_size, "bootstrap": self.bootstrap if split == "test" else 0}
+        return evaluate_dynamic_nodes(scorer, self.stream, self.split, split, **options)  # type: ignore[arg-type]
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns node, t, score, label of the events of a part, or of "all"."""
+        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
+        src, t = self.stream.src[rows], self.stream.t[rows]
+        scorer = MemoryScorer(self.model, self.inputs)
+        scores = score_node_queries(scorer, self.stream, src, t, batch_size=self.eval_batch_size)
+        return {
+            "node": named_pairs(self.stream, rows)["src"],
+            "t": t,
+            "score": scores,
+            "label": self.y[rows],
+        }
