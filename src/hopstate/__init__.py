@@ -18,6 +18,8 @@ _PUBLIC = {
     "evaluate": "hopstate.api",
     "predict": "hopstate.api",
     "stream": "hopstate.api",
+    "explain": "hopstate.analysis",
+    "robustness": "hopstate.analysis",
     "open_run": "hopstate.api",
     "Run": "hopstate.api",
     "load_dataset": "hopstate.datasets.registry",
@@ -27,6 +29,7 @@ _PUBLIC = {
 }
 
 if TYPE_CHECKING:
+    from hopstate.analysis import explain, robustness
     from hopstate.api import Run, evaluate, fit, open_run, predict, stream
     from hopstate.data.graph import Graph
     from hopstate.data.io import read_graph
@@ -38,11 +41,13 @@ __all__ = [
     "NAGphormer",
     "Run",
     "evaluate",
+    "explain",
     "fit",
     "load_dataset",
     "open_run",
     "predict",
     "read_graph",
+    "robustness",
     "stream",
 ]
 

@@ -131,7 +131,7 @@ def test_scores_do_not_depend_on_order_or_company(kind):
     scores = task.scorer("test").score(src, dst, t)
     order = rng.permutation(40)
     torch.testing.assert_close(task.scorer("test").score(src[order], dst[order], t[order]), scores[order])
-    small = HistoryScorer(task.model, task.inputs, max_pairs=3).score(src, dst, t)
+    small = HistoryScorer(task.model, task.inputs, max_queries=3).score(src, dst, t)
     torch.testing.assert_close(small, scores)
     assert task.scorer("test").score(src[:0], dst[:0], t[:0]).shape == (0,)
 

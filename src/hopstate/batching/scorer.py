@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,19 +25,29 @@ class PairTokenizer(Protocol):
         ...
 
 
-class HistoryScorer:
-    """Scores pairs with a model and a tokenizer; holds no memory but the tokenizer's store.
+class NodeTokenizer(Protocol):
+    """What turns nodes and times into a model's input."""
+
+    store: NeighborStore
+
+    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
+        """Return the input for classifying nodes (S,) at t (S,): nested tuples of CPU tensors."""
+        ...
+
+
+class _HistoryScorer:
+    """The common half of the scorers: which events are known, and the model run in parts.
 
     Args:
-        model: input of P pairs → (P,) logits.
+        model: input → (Q,) or (Q, 1) logits.
         tokenizer: its store is replaced by an empty one on `reset`, and grows by what is observed, where live.
         live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
             a query's time alone decide what is seen, earlier events of the same batch included.
-        max_pairs: pairs computed at once.
+        max_queries: queries computed at once.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: PairTokenizer, *, live: bool = False, max_pairs: int = 512) -> None:
-        self.model, self.tokenizer, self.live, self.max_pairs = model, tokenizer, live, max_pairs
+    def __init__(self, model: nn.Module, tokenizer: Any, *, live: bool = False, max_queries: int = 512) -> None:
+        self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
 
     def reset(self) -> None:
         """Forget what was observed."""
@@ -44,24 +55,39 @@ class HistoryScorer:
             held = self.tokenizer.store
             self.tokenizer.store = NeighborStore(held.num_nodes, time_dtype=held.time_dtype)
 
-    @torch.no_grad()
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
-        training = self.model.training
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        parts = []
-        for start in range(0, len(src), self.max_pairs):
-            part = slice(start, start + self.max_pairs)
-            inputs = to_device(self.tokenizer.pairs(src[part], dst[part], t[part]), device)
-            parts.append(self.model(inputs).double().sigmoid().cpu())
-        self.model.train(training)
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
         if self.live:
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
+
+    @torch.no_grad()
+    def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:
+        training, parts = self.model.training, []
+        device = next(self.model.parameters()).device
+        self.model.eval()
+        try:
+            for start in range(0, len(columns[0]), self.max_queries):
+                inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
+                parts.append(self.model(to_device(inputs, device)).double().sigmoid().flatten().cpu())
+        finally:
+            self.model.train(training)
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+class HistoryScorer(_HistoryScorer):
+    """Scores pairs with a model and a `PairTokenizer`; holds no memory but the tokenizer's store."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
+        return self._run(self.tokenizer.pairs, src, dst, t)
+
+
+class HistoryNodeScorer(_HistoryScorer):
+    """Scores nodes with a binary classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of label 1 of nodes (Q,) at times t (Q,), on the CPU."""
+        return self._run(self.tokenizer.nodes, nodes, t)
 
 
 def to_device(value: Any, device: torch.device) -> Any:

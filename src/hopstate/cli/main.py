@@ -15,6 +15,8 @@ COMMANDS = {
     "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
     "predict": ("hopstate.cli.apply", "predictions of a trained run as CSV or Parquet"),
     "stream": ("hopstate.cli.apply", "let a memory model go on over new events: scores, and its state after them"),
+    "explain": ("hopstate.cli.analysis", "what each past event added to a pair's score, as a table and a timeline"),
+    "robustness": ("hopstate.cli.analysis", "metrics of a trained run when its view of the past is made noisy"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),
     "inspect": ("hopstate.cli.inspect", "what a file holds, and what about it looks suspicious"),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),

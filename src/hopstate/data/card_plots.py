@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.files import replace_file
+from hopstate.data.figure import draw_figure
 from hopstate.data.graph import Graph
 from hopstate.data.inspect import class_counts, class_names, node_gaps, stream_degrees
-from hopstate.errors import FormatError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def plot_card(data: EventStream | Graph, path: str | Path) -> None:
@@ -25,23 +25,17 @@ def plot_card(data: EventStream | Graph, path: str | Path) -> None:
         FormatError: another extension.
         StorageError: the file could not be written.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    path = Path(path)
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in ("png", "pdf", "svg"):
-        raise FormatError(f"cards are drawn as .png, .pdf or .svg, not as {path.name!r}")
     streamed = isinstance(data, EventStream)
-    figure = Figure(figsize=(10, 7 if streamed else 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2 if streamed else 1, 2).reshape(-1)
-    if isinstance(data, EventStream):
-        _plot_stream(data, axes)
-    else:
-        _plot_graph(data, axes)
-    figure.suptitle(data.name)
-    replace_file(path, lambda part: figure.savefig(part, format=kind, dpi=120))
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots(2 if streamed else 1, 2).reshape(-1)
+        if isinstance(data, EventStream):
+            _plot_stream(data, axes)
+        else:
+            _plot_graph(data, axes)
+        figure.suptitle(data.name)
+
+    draw_figure(path, (10, 7 if streamed else 3.5), paint)
 
 
 def _plot_stream(stream: EventStream, axes: Any) -> None:

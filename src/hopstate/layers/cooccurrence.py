@@ -22,7 +22,7 @@ class CountEncoding(nn.Sequential):
 
     def table(self, largest: int) -> Tensor:
         """Return (largest + 1, dim): f of 0, 1, ..., largest, computed once for each count and not for each token."""
-        weight = self[0].weight
+        weight = next(self.parameters())
         return self(torch.arange(largest + 1, device=weight.device, dtype=weight.dtype).unsqueeze(-1))
 
     def of(self, counts: Tensor, largest: int) -> Tensor:

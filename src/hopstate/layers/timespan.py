@@ -139,10 +139,11 @@ class _Direction(nn.Module):
         start = _inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
         self.fixed_step = nn.Parameter(start) if c.step == "fixed" else None
         self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
-        source = {"data": inner, "span": 1}.get(c.maps)
-        self.to_maps = nn.Linear(source, 2 * c.state_dim) if source else None  # W_B above W_C
-        if c.maps == "data" and c.spectral_bound:
-            register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
+        self.to_maps = None
+        if c.maps != "fixed":
+            self.to_maps = nn.Linear(inner if c.maps == "data" else 1, 2 * c.state_dim)  # W_B above W_C
+            if c.maps == "data" and c.spectral_bound:
+                register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
 
     def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, held: bool) -> Tensor:
@@ -150,8 +151,10 @@ class _Direction(nn.Module):
         u = self._inputs(x, offsets, held)
         known = u.detach() if held else u
         B, C = self._maps(known, ratio)
-        rest = {"z": gate, "offsets": offsets, "reverse": self.reverse}
-        return selective_scan(u, self._steps(known, ratio), -self.A_log.exp(), B, C, **rest)  # type: ignore[return-value]
+        delta, A = self._steps(known, ratio), -self.A_log.exp()
+        y = selective_scan(u, delta, A, B, C, z=gate, offsets=offsets, reverse=self.reverse)
+        assert isinstance(y, Tensor)
+        return y
 
     def _inputs(self, x: Tensor, offsets: Tensor, held: bool) -> Tensor:
         """Return m = SiLU(Conv(x)), equation 7."""

@@ -6,12 +6,12 @@ Source: DyG-Mamba, arXiv:2408.06966, equations 5-16 and algorithm 1; see `dyg_ma
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from hopstate.layers.timespan import TimeSpanBlock
 from hopstate.models.dyg_mamba import DyGMamba, HistoryEncoder
 from hopstate.tokens.history import HistoryTokens
 
@@ -53,21 +53,22 @@ def _sequence(encoder: HistoryEncoder, tokens: HistoryTokens, rows: slice) -> Te
         if name not in encoder.project:
             parts.append(torch.zeros(len(gaps), encoder.config.channel_dim, dtype=kind))
             continue
-        linear, found = encoder.project[name], values.get(name)
-        parts.append(linear(torch.zeros(len(gaps), linear.in_features, dtype=kind) if found is None else found))  # type: ignore[arg-type]
+        linear: Any = encoder.project[name]
+        found = values.get(name)
+        parts.append(linear(torch.zeros(len(gaps), linear.in_features, dtype=kind) if found is None else found))
     z = torch.cat(parts, 1)
     if encoder.config.block.step_function != "unnormalized":
         total = tokens.gaps[rows].max() if len(gaps) else spans.new_zeros(())  # tau - t_1
         spans = spans / total if total > 0 else torch.zeros_like(spans)
     for block in encoder.blocks:
-        z = block_naive(block, z, spans.to(kind))  # type: ignore[arg-type]
+        z = block_naive(block, z, spans.to(kind))
     return z
 
 
-def block_naive(block: TimeSpanBlock, z: Tensor, r: Tensor) -> Tensor:
+def block_naive(block: Any, z: Tensor, r: Tensor) -> Tensor:
     """Return (token, channel) of one sequence after one block, token by token; r (token,) is the step's span."""
     normed = block.norm(z)
-    x, y = block.input(normed), 0.0
+    x, y = block.input(normed), torch.zeros(())
     for d in block.directions:
         order = torch.arange(len(z)).flip(0) if d.reverse else torch.arange(len(z))
         u = x[order]
@@ -89,8 +90,8 @@ def block_naive(block: TimeSpanBlock, z: Tensor, r: Tensor) -> Tensor:
     return z + out if block.residual else out
 
 
-def _step(d: nn.Module, u: Tensor, span: Tensor) -> Tensor:
-    step = 0.0
+def _step(d: Any, u: Tensor, span: Tensor) -> Tensor:
+    step = torch.zeros(())
     if d.span_step is not None:
         w1 = F.softplus(d.span_step.size)
         if d.span_step.function == "linear":
@@ -110,7 +111,7 @@ def _step(d: nn.Module, u: Tensor, span: Tensor) -> Tensor:
     return step if d.fixed_step is None else F.softplus(d.fixed_step)
 
 
-def _maps(d: nn.Module, u: Tensor, span: Tensor) -> tuple[Tensor, Tensor]:
+def _maps(d: Any, u: Tensor, span: Tensor) -> tuple[Tensor, Tensor]:
     if d.fixed_maps is not None:
         B, C = d.fixed_maps.chunk(2)
         return B, C
@@ -122,9 +123,10 @@ def _maps(d: nn.Module, u: Tensor, span: Tensor) -> tuple[Tensor, Tensor]:
     return B, C
 
 
-def _cross(attention: nn.Module, x: Tensor, other: Tensor) -> Tensor:
+def _cross(attention: Any, x: Tensor, other: Tensor) -> Tensor:
     """Return x with every token having attended to the tokens of other."""
-    q, k, v = attention.qkv(attention.norm(x)).chunk(3, -1)[0], *attention.qkv(attention.norm(other)).chunk(3, -1)[1:]
+    q, _, _ = attention.qkv(attention.norm(x)).chunk(3, -1)
+    _, k, v = attention.qkv(attention.norm(other)).chunk(3, -1)
     heads, width = attention.num_heads, x.shape[1] // attention.num_heads
     if not len(other):
         return x + attention.out(torch.zeros_like(x))

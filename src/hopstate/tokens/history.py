@@ -9,7 +9,7 @@ Source: Yu et al. 2023, arXiv:2303.13047 (sequences, co-occurrence); DyG-Mamba, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -83,7 +83,7 @@ class HistoryTokens(NamedTuple):
         offsets = self.offsets[middle:] - cut if second else self.offsets[: middle + 1]
         columns = ("nodes", "event_ids", "gaps", "spans", "counts", "x", "edge_attr")
         values = {name: getattr(self, name) for name in columns}
-        picked = {name: None if value is None else value[rows] for name, value in values.items()}
+        picked: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return HistoryTokens(offsets=offsets, longest=self.longest, **picked)
 
     def positions(self) -> Tensor:

@@ -17,10 +17,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from hopstate.data.figure import draw_figure
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hopstate.training.loop import LoopConfig
 
 QUIET_SECONDS = 10.0  # between two lines where output is no terminal
@@ -88,13 +91,10 @@ class Reporter:
 
 def draw_curves(path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
     """Write a PNG of training and validation loss and of the validation metric against epochs."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    draw_figure(path, (9, 3.6), lambda figure: _paint_curves(figure, rows, metric, best_epoch))
 
-    from hopstate.training.checkpoint import replace_file
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
+def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
     left, right = figure.subplots(1, 2)
     for key, label in (("train_loss", "training"), ("val_loss", "validation")):
         shown = [(row["epoch"], row[key]) for row in rows if row.get(key) is not None]
@@ -111,7 +111,6 @@ def draw_curves(path: Path, rows: list[dict[str, Any]], metric: str, best_epoch:
     right.set(xlabel="epoch", ylabel=f"validation {metric}")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
-    replace_file(path, lambda part: figure.savefig(part, dpi=120, format="png"))
 
 
 def _tensorboard(wanted: str, folder: Path) -> Any:

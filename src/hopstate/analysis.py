@@ -1,0 +1,85 @@
+"""What is asked of a trained run beyond its scores: why a pair got its score, and how much noise it bears."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopstate.api import trained
+from hopstate.data.figure import check_figure_path
+from hopstate.data.table import write_table
+from hopstate.methods.explain import Explanation, explain_pair
+from hopstate.methods.robustness import LEVELS, Noise, plot_robustness
+from hopstate.methods.robustness import robustness as measure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def explain(
+    run: str | Path,
+    source: Any,
+    target: Any,
+    t: float,
+    *,
+    data: Any = None,
+    out: str | Path | None = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+) -> Explanation:
+    """Return what each event before t added to the score of a pair; see `hopstate.methods.explain`.
+
+    Args:
+        run: a run folder of dyg-mamba.
+        source, target: the user's ids.
+        t: time of the query; only events strictly before it are seen.
+        data: other events than the run was trained on.
+        out: also write the table there (.csv or .parquet).
+        plot: also draw the timeline there (.png, .pdf or .svg).
+        device: where to compute; None takes the run's own setting.
+    """
+    if plot is not None:
+        check_figure_path(plot)
+    with trained(run, data, device=device) as (_, task):
+        found = explain_pair(task, source, target, t)
+    if out is not None:
+        write_table(found.events, Path(out))
+    if plot is not None:
+        found.plot(plot)
+    return found
+
+
+def robustness(
+    run: str | Path,
+    *,
+    noise: Sequence[Noise] = ("sequences", "stream"),
+    levels: Sequence[float] = LEVELS,
+    seed: int = 0,
+    data: Any = None,
+    out: str | Path | None = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+) -> pd.DataFrame:
+    """Return test metrics of a trained run under noise; see `hopstate.methods.robustness`.
+
+    Args:
+        run: a run folder of a model fed from histories.
+        noise, levels, seed: kinds and shares of noise, and its seed.
+        data: other events than the run was trained on; None, or the record where it was trained on one.
+        out: also write the table there (.csv or .parquet).
+        plot: also draw it there (.png, .pdf or .svg).
+        device: where to compute; None takes the run's own setting.
+    """
+    import torch
+
+    if plot is not None:
+        check_figure_path(plot)
+    with trained(run, data, device=device) as (_, task), torch.no_grad():
+        task.model.eval()
+        table = measure(task, noise=noise, levels=levels, seed=seed)
+    if out is not None:
+        write_table(table, Path(out))
+    if plot is not None:
+        plot_robustness(table, plot)
+    return table

@@ -1,0 +1,83 @@
+"""`hopstate explain` and `hopstate robustness`: questions to a trained run."""
+
+from __future__ import annotations
+
+import argparse
+
+from hopstate import analysis
+from hopstate.errors import ConfigError
+from hopstate.methods.explain import Explanation
+from hopstate.methods.robustness import LEVELS
+
+
+def run(argv: list[str]) -> int:
+    """Run the command named first in argv."""
+    return {"explain": _explain, "robustness": _robustness}[argv[0]](argv[1:])
+
+
+def _explain(argv: list[str]) -> int:
+    what = "What each past event added to a pair's score, as a table and a timeline (runs of dyg-mamba)."
+    parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
+    parser.add_argument("run", help="run folder that `hopstate fit` left")
+    parser.add_argument("--pair", required=True, help="your ids of source and target, e.g. alice,bob")
+    parser.add_argument("--time", required=True, type=float, help="only events strictly before it are seen")
+    parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
+    parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--plot", default=None, help="draw the timeline: .png, .pdf or .svg")
+    parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    o = parser.parse_args(argv)
+    ends = o.pair.split(",")
+    if len(ends) != 2:
+        raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
+    found = analysis.explain(o.run, ends[0], ends[1], o.time, data=o.data, out=o.out, plot=o.plot, device=o.device)
+    _show(found, o.top)
+    for path in (o.out, o.plot):
+        if path:
+            print(f"written: {path}")
+    return 0
+
+
+def _show(found: Explanation, top: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = found.events.reindex(found.events.contribution.abs().sort_values(ascending=False, kind="stable").index)
+    table = Table(title=f"{found.source} - {found.target} at {found.t:g}: probability {found.probability:.4f}")
+    for name in ("whose history", "neighbor", "time", "event", "adds to the logit"):
+        table.add_column(name, justify="left" if name in ("whose history", "neighbor") else "right")
+    for row in rows.head(top).to_dict("records"):
+        event = "the node itself" if row["event_id"] < 0 else str(row["event_id"])
+        table.add_row(row["end"], str(row["neighbor"]), f"{row['t']:g}", event, f"{row['contribution']:+.4f}")
+    if len(rows) > top:
+        table.add_row(f"{len(rows) - top} more", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
+    table.add_row("no event", "", "", "", f"{found.rest:+.4f}")
+    table.add_section()
+    table.add_row("logit", "", "", "", f"{found.logit:+.4f}")
+    Console().print(table)
+
+
+def _robustness(argv: list[str]) -> int:
+    what = "Test metrics of a trained run when its view of the past is made noisy."
+    parser = argparse.ArgumentParser(prog="hopstate robustness", description=what, allow_abbrev=False)
+    parser.add_argument("run", help="run folder of a model fed from histories (dyg-mamba, dygformer, graphmixer)")
+    parser.add_argument("--noise", default="sequences,stream", help="sequences, stream, or both (default)")
+    parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="shares of noise, e.g. 0,0.3,0.6")
+    parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
+    parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
+    parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--plot", default=None, help="draw it: .png, .pdf or .svg")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    o = parser.parse_args(argv)
+    try:
+        levels = [float(part) for part in o.levels.split(",")]
+    except ValueError:
+        raise ConfigError(f"--levels takes shares joined by commas, e.g. 0,0.3,0.6; got {o.levels!r}") from None
+    kinds = o.noise.split(",")
+    settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device}
+    table = analysis.robustness(o.run, noise=kinds, levels=levels, **settings)
+    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
+    for path in (o.out, o.plot):
+        if path:
+            print(f"written: {path}")
+    return 0

@@ -1,0 +1,127 @@
+"""Why a pair got its score: what each past event added to it, as a table and a timeline.
+
+Source: DyG-Mamba, arXiv:2408.06966, theorem 4.2 (a state space's output is a sum over past events), carried through
+all blocks, the mean and the head by holding every factor that multiplies a token as it is for this input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.batching.scorer import to_device
+from hopstate.data.figure import draw_figure
+from hopstate.errors import ConfigError
+from hopstate.training.link_task import HistoryLinkTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score, taken apart.
+
+    Args:
+        source, target: the user's ids of the pair.
+        t: time of the query.
+        logit: the score; what the rows of events add, plus rest.
+        rest: what no event adds (biases, and the encoding of nothing).
+        events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
+            where event_id is -1), t, event_id, contribution (to the logit).
+    """
+
+    source: Any
+    target: Any
+    t: float
+    logit: float
+    rest: float
+    events: pd.DataFrame
+
+    @property
+    def probability(self) -> float:
+        """The logistic function of the logit."""
+        return float(1 / (1 + np.exp(-self.logit)))
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline of contributions as .png, .pdf or .svg.
+
+        Raises:
+            FormatError: another extension.
+            StorageError: the file could not be written.
+        """
+        draw_figure(path, (9, 4.5), self._paint)
+
+    def _paint(self, figure: Figure) -> None:
+        axis, real = figure.subplots(), self.events[self.events.event_id >= 0]
+        for end in ("source", "target"):
+            rows = real[real.end == end]
+            lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
+            lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
+            axis.plot(rows.t, rows.contribution, "o", color=COLORS[end], ms=4)
+            for _, row in rows.iloc[np.argsort(-rows.contribution.abs().to_numpy())[:3]].iterrows():
+                axis.annotate(str(row.neighbor), (row.t, row.contribution), textcoords="offset points", xytext=(4, 3))
+        axis.axhline(0, color="grey", lw=0.8)
+        axis.axvline(self.t, color="grey", ls=":", lw=1)
+        axis.set(xlabel="time of the event (dotted: the query)", ylabel="added to the logit")
+        axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+        if len(real):
+            axis.legend(loc="best", frameon=False)
+
+
+def explain_pair(task: Any, source: Any, target: Any, t: float) -> Explanation:
+    """Return what each event before t added to the score of (source, target) at t.
+
+    Args:
+        task: a trained link prediction task whose model can tell contributions (DyG-Mamba).
+        source, target: the user's ids.
+        t: only events strictly before it are seen.
+
+    Raises:
+        ConfigError: the model cannot tell contributions.
+        DataError: an unknown id, or a NaN time.
+    """
+    import pandas as pd
+
+    if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
+        raise ConfigError("explain needs a run whose score is a sum over past events: dyg-mamba")
+    stream = task.stream
+    u, v = (node_row(stream, name) for name in (source, target))
+    task.model.eval()
+    tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
+    device = next(task.model.parameters()).device
+    contributions: Any = task.model.contributions
+    part, rest = (x.double().cpu().numpy() for x in contributions(to_device(tokens, device)))
+    ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
+    when = np.where(ids < 0, t, stream.t[np.where(ids < 0, 0, ids - stream.first_id)])
+    nodes = tokens.nodes.numpy()
+    table = pd.DataFrame(
+        {
+            "end": np.where(np.arange(len(ids)) < cut, "source", "target"),
+            "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
+            "t": when,
+            "event_id": ids,
+            "contribution": part,
+        }
+    ).sort_values("t", kind="stable", ignore_index=True)
+    return Explanation(source, target, float(t), float(rest[0] + part.sum()), float(rest[0]), table)
+
+
+def node_row(stream: Any, name: Any) -> int:
+    """Return the row of a user's id, given as itself or as text.
+
+    Raises:
+        DataError: it is unknown; the nearest known id is suggested.
+    """
+    from hopstate.data.vocabulary import Vocabulary
+
+    ids = stream.node_ids if stream.node_ids is not None else Vocabulary(np.arange(stream.num_nodes))
+    if ids.ids.dtype.kind == "i" and isinstance(name, str) and name.lstrip("-").isdigit():
+        name = int(name)
+    return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)

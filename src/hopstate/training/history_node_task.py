@@ -1,0 +1,121 @@
+"""Dynamic node classification as a `Task`: the label of an event's source, from the source's past alone.
+
+Source: Kumar et al. 2019, arXiv:1908.01207 (the task); DyG-Mamba, arXiv:2408.06966, algorithm 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.batching.prefetch import Prefetcher
+from hopstate.batching.scorer import HistoryNodeScorer, NodeTokenizer
+from hopstate.data.event_splits import PARTS, EventSplit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
+
+
+class HistoryNodeTask:
+    """Training of a node classifier that is fed past events.
+
+    Args:
+        model: input of S nodes → (S, 1) logits.
+        stream: events with a label 0 or 1 each, of the source at the event's time.
+        split: the parts; their new nodes have no meaning here.
+        train_inputs: tokenizer over the training events alone.
+        inputs: stream → tokenizer over all of it, for evaluation.
+        batch_size: training events a step.
+        eval_batch: events scored together.
+        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+
+    Raises:
+        DataError: no labels, or others than 0 and 1.
+        ConfigError: batch_size under 1.
+    """
+
+    metric = "auc"
+    mode: Literal["max", "min"] = "max"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        train_inputs: NodeTokenizer,
+        inputs: Callable[[EventStream], NodeTokenizer],
+        batch_size: int = 200,
+        eval_batch: int = 200,
+        bootstrap: int = 0,
+    ) -> None:
+        if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
+            raise DataError(f"{stream.name}: dynamic node classification needs a label 0 or 1 for every event")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.model, self.stream, self.split = model, stream, split
+        self.train_inputs, self.inputs = train_inputs, inputs(stream)
+        self.batch_size, self.eval_batch, self.bootstrap = batch_size, eval_batch, bootstrap
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training events."""
+        return -(-len(self.split.train) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+        """Yield (input, labels) of events in time order."""
+        yield from Prefetcher(self._batches(start))
+
+    def _batches(self, start: int) -> Iterator[tuple[Any, Tensor]]:
+        rows, stream = self.split.train, self.stream
+        assert stream.labels is not None
+        for first in range(start * self.batch_size, len(rows), self.batch_size):
+            part = rows[first : first + self.batch_size]
+            labels = torch.from_numpy(np.asarray(stream.labels[part], np.float32))
+            yield self.train_inputs.nodes(stream.src[part], stream.t[part]), labels
+
+    def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
+        """Return the mean binary cross-entropy."""
+        inputs, labels = batch
+        logits = self.model(inputs).squeeze(-1)
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+
+    def scorer(self, part: str) -> HistoryNodeScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return HistoryNodeScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return pooled "auc" and "ap" of a part's sources."""
+        if split in ("val", "test"):
+            bootstrap = self.bootstrap if split == "test" else 0
+            options = {"batch_size": self.eval_batch, "bootstrap": bootstrap}
+            return evaluate_dynamic_nodes(self.scorer(split), self.stream, self.split, split, **options)  # type: ignore[arg-type]
+        if split != "train":
+            raise ConfigError(f"nodes are evaluated on train, val or test, not {split!r}")
+        rows = self.split.train[-len(self.split.val) :]  # the latest stand for all
+        assert self.stream.labels is not None
+        scores = self.scorer("train").score_nodes(self.stream.src[rows], self.stream.t[rows]).numpy()
+        y = self.stream.labels[rows].astype(np.int64)
+        return {"auc": roc_auc(y, scores), "ap": average_precision(y, scores)}
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns node, t, score of the events of a part, or of "all", each scored from what came before."""
+        if split != "all" and split not in PARTS:
+            raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
+        stream = self.stream
+        rows = np.arange(len(stream)) if split == "all" else self.split.rows(split)
+        nodes, t = stream.src[rows], stream.t[rows]
+        scores = score_node_queries(self.scorer(split), stream, nodes, t, batch_size=self.eval_batch)
+        return {"node": nodes if stream.node_ids is None else stream.node_ids.names(nodes), "t": t, "score": scores}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing beyond the model."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to take back."""

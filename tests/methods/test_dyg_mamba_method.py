@@ -1,0 +1,168 @@
+"""DyG-Mamba from a file to a run folder and back, explain, robustness, the leak guard, a known loss curve."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.api import evaluate, fit, predict, trained
+from hopstate.cli.main import main
+from hopstate.errors import ConfigError, DataError, FormatError
+from hopstate.models.dyg_mamba import DyGMamba
+from hopstate.testing.leak import check_leak
+
+LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
+SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}
+OPTIONS = {**LOOP, **SMALL, "history__max_length": 8, "batch_size": 50, "loop__optim__lr": 5e-3}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> hopstate.Run:
+    folder = tmp_path_factory.mktemp("dyg")
+    return fit("dyg-mamba", "messages-generated", out=folder / "run", loop__epochs=2, **OPTIONS)
+
+
+def _flags(**options: object) -> list[str]:
+    return [f"--{key.replace('__', '.')}={value}" for key, value in {**OPTIONS, **options}.items()]
+
+
+def test_fit_evaluate_predict(run):
+    assert {"ap", "historical_ap", "inductive_ap"} <= set(run.metrics["test"])
+    assert run.metrics["test"]["ap"] > 0.55
+    assert evaluate(run.path) == run.metrics["test"]
+    assert predict(run.path, split="test")["score"].between(0, 1).all()
+
+
+def test_a_known_loss_curve(tmp_path):
+    """The first losses on the embedded stream: a change of any part of the way there shows."""
+    done = fit("dyg-mamba", "messages-generated", out=tmp_path / "run", loop__epochs=3, **OPTIONS)
+    with (done.path / "metrics.csv").open() as file:
+        losses = [float(row["train_loss"]) for row in csv.DictReader(file)]
+    assert losses == pytest.approx(GOLDEN, rel=2e-3)
+    assert losses[2] < losses[0]
+
+
+def test_no_score_sees_the_future(run):
+    with trained(run.path) as (_, task):
+        report = check_leak(task.scorer_over, task.stream.slice(0, 1500), moments=4, queries=32)
+    assert report.scores > 100
+
+
+def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
+    with trained(run.path) as (_, task):
+        stream = task.stream
+        row = len(stream) - 1
+        t = float(stream.t[row]) + 0.0
+        u, v = (stream.src[row], stream.dst[row])
+        if stream.node_ids is not None:
+            u, v = stream.node_ids.names(np.array([u, v]))
+        expected = float(task.scorer("test").score(stream.src[row:], stream.dst[row:], stream.t[row:])[0])
+    out, plot = tmp_path / "why.csv", tmp_path / "why.png"
+    found = hopstate.explain(run.path, u, v, t, out=out, plot=plot)
+    assert found.probability == pytest.approx(expected, abs=1e-5)
+    assert found.events.contribution.sum() + found.rest == pytest.approx(found.logit, abs=1e-9)
+    real = found.events[found.events.event_id >= 0]
+    assert len(real)
+    assert (real.t < t).all()
+    assert (found.events.event_id < 0).sum() == 2  # each node itself, in its own history
+    assert pd.read_csv(out).contribution.tolist() == pytest.approx(found.events.contribution.tolist())
+    assert plot.stat().st_size > 5000
+    with pytest.raises(DataError, match="nobody"):
+        hopstate.explain(run.path, "nobody", v, t)
+    with pytest.raises(FormatError, match="bmp"):
+        hopstate.explain(run.path, u, v, t, plot=tmp_path / "why.bmp")
+
+
+def test_robustness_table_and_plot(run, tmp_path):
+    table = hopstate.robustness(run.path, levels=(0.0, 0.5), out=tmp_path / "r.csv", plot=tmp_path / "r.svg")
+    clean = table[(table.sigma == 0) & (table.setting == "transductive")]
+    assert len(clean) == 2
+    assert clean.ap.tolist() == pytest.approx([run.metrics["test"]["ap"]] * 2)
+    noisy = table[(table.sigma == 0.5) & (table.noise == "sequences") & (table.setting == "transductive")]
+    assert noisy.ap.item() < clean.ap.iloc[0]
+    again = hopstate.robustness(run.path, levels=(0.5,), noise=["sequences"])
+    assert again.ap.iloc[0] == noisy.ap.item()
+    assert (tmp_path / "r.svg").read_text().startswith("<?xml")
+    for wrong in ({"levels": (1.5,)}, {"noise": ["edges"]}):
+        with pytest.raises(ConfigError):
+            hopstate.robustness(run.path, **wrong)
+
+
+def test_command_line(run, tmp_path, capsys):
+    with trained(run.path) as (_, task):
+        stream, ids = task.stream, task.stream.node_ids
+        pair = (
+            [stream.src[-1], stream.dst[-1]] if ids is None else ids.names(np.array([stream.src[-1], stream.dst[-1]]))
+        )
+    arguments = ["--pair", f"{pair[0]},{pair[1]}", "--time", str(float(stream.t[-1]))]
+    assert main(["explain", str(run.path), *arguments, "--out", str(tmp_path / "e.csv"), "--top", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "no event" in shown
+    assert "logit" in shown
+    assert main(["explain", str(run.path), "--pair", "one", "--time", "3"]) == 2
+    assert main(["robustness", str(run.path), "--levels", "0,0.4", "--noise", "stream"]) == 0
+    assert main(["robustness", str(run.path), "--levels", "a"]) == 2
+    assert "shares joined by commas" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"model__encoders": "independent"},
+        {"model__cross_attention": 2},
+        {"model__block__step": "both"},
+        {"history__max_length": "null"},
+        {"history__window": 2000.0},
+        {"evaluation__strategies": ["many"]},
+        {"split__kind": "dyglib"},
+        {"loop__precision": "bf16-mixed"},
+    ],
+    ids=str,
+)
+def test_options_run(option, tmp_path):
+    option = {key: None if value == "null" else value for key, value in option.items()}
+    settings = {**OPTIONS, "evaluation__strategies": ["random"], **option}
+    done = fit("dyg-mamba", _few(), out=tmp_path / "run", loop__epochs=1, **settings)
+    assert all(np.isfinite(value) for value in done.metrics["test"].values())
+
+
+def test_resumed_equals_uninterrupted(tmp_path, monkeypatch):
+    settings = {**OPTIONS, "evaluation__strategies": ["random"], "loop__epochs": 3, "loop__checkpoint_seconds": 0.01}
+    whole = fit("dyg-mamba", _few(), out=tmp_path / "whole", **settings)
+    forward, calls = DyGMamba.forward, []
+
+    def breaks(self, tokens):
+        calls.append(1)
+        if len(calls) == 30:  # in the middle of an epoch
+            raise RuntimeError("power cut")
+        return forward(self, tokens)
+
+    monkeypatch.setattr(DyGMamba, "forward", breaks)
+    with pytest.raises(RuntimeError, match="power cut"):
+        fit("dyg-mamba", _few(), out=tmp_path / "cut", **settings)
+    monkeypatch.undo()
+    assert fit("dyg-mamba", _few(), out=tmp_path / "cut", resume=True, **settings).metrics == whole.metrics
+
+
+def test_nodes_are_classified(tmp_path):
+    done = fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "run", loop__epochs=2, **OPTIONS)
+    assert 0.4 < done.metrics["test"]["auc"] <= 1
+    assert done.evaluate() == done.metrics["test"]
+    table = done.predict(split="test")
+    assert list(table) == ["node", "t", "score"]
+    assert table.score.between(0, 1).all()
+    stream = _few()
+    with pytest.raises(DataError, match="label 0 or 1"):
+        fit("dyg-mamba-nodes", stream.with_(labels=None), out=tmp_path / "none", **OPTIONS)
+    with pytest.raises(ConfigError, match="sum over past events"):
+        hopstate.explain(done.path, 0, 1, 3.0)
+
+
+def _few():
+    stream = hopstate.load_dataset("messages-generated")
+    return stream.slice(0, 600)
+
+
+GOLDEN = [0.47658, 0.37138, 0.35904]
