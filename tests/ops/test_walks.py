@@ -36,6 +36,21 @@ def test_walks_are_the_definition_number_by_number(graph, length):
     np.testing.assert_array_equal(fast, random_walks_naive(indptr, indices, nodes, length, walks=3, seed=9))
 
 
+@pytest.mark.parametrize("length", [0, 1, 2, 5])
+def test_steps_that_ask_for_records_beforehand_are_the_same(graph, length):
+    from hopstate.ops import walk_kernels
+
+    table = WalkTable.of(*csr(graph))
+    start, state = table.place[[0, 7, 61, 7]], np.arange(4, dtype=np.uint64)
+    assert len(table.table) < walk_kernels.FAR
+    near, far = (np.zeros((2, length, 4), np.uint32) for _ in range(2))
+    walk_kernels._uniform(table.table, state, length, start, *near)
+    walk_kernels._far_steps(table.table, state, length, start, *far)
+    np.testing.assert_array_equal(near, far)
+    if length:
+        np.testing.assert_array_equal(near[1], table.table[near[0]])
+
+
 def test_every_step_is_an_edge_and_a_lonely_node_stays(graph):
     table = WalkTable.of(*csr(graph))
     for p, q in ((1, 1), (0.5, 2)):

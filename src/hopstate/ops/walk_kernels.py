@@ -4,7 +4,8 @@
 A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
 *places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
 two random ones. Walks advance together, one step of all before the next step of any, so that the loads of
-many walks are under way at once.
+many walks are under way at once; where the table is too large for the caches, each walk asks for its next record as
+soon as it knows it and reads it when all others have done the same.
 
 Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
 """
@@ -14,9 +15,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from hopstate.ops.propagate_kernels import prefetch
 from hopstate.ops.random_kernels import STEP, mix, seeded
 
-BLOCK = 4096  # walks that advance together
+BLOCK = 1024  # walks that advance together
+FAR = 1 << 19  # entries of a table that caches no longer hold
+LINE = np.uint64(12)  # entries on: a record of usual length reaches into the next line of 16
 _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
@@ -72,6 +76,9 @@ def fill_alias(indptr, place, table, weights, threshold, other):
 @njit(cache=True, nogil=True)
 def _uniform(table, state, length, start, places, ids):
     """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks that stand at start."""
+    if table.size > FAR:
+        _far_steps(table, state, length, start, places, ids)
+        return
     for t in range(0, length, 2):
         counter = np.uint64(t + 1) * STEP
         source = start if t == 0 else places[t - 1]
@@ -106,6 +113,30 @@ def _one_step(table, state, counter, source, first):
         degree = np.uint64(table[s + _ONE])
         drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
         first[i] = np.uint32(drawn if degree > np.uint64(0) else s)
+
+
+@njit(cache=True, nogil=True)
+def _far_steps(table, state, length, start, places, ids):
+    """As `_uniform`, with every record asked for one step of all walks before it is read."""
+    for i in range(start.size):
+        prefetch(table, np.uint64(start[i]))
+    for t in range(length):
+        source = start if t == 0 else places[t - 1]
+        counter, shift = np.uint64(t // 2 * 2 + 1) * STEP, np.uint64(32 - t % 2 * 32)
+        naming = ids.shape[0] and t
+        for i in range(source.size):
+            s = np.uint64(source[i])
+            degree = np.uint64(table[s + _ONE])
+            r = (mix(state[i] + counter) >> shift) & _LOW
+            drawn = np.uint64(table[s + _TWO + ((r * degree) >> _32)])
+            drawn = drawn if degree > np.uint64(0) else s
+            prefetch(table, drawn)
+            prefetch(table, drawn + LINE)
+            places[t, i] = np.uint32(drawn)
+            if naming:
+                ids[t - 1, i] = table[s]
+    if ids.shape[0] and length:
+        _name(table, places[length - 1], ids[length - 1])
 
 
 @njit(cache=True, nogil=True)
@@ -202,10 +233,14 @@ def walks(first, last, place, table, threshold, other, weights, back, out_, node
     start, state = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
     for block in range(first, last):
         lo, hi = block * BLOCK, min(out.shape[1], (block + 1) * BLOCK)
+        node, walk = lo // per, lo % per
         for i in range(hi - lo):
-            v = nodes[(lo + i) // per]
+            v = nodes[node]
             out[0, lo + i], start[i] = v, place[v]
-            state[i] = seeded(seed, v * per + (lo + i) % per)
+            state[i] = seeded(seed, v * per + walk)
+            walk += 1
+            if walk == per:
+                node, walk = node + 1, 0
         n = hi - lo
         ids = out[1:, lo:hi]
         advance(table, threshold, other, weights, back, out_, state[:n], length, start[:n], scratch[:, :n], ids)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,11 @@ class WalkTable:
     @property
     def num_nodes(self) -> int:
         return len(self.place)
+
+    @cached_property
+    def widest(self) -> int:
+        """The largest degree."""
+        return int(np.diff(self.indptr).max(initial=0))
 
     @classmethod
     def of(cls, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> WalkTable:
@@ -222,7 +228,19 @@ def walk_subgraphs(
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
         bound = 1 + repeats * sum(bounds)
         return subgraph_kernels.subgraphs(
-            graph, part, max_length, repeats, walks, seed, bound, edges, edge_ids, keep_walks, direct, bits
+            graph,
+            part,
+            max_length,
+            repeats,
+            walks,
+            seed,
+            bound,
+            table.widest,
+            edges,
+            edge_ids,
+            keep_walks,
+            direct,
+            bits,
         )
 
     return _join(table, _on_threads(make, nodes))
