@@ -1,0 +1,139 @@
+"""One training step of DyG-Mamba: seconds, memory, and where the time goes; DyGFormer's (patch size 1) beside it.
+
+UCI at L = 32 and Enron at L = 256 (DyGLib's files) where they are found, else a synthetic stream. One core unless
+--threads says otherwise. The authors' own code takes 13.3 to 41 s a batch of 200 on UCI at L = 32, and 114 s on Enron
+at L = 256, on one core (measured apart; it is not run here).
+
+    python benchmarks/dyg_mamba_step.py [--data ml_uci.csv] [--batch 200] [--length 32] [--threads 1] [--profile]
+    python benchmarks/dyg_mamba_step.py lengths [--lengths 32,128,512,2048]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from common import machine, median_time, require_green
+from dygformer_step import UCI, load
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.models.baselines.dygformer import DyGFormer
+from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="step", choices=["step", "lengths"])
+    parser.add_argument("--data", type=Path, default=UCI)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--lengths", default="32,128,512,2048")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--profile", action="store_true", help="also print shares of a step's time")
+    parser.add_argument("--no-baseline", action="store_true", help="leave DyGFormer out")
+    args = parser.parse_args()
+    require_green(
+        "tests/models/test_dyg_mamba.py", "tests/tokens/test_history_tokens.py", "tests/ops/test_span_step.py"
+    )
+    torch.set_num_threads(args.threads)
+    print(machine())
+    if args.what == "lengths":
+        return scaling([int(n) for n in args.lengths.split(",")], args.repeats)
+    stream = load(args.data)
+    batch = Batch(stream, args.batch, args.length)
+    print(f"{stream.name}, L = {args.length}, {args.batch} events and as many negatives: {batch.tokens:,} tokens")
+    mamba = stepper(DyGMamba(DyGMambaConfig()), batch)
+    seconds = median_time(mamba, repeats=args.repeats)
+    print(f"prepare a batch  {1e3 * median_time(batch.prepare, repeats=args.repeats):9.2f} ms, in a background thread")
+    print(f"DyG-Mamba step   {seconds:9.3f} s, peak memory of the process {peak():.2f} GiB")
+    if args.profile:
+        shares(mamba)
+    if not args.no_baseline:
+        other = stepper(DyGFormer(DyGFormer.Config(max_length=args.length)), batch)
+        baseline = median_time(other, repeats=args.repeats)
+        print(f"DyGFormer step   {baseline:9.3f} s, peak by now {peak():.2f} GiB   ratio {baseline / seconds:.2f}")
+    return None
+
+
+class Batch:
+    """The inputs of one training step: late events of a stream and random negatives."""
+
+    def __init__(self, stream: EventStream, count: int, length: int) -> None:
+        self.tokenizer = HistoryTokenizer(NeighborStore.from_stream(stream), stream, HistoryConfig(max_length=length))
+        rows = slice(len(stream) // 2, len(stream) // 2 + count)
+        drawn = np.random.default_rng(0).choice(np.unique(stream.dst), count)
+        src, dst, t = stream.src[rows], stream.dst[rows], stream.t[rows]
+        self.queries = np.tile(src, 2), np.concatenate([dst, drawn]), np.tile(t, 2)
+        self.labels = torch.cat([torch.ones(count), torch.zeros(count)])
+        self.tokens = len(self.prepare().nodes)
+
+    def prepare(self) -> HistoryTokens:
+        return self.tokenizer.pairs(*self.queries)
+
+
+def stepper(model: nn.Module, batch: Batch) -> Callable[[], None]:
+    """Return a function that does one whole step: look-ups, forward, backward, optimiser."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def step() -> None:
+        loss = F.binary_cross_entropy_with_logits(model(batch.prepare()), batch.labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def shares(step: Callable[[], None]) -> None:
+    """Print which share of a step is the model's own arithmetic, kind by kind."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        started = time.perf_counter()
+        step()
+        wall = time.perf_counter() - started
+    kinds = {"scan": 0.0, "matrix products": 0.0, "convolution": 0.0, "steps": 0.0, "element-wise and the rest": 0.0}
+    for event in profile.key_averages():
+        name, seconds = event.key, event.self_cpu_time_total / 1e6
+        kind = "element-wise and the rest"
+        for part, owner in (("scan", "scan"), ("mm", "matrix products"), ("conv1d", "convolution"), ("span", "steps")):
+            if part in name:
+                kind = owner
+                break
+        kinds[kind] += seconds
+    measured = sum(kinds.values())
+    for kind, seconds in kinds.items():
+        print(f"  {kind:<28} {100 * seconds / wall:5.1f} %")
+    print(f"  {'outside torch (look-ups, Python)':<28} {100 * max(0.0, wall - measured) / wall:5.1f} %")
+
+
+def scaling(lengths: list[int], repeats: int) -> None:
+    """Print seconds a step of both models against L, on a stream whose histories are full at every length."""
+    rng = np.random.default_rng(0)
+    print(f"{'L':>6} {'DyG-Mamba s':>12} {'DyGFormer s':>12} {'ratio':>6}")
+    for length in lengths:
+        events = 40 * length
+        src, dst = rng.integers(0, 20, (2, events))
+        stream = EventStream(src=src, dst=dst, t=np.arange(events, dtype=np.float64), name="full")
+        batch = Batch(stream, 4, length)
+        models = DyGMamba(DyGMambaConfig()), DyGFormer(DyGFormer.Config(max_length=length, patch_size=1))
+        found = [median_time(stepper(model, batch), repeats=repeats) for model in models]
+        print(f"{length:>6} {found[0]:>12.3f} {found[1]:>12.3f} {found[1] / found[0]:>6.2f}", flush=True)
+
+
+def peak() -> float:
+    """Return the process's peak memory in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    main()
