@@ -1,8 +1,10 @@
 """Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN and GAS.
 
-    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer]
+    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block plain] [--stale 5]
 
-DATA is a named data set or a file; networks have three plain residual blocks; one JSON line for each kind of batch.
+DATA is a named data set or a file; networks have three residual blocks; one JSON line for each kind of batch. "top" has
+a basis of the trained weights, "stale" one of the weights some epochs (here: steps) before, "random" one of random
+weights; "gas" reads what one earlier pass with the trained weights has left.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import torch.nn.functional as F
 from common import machine, require_green
 from hopstate.api import load_data
 from hopstate.batching.subgraph import whole_graph
-from hopstate.batching.top import TopConfig
+from hopstate.batching.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.methods.base import ReadOptions
@@ -27,21 +29,25 @@ from hopstate.models.backbones import Backbone
 BATCHES = (("parts", 0.5), ("parts", 0.1), ("random", 0.5), ("saint-walk", 0.5))
 
 
-def train(graph: Graph, model: Backbone, epochs: int) -> float:
-    """Train on the whole graph with Adam; return the test accuracy."""
+def train(graph: Graph, model: Backbone, epochs: int, stale: int = 0) -> tuple[float, Top]:
+    """Train on the whole graph with Adam; return the test accuracy, and a compensation made `stale` epochs earlier."""
     assert graph.y is not None
     rows = graph.split(0) if graph.num_splits else random_split(graph.y, (0.6, 0.2, 0.2), seed=0)
     inputs, y = whole_graph(graph), torch.tensor(graph.y)
     chosen, test = torch.tensor(rows["train"]), torch.tensor(rows["test"])
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     model.train()
-    for _ in range(epochs):
+    for epoch in range(epochs + 1):
+        if epoch == epochs - stale:
+            earlier = prepared_top(graph, TopConfig(), model, seed=0)
+        if epoch == epochs:
+            break
         optimizer.zero_grad()
         F.cross_entropy(model(*inputs)[chosen], y[chosen]).backward()
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        return float((model(*inputs)[test].argmax(1) == y[test]).float().mean())
+        return float((model(*inputs)[test].argmax(1) == y[test]).float().mean()), earlier
 
 
 def main() -> None:
@@ -51,23 +57,28 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--norm", default="layer", choices=["layer", "batch", "none"])
+    parser.add_argument("--block", default="plain", choices=["plain", "ffn"])
+    parser.add_argument("--stale", type=int, default=5)
+    parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
-    require_green("tests/batching/test_top.py")
+    if not o.no_tests:
+        require_green("tests/batching/test_top.py")
     graph = load_data(o.data, ReadOptions(), "graph")
     torch.manual_seed(0)
-    config = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.5, norm=o.norm, block="plain")
+    config = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.5, norm=o.norm, block=o.block)
     degrees = torch.tensor(graph.degree)
     model = Backbone(config, kind=o.kind, in_dim=graph.num_features, num_classes=graph.num_classes, degrees=degrees)
-    accuracy = train(graph, model, o.epochs)
-    top = prepared_top(graph, TopConfig(), model, seed=0)
+    accuracy, earlier = train(graph, model, o.epochs, o.stale)
     for nodes, share in BATCHES:
         size = graph.num_nodes // 6 if nodes == "saint-walk" else round(share * graph.num_nodes)
         batching = Batching(
             nodes=nodes, num_parts=200, parts_per_batch=round(200 * share), batch_size=size, walk_length=3
         )
-        errors = relative_errors(graph, model, batching, most=5, top=top)
-        row = {"data": o.data, "kind": o.kind, "dim": o.dim, "norm": o.norm, "accuracy": round(accuracy, 4)}
-        row |= {"nodes": nodes, "share": share, **{f"{k}_percent": round(100 * v, 3) for k, v in errors.items()}}
+        errors = relative_errors(graph, model, batching, most=5)
+        errors["stale"] = relative_errors(graph, model, batching, most=5, kinds=("top",), top=earlier)["top"]
+        row = {"data": o.data, "kind": o.kind, "dim": o.dim, "norm": o.norm, "block": o.block}
+        row |= {"accuracy": round(accuracy, 4), "nodes": nodes, "share": share}
+        row |= {f"{k}_percent": round(100 * v, 3) for k, v in errors.items()}
         print(json.dumps(row), flush=True)
     print(machine())
 

@@ -18,7 +18,7 @@ from hopstate.testing.asserts import relative_rmse
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "checkpoint_seconds": 0.0, "patience": None}
-SMALL = {"num_parts": 6, "parts_per_batch": 2, "batch_size": 30, "shadow_size": 8, "fanouts": [3], "top": {"rank": 16}}
+SMALL = {"num_parts": 6, "parts_per_batch": 2, "batch_size": 30, "shadow_size": 8, "fanouts": [3], "top": {"refresh": 4}}
 
 
 def two_groups(n: int = 120) -> Graph:
@@ -62,7 +62,7 @@ def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Pa
     assert runs[0].metrics["test"]["accuracy"] > 0.75
 
 
-@pytest.mark.parametrize("settings", [{"kind": "gas"}, {"kind": "top", "top": {"rank": 16, "refresh": 2}}])
+@pytest.mark.parametrize("settings", [{"kind": "gas"}, {"kind": "top", "top": {"refresh": 2}}, {"kind": "top"}])
 def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path) -> None:
     whole = fit(tmp_path / "whole", epochs=5, **settings)
     fit(tmp_path / "parts", epochs=3, **settings)
@@ -79,11 +79,12 @@ def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path)
         {"nodes": "random"},
         {"nodes": "saint-node"},
         {"nodes": "parts", "train_only": True, "shuffle": False},
-        {"inference": "one-pass"},
-        {"inference": "one-pass", "train_only": True},
+        {"inference": "one-pass", "top": {"refresh": 0}},
+        {"inference": "one-pass", "train_only": True, "top": {"refresh": 0}},
         {"block_size": 50},
         {"top": {"rank": 8, "basis": "batch"}},
         {"top": {"rank": 8, "form": "general", "samples": 20}},
+        {"top": {"layers": "shared", "refresh": 0}},
     ],
 )
 def test_options_of_top_run(settings: dict, tmp_path: Path) -> None:
@@ -147,6 +148,8 @@ def test_top_error_command(tmp_path: Path, capsys, monkeypatch) -> None:
 def test_settings_that_cannot_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="one-pass is TOP's"):
         Batching(kind="gas", inference="one-pass")
+    with pytest.raises(ConfigError, match=r"top\.refresh=0"):
+        Batching(kind="top", inference="one-pass")
     with pytest.raises(ConfigError, match=r"is more than batching\.num_parts"):
         Batching(num_parts=3, parts_per_batch=4)
     for wrong in ({"batch_size": 0}, {"fanouts": ()}, {"fanouts": (0,)}, {"block_size": 0}):

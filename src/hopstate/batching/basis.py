@@ -1,8 +1,9 @@
 """Basic embeddings of TOP and a small basis of what they span.
 
-Basic embeddings are what a model's message-passing layers receive, at one or more random initialisations. Every
-column is scaled to length one. The basis is found by the randomised range finder with power iterations, its columns
-weighted by their singular values, so that a small ridge weakens just the directions that carry almost nothing.
+Basic embeddings are what a model's message-passing layers receive, with its present weights or at one or more random
+initialisations. Every column is scaled to length one. Where there are more of them than a basis may have, the basis is
+found by the randomised range finder with power iterations, its columns weighted by their singular values, so that a
+small ridge weakens just the directions that carry almost nothing.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1 and
 appendix B.5; Halko, Martinsson & Tropp 2011, algorithms 4.3 and 5.1.
@@ -21,14 +22,16 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError
 
+Forward = Callable[[nn.Module], object]
+
 POWER = 2  # power iterations of the range finder
 CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
 
 
 def basic_embeddings(
-    model: nn.Module, forward: Callable[[nn.Module], object], *, initialisations: int, seed: int
-) -> list[Tensor]:
-    """Return what the message-passing layers of freshly initialised copies of model receive, (N, d) each.
+    model: nn.Module, forward: Forward, *, initialisations: int, seed: int
+) -> list[list[Tensor]]:
+    """Return what each message-passing layer of freshly initialised copies of model receives, (N, d) for each copy.
 
     Args:
         model: any module with torch-geometric layers; it is not changed.
@@ -39,25 +42,31 @@ def basic_embeddings(
     Raises:
         ConfigError: the model has no message-passing layer.
     """
-    found: list[Tensor] = []
+    found: list[list[Tensor]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
         other = _statistics_of_the_batch(_reinitialised(model, seed + number))
-        found += current_embeddings(other, forward)
+        for layer, embeddings in zip(found, current_embeddings(other, forward)):
+            layer += embeddings
     return found
 
 
-def current_embeddings(model: nn.Module, forward: Callable[[nn.Module], object]) -> list[Tensor]:
-    """Return what the message-passing layers of model receive with its present weights, (N, d) each."""
-    found: list[Tensor] = []
+def current_embeddings(model: nn.Module, forward: Forward) -> list[list[Tensor]]:
+    """Return what each message-passing layer of model receives with its present weights, (N, d) for each call."""
     layers = message_layers(model)
+    found: list[list[Tensor]] = [[] for _ in layers]
 
-    def keep(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        first = next(iter([*args, *kwargs.values()]))
-        tensor = first[0] if isinstance(first, (tuple, list)) else first
-        assert isinstance(tensor, Tensor)
-        found.append(tensor.detach())
+    def keeper(kept: list[Tensor]) -> Callable[..., None]:
+        def keep(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+            first = next(iter([*args, *kwargs.values()]))
+            tensor = first[0] if isinstance(first, (tuple, list)) else first
+            assert isinstance(tensor, Tensor)
+            kept.append(tensor.detach())
 
-    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
+        return keep
+
+    handles = [
+        layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, found)
+    ]
     try:
         with torch.no_grad():
             forward(model)
@@ -87,18 +96,22 @@ def message_layers(model: nn.Module) -> list[nn.Module]:
 def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
     """Return Q (N, r), r <= rank: the leading left singular vectors of the joined columns times singular values.
 
+    Up to rank columns are turned into them by their Gram matrix; of more, the range finder takes the leading part.
+
     Args:
         columns: (N, d) tensors, joined side by side without being copied together.
         rank: most columns of the basis.
         seed: fixes the random test matrix.
 
     Raises:
-        DataError: embeddings that are not finite, or all zero.
+        DataError: embeddings that are not finite.
     """
     device, scales = columns[0].device, _inverse_lengths(columns)
     if not all(bool(torch.isfinite(scale).all()) for scale in scales):
         raise DataError("basic embeddings hold NaN or infinities; check the features, or use a normalised model")
     width = sum(c.shape[1] for c in columns)
+    if width <= rank:
+        return _turned(torch.cat([c * scale for c, scale in zip(columns, scales)], 1))
     size = min(rank + 8, width, len(columns[0]))
     draw = torch.Generator().manual_seed(seed)
     test = torch.randn(width, size, generator=draw).to(device)
@@ -107,11 +120,17 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
         other = torch.linalg.qr(_transposed_times(columns, scales, basis))[0]
         basis = torch.linalg.qr(_times(columns, scales, other))[0]
     left, values, _ = torch.linalg.svd(_transposed_times(columns, scales, basis).T, full_matrices=False)
-    keep = values > CUTOFF * values[:1]
-    if not bool((values > 0).any()):
-        raise DataError("basic embeddings are all zero; the model or the features carry nothing")
-    count = min(rank, int(keep.sum()))
-    return basis @ (left[:, :count] * (values[:count] / values[0]))
+    count = min(rank, int((values > CUTOFF * values[:1]).sum()))
+    return basis @ (left[:, :count] * (values[:count] / values[:1].clamp_min(torch.finfo(values.dtype).tiny)))
+
+
+def _turned(columns: Tensor) -> Tensor:
+    """Return left singular vectors times singular values of all columns, without those that are noise."""
+    gram = sum(part.double().T @ part.double() for part in columns.split(8192))
+    assert isinstance(gram, Tensor)
+    squares, vectors = torch.linalg.eigh(gram)
+    keep = squares > CUTOFF**2 * squares[-1:]
+    return columns @ (vectors[:, keep] / squares[-1:].clamp_min(CUTOFF).sqrt()).to(columns.dtype)
 
 
 def combinations(columns: list[Tensor], count: int, *, seed: int) -> Tensor:

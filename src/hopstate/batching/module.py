@@ -1,6 +1,7 @@
 """Any torch-geometric model under TOP: its layers run unchanged, on batches with made-up rows for missing neighbours.
 
-    topped = top(model, graph)            # fits the compensation at random initialisations
+    topped = top(model, graph)            # fits the compensation on the model's present weights
+    topped.refresh()                      # ... and anew, now and then while it trains
     batch = topped.batch(nodes)
     logits = topped(x[nodes], batch)      # rows of nodes, as model(x, edge_index)[nodes] would give
 
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.batching.basis import message_layers
+from hopstate.batching.basis import Forward, message_layers
 from hopstate.batching.top import GeneralTop, Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
@@ -33,18 +34,23 @@ class ToppedModel(nn.Module):
         model: called as call(model, x, edge_index); every message-passing layer in it may pass messages once a call.
         compensation: prepared for model and its graph.
         call: how model is called.
+        whole: runs model on the whole graph.
     """
 
-    def __init__(self, model: nn.Module, compensation: Top, call: Call) -> None:
+    def __init__(self, model: nn.Module, compensation: Top, call: Call, whole: Forward) -> None:
         super().__init__()
         self.model, self.call = model, call
-        self.compensation = compensation
+        self.compensation, self.whole = compensation, whole
 
     def batch(self, nodes: np.ndarray) -> GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         made = self.compensation.batch(nodes)
         assert isinstance(made, GeneralTop)
         return made
+
+    def refresh(self) -> None:
+        """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
+        self.compensation.refresh(self.model, self.whole)
 
     def forward(self, x: Tensor, batch: GeneralTop) -> Any:
         """Return what the model gives for the batch's nodes.
@@ -54,8 +60,8 @@ class ToppedModel(nn.Module):
         """
         edges = batch.around.edge_index()
         with ExitStack() as stack:
-            for layer in message_layers(self.model):
-                stack.enter_context(_extended(layer, batch, edges))
+            for number, layer in enumerate(message_layers(self.model)):
+                stack.enter_context(_extended(layer, number, batch, edges))
             return self.call(self.model, x, edges)
 
 
@@ -68,7 +74,7 @@ def top(
         model: any module of torch-geometric layers; it is wrapped, not changed.
         graph: the graph, with features.
         config: settings; the general form is used whatever they say.
-        seed: fixes the random initialisations.
+        seed: fixes random initialisations and draws.
         call: how the model is called with (model, x, edge_index); by default model(x, edge_index).
 
     Raises:
@@ -81,12 +87,17 @@ def top(
         raise DataError(f"{graph.name} has no node features")
     compensation = Top(graph, config, "edges", seed=seed)
     x, edges = torch.from_numpy(np.array(graph.x)), torch.from_numpy(graph.edge_index()[::-1].copy())
-    compensation.prepare(model, lambda other: call(other, x, edges))
-    return ToppedModel(model, compensation, call)
+
+    def whole(other: nn.Module) -> Any:
+        device = next(other.parameters()).device
+        return call(other, x.to(device), edges.to(device))
+
+    compensation.prepare(model, whole)
+    return ToppedModel(model, compensation, call, whole)
 
 
 @contextmanager
-def _extended(layer: Any, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
+def _extended(layer: Any, number: int, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
     """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is."""
     count, names = batch.around.num_receivers, inspect.signature(layer.forward)
     weighs = getattr(layer, "normalize", None) is True and hasattr(layer, "add_self_loops")
@@ -98,7 +109,7 @@ def _extended(layer: Any, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
         bound = names.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             if not name.startswith("edge"):
-                bound.arguments[name] = _extend(value, batch, count)
+                bound.arguments[name] = _extend(value, batch, count, number)
         if weighs:  # as gcn_norm would over the whole graph
             bound.arguments["edge_index"], bound.arguments["edge_weight"] = _normalised(batch, layer.add_self_loops)
             layer.normalize = False
@@ -132,11 +143,11 @@ def _extended(layer: Any, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
             handle.remove()
 
 
-def _extend(value: Any, batch: GeneralTop, count: int) -> Any:
+def _extend(value: Any, batch: GeneralTop, count: int, number: int) -> Any:
     if isinstance(value, (tuple, list)):
-        return type(value)(_extend(v, batch, count) for v in value)
+        return type(value)(_extend(v, batch, count, number) for v in value)
     rows = isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and len(value) == count
-    return batch.extended(value) if rows else value
+    return batch.extended(value, number) if rows else value
 
 
 def _normalised(batch: GeneralTop, loops: bool) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -190,10 +190,3 @@ def features(graph: Graph, nodes: np.ndarray) -> Tensor:
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     return torch.from_numpy(np.array(graph.x[nodes], np.float32))
-
-
-def state_of(missing: Any) -> dict[str, Tensor]:
-    """Return what a checkpoint must hold of what stands for missing neighbours."""
-    if isinstance(missing, History) or (isinstance(missing, Top) and missing.config.refresh):
-        return missing.state()
-    return {}

@@ -23,7 +23,8 @@ from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.run import RunFolder
 
 EPILOG = """Train first, e.g. `hopstate fit gcn --data minesweeper --out RUN`. The error is |H* - H| / |H*| of the last
-layer over the batches of an epoch, H* on the whole graph."""
+layer over the batches of an epoch, H* on the whole graph. "top" makes its basis from the trained weights, "random" from
+random ones."""
 
 
 def run(argv: list[str]) -> int:
@@ -38,7 +39,8 @@ def run(argv: list[str]) -> int:
         choices=["parts", "random", "saint-node", "saint-edge", "saint-walk"],
         help="what a batch is made of (default: parts)",
     )
-    parser.add_argument("--rank", type=int, default=TopConfig.rank, help=f"k (default: {TopConfig.rank})")
+    parser.add_argument("--rank", type=int, help="k (default: what one set of weights gives)")
+    parser.add_argument("--layers", default="each", choices=["each", "shared"], help="bases (default: each layer's)")
     parser.add_argument("--basis", default="global", choices=["global", "batch"], help="(default: global)")
     parser.add_argument("--form", default="auto", choices=["auto", "linear", "general"], help="(default: auto)")
     parser.add_argument("--batches", type=int, default=10, help="most batches to look at (default: 10)")
@@ -53,7 +55,7 @@ def run(argv: list[str]) -> int:
         num_parts=parts,
         parts_per_batch=max(1, round(options.share * parts)),
         batch_size=max(1, round(options.share * graph.num_nodes)),
-        top=TopConfig(rank=options.rank, basis=options.basis, form=options.form),
+        top=TopConfig(rank=options.rank, basis=options.basis, form=options.form, layers=options.layers),
     )
     errors = relative_errors(graph, model, batching, seed=options.seed, most=options.batches)
     print(json.dumps({"share": options.share, "nodes": options.nodes, **{k: round(v, 6) for k, v in errors.items()}}))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hopstate.batching.history import History
 from hopstate.batching.partition import Partitioner, partition
+from hopstate.batching.refresh import Refresher
 from hopstate.batching.samplers import (
     LayerSampler,
     NodeSampler,
@@ -96,6 +97,10 @@ class Batching:
             )
         if self.inference == "one-pass" and self.kind != "top":
             raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
+        if self.inference == "one-pass" and self.top.refresh:
+            raise ConfigError(
+                "batching.inference=one-pass needs one compensation for all weights: set top.refresh=0, or use exact"
+            )
 
 
 def batched_task(
@@ -120,28 +125,40 @@ def batched_task(
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, seed=seed)
         predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
-    keeps = isinstance(missing, History) or (isinstance(missing, Top) and config.top.refresh > 0)
+    refresher = None
+    if isinstance(missing, Top) and config.top.refresh:
+        refresher = Refresher(missing, model, whole_forward(graph), config.top.refresh)
+    keeper = missing if isinstance(missing, History) else refresher
     return SubgraphTask(
         model,
         source,
         labels,
         predict,
         seed=seed,
-        state=missing.state if missing is not None and keeps else None,
-        load_state=missing.load_state if missing is not None and keeps else None,
-        refresh=_refresher(graph, missing) if isinstance(missing, Top) else None,
-        refresh_every=config.top.refresh,
+        state=None if keeper is None else keeper.state,
+        load_state=None if keeper is None else keeper.load_state,
+        refresh=refresher,
     )
 
 
 def prepared_top(graph: Graph, config: TopConfig, model: Backbone, *, seed: int, rows: np.ndarray | None = None) -> Top:
-    """Return TOP's compensation fitted on random initialisations of model, for batches of rows (None: of any nodes)."""
+    """Return TOP's compensation made for model, for batches of rows (None: of any nodes)."""
     if model.weighting is None:
         raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
     top = Top(graph, config, model.weighting, seed=seed, rows=rows)
-    x, adjacency = whole_graph(graph)
-    top.prepare(model, lambda other: other(x, adjacency))
+    top.prepare(model, whole_forward(graph))
     return top
+
+
+def whole_forward(graph: Graph) -> Callable[[nn.Module], Tensor]:
+    """Return a function that runs a backbone on the whole graph at once, on the device of its weights."""
+    x, adjacency = whole_graph(graph)
+
+    def forward(model: nn.Module) -> Tensor:
+        device = next(model.parameters()).device
+        return model(x.to(device), adjacency.to(device))  # type: ignore[no-any-return]
+
+    return forward
 
 
 def make_source(
@@ -208,13 +225,3 @@ def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tens
         return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
 
     return predict
-
-
-def _refresher(graph: Graph, top: Top) -> Callable[[nn.Module], None]:
-    def refresh(model: nn.Module) -> None:
-        inner = getattr(model, "module", model)
-        device = next(inner.parameters()).device
-        x, adjacency = whole_graph(graph)
-        top.refresh(inner, lambda module: module(x.to(device), adjacency.to(device)))
-
-    return refresh

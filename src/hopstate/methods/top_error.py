@@ -25,7 +25,7 @@ from hopstate.layers.message import Adjacency, Convolver
 from hopstate.methods.batching import Batching, node_sampler, prepared_top
 from hopstate.models.backbones import Backbone
 
-KINDS = ("top", "refreshed", "cluster", "cut", "gas")
+KINDS = ("top", "random", "cluster", "cut", "gas")
 
 
 @torch.no_grad()
@@ -45,11 +45,12 @@ def relative_errors(
         graph: with features.
         model: trained weights, on the CPU.
         batching: which nodes make a batch, and TOP's settings; its kind is not looked at.
-        kinds: "top", "refreshed" (TOP with a basis of the trained embeddings themselves), "cluster" (degrees of the
-            subgraph, as in Cluster-GCN), "cut" (the same edges with the whole graph's degrees), "gas".
+        kinds: "top" (its basis made from the trained weights, as a refresh does), "random" (TOP with a basis of random
+            weights), "cluster" (degrees of the subgraph, as in Cluster-GCN), "cut" (the same edges with the whole
+            graph's degrees), "gas".
         seed: fixes batches and TOP's initialisations.
         most: batches looked at.
-        top: a compensation prepared earlier for graph and model, in place of a new one.
+        top: a compensation made earlier, say from the weights of some epochs ago, in place of a new one.
     """
     model.eval()
     exact = model.embeddings(*whole_graph(graph))[-1]
@@ -59,9 +60,9 @@ def relative_errors(
     for kind in kinds:
         missing: Top | History | None = None
         if kind == "top":
-            missing = top or prepared_top(graph, batching.top, model, seed=seed)
-        elif kind == "refreshed":
-            missing = _refreshed(graph, model, batching, seed)
+            missing = top or prepared_top(graph, replace(batching.top, refresh=1, folder=None), model, seed=seed)
+        elif kind == "random":
+            missing = prepared_top(graph, replace(batching.top, refresh=0), model, seed=seed)
         elif kind == "gas":
             missing = _one_pass_of_histories(graph, model, sampler)
         source = NodeSetSource(graph, sampler, sets[0].nodes, missing)
@@ -90,14 +91,6 @@ def _convolver(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) 
     if isinstance(source.sampler, SaintSampler):
         return source.convolver(chosen)
     return Adjacency.of(local.indptr, local.indices)
-
-
-def _refreshed(graph: Graph, model: Backbone, batching: Batching, seed: int) -> Top:
-    assert model.weighting is not None
-    made = Top(graph, batching.top, model.weighting, seed=seed)
-    x, adjacency = whole_graph(graph)
-    made.refresh(model, lambda module: module(x, adjacency))
-    return made
 
 
 def _one_pass_of_histories(graph: Graph, model: Backbone, sampler: object) -> History:

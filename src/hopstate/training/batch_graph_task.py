@@ -28,8 +28,7 @@ class SubgraphTask(_NodeTask):
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
         seed: kept for symmetry; the source holds its own.
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
-        refresh: called with the model at the start of every `refresh_every`-th epoch but the first.
-        refresh_every: 0 never calls it.
+        refresh: called with the model and the epoch's number at the start of every epoch.
         ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
     """
 
@@ -43,14 +42,13 @@ class SubgraphTask(_NodeTask):
         seed: int,
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
-        refresh: Callable[[nn.Module], None] | None = None,
-        refresh_every: int = 0,
+        refresh: Callable[[nn.Module, int], None] | None = None,
         ahead: int = 1,
     ) -> None:
         super().__init__(model, labels, seed=seed)
         self.source, self.predict_all, self.ahead = source, predict_all, ahead
         self._state, self._load_state = state, load_state
-        self._refresh, self._refresh_every = refresh, refresh_every
+        self._refresh = refresh
         self._y = torch.from_numpy(labels.y.copy())
 
     def num_batches(self, epoch: int) -> int:
@@ -59,9 +57,8 @@ class SubgraphTask(_NodeTask):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield (x, convolver, rows, labels, weights) from position start of an epoch."""
-        every = self._refresh_every
-        if self._refresh is not None and every and epoch and epoch % every == 0 and start == 0:
-            self._refresh(self.model)
+        if self._refresh is not None and start == 0:
+            self._refresh(self.model, epoch)
         made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
         yield from Prefetcher(made, self.ahead) if self.ahead else made
 

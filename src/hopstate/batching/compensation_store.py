@@ -1,0 +1,130 @@
+"""TOP's preparation in files: the basis of each layer, and what stands for missing neighbours in each batch.
+
+A folder belongs to one graph, model, setting and seed, whose hashes are in every file's header. A file is written
+beside its place and renamed when it is complete and on disk: work that was stopped, by a full disk say, continues with
+the files that are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from hopstate.batching.fit import Substitute
+from hopstate.data.files import replace_file
+from hopstate.data.graph import Graph
+from hopstate.errors import CheckpointError, StorageError
+
+if TYPE_CHECKING:
+    from hopstate.batching.top import TopConfig
+
+Key = dict[str, str]
+
+
+def fingerprint(graph: Graph, model: nn.Module, config: TopConfig, seed: int, rows: np.ndarray | None) -> Key:
+    """Return hex digests of all that a preparation from random weights depends on, by name."""
+    shapes = [(name, tuple(p.shape)) for name, p in model.state_dict().items()]
+    settings = {k: v for k, v in asdict(config).items() if k != "folder"}
+    return {
+        "graph": graph.content_hash,
+        "model": _digest(repr(model), repr(shapes)),
+        "settings": _digest(repr(sorted(settings.items())), repr(seed)),
+        "nodes": "all" if rows is None else _digest(rows.tobytes()),
+    }
+
+
+class CompensationStore:
+    """Keeps and gives back what was prepared.
+
+    Args:
+        folder: where the files are; it is made when the first one is written.
+        key: of `fingerprint`.
+
+    Raises:
+        CheckpointError: the folder holds what was prepared for something else.
+    """
+
+    def __init__(self, folder: str | Path, key: Key) -> None:
+        self.folder, self.key = Path(folder), key
+        for path in sorted(self.folder.glob("*.safetensors"))[:1]:
+            self._read(path)
+
+    def bases(self) -> list[dict[str, Tensor]] | None:
+        """Return the tensors of each basis, or None where they are not kept yet."""
+        return self._groups(self.folder / "basis.safetensors")
+
+    def keep_bases(self, bases: list[dict[str, Tensor]]) -> None:
+        """Write the tensors of each basis.
+
+        Raises:
+            StorageError: they could not be written.
+        """
+        self._write(self.folder / "basis.safetensors", bases)
+
+    def batch(self, nodes: np.ndarray) -> list[Substitute] | None:
+        """Return what stands for missing neighbours of a batch in each layer, or None where it is not kept yet."""
+        kept = self._groups(self._path(nodes))
+        return None if kept is None else [Substitute(t["left"], t["right"], t.get("rows")) for t in kept]
+
+    def keep_batch(self, nodes: np.ndarray, made: list[Substitute]) -> None:
+        """Write it.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        groups = []
+        for each in made:
+            tensors = {"left": each.left.contiguous(), "right": each.right.contiguous()}
+            groups.append(tensors if each.rows is None else tensors | {"rows": each.rows})
+        self._write(self._path(nodes), groups)
+
+    def _path(self, nodes: np.ndarray) -> Path:
+        return self.folder / f"batch-{_digest(np.asarray(nodes, np.int64).tobytes())}.safetensors"
+
+    def _groups(self, path: Path) -> list[dict[str, Tensor]] | None:
+        if not path.is_file():
+            return None
+        groups: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in self._read(path).items():
+            number, key = name.split(".", 1)
+            groups.setdefault(int(number), {})[key] = tensor
+        return [groups[number] for number in sorted(groups)]
+
+    def _read(self, path: Path) -> dict[str, Tensor]:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt", device="cpu") as file:
+                header = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged or no compensation ({error}); delete it, it is made anew") from error
+        other = [name for name, value in self.key.items() if header.get(name) != value]
+        if other:
+            raise CheckpointError(
+                f"the compensation in {self.folder} was made for another {' and another '.join(other)}; "
+                f"give another folder (top.folder), or delete that one"
+            )
+        return tensors
+
+    def _write(self, path: Path, groups: list[dict[str, Any]]) -> None:
+        from safetensors.torch import save_file
+
+        flat = {f"{number}.{key}": t.clone() for number, group in enumerate(groups) for key, t in group.items()}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"could not make {self.folder}: {error}; choose another folder") from error
+        replace_file(path, lambda part: save_file(flat, part, metadata=self.key))
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()
