@@ -138,6 +138,7 @@ def evaluate(
     data: Any = None,
     split: str = "test",
     read: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
     device: str | None = None,
 ) -> dict[str, float]:
     """Return the metrics of a trained run on a split.
@@ -147,12 +148,14 @@ def evaluate(
         data: other data than it was trained on (file, name or record); None takes its own.
         read: how other data are read, e.g. {"labels": "labels.csv"}; see the method's configuration.
         split: "train", "val", "test" or "all".
+        evaluation: other settings of link evaluation than the run's, e.g. {"protocol": "pooled"}.
         device: where to compute; None takes the run's own setting.
 
     Raises:
         CheckpointError: the folder holds no finished run, or data of another width.
+        ConfigError: a setting of evaluation that the run's method does not have.
     """
-    with trained(run, data, read, device) as (trainer, _):
+    with trained(run, data, read, device, evaluation=evaluation) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -249,8 +252,11 @@ class trained:  # noqa: N801 - a context manager
         data: Any = None,
         read: Mapping[str, Any] | None = None,
         device: str | None = None,
+        *,
+        evaluation: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
+        self.evaluation = dict(evaluation or {})
 
     def __enter__(self) -> tuple[Trainer, Any]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
@@ -269,6 +275,10 @@ class trained:  # noqa: N801 - a context manager
         method = get_method(settings.pop("method"))
         if self.device is not None:
             settings["loop"]["device"] = self.device
+        if self.evaluation and "evaluation" not in settings:
+            raise ConfigError(f"{method.name} has no settings of evaluation to change")
+        if self.evaluation:
+            settings["evaluation"] |= self.evaluation
         if self.data is not None:  # how its own files were read says nothing of others
             settings["read"] = dict(self.read)
         if isinstance(self.data, (str, Path)):

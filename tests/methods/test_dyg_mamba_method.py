@@ -32,6 +32,9 @@ def test_fit_evaluate_predict(run):
     assert {"ap", "historical_ap", "inductive_ap"} <= set(run.metrics["test"])
     assert run.metrics["test"]["ap"] > 0.55
     assert evaluate(run.path) == run.metrics["test"]
+    averaged = evaluate(run.path, evaluation={"protocol": "dyglib", "strategies": ["random"]})
+    assert averaged["ap"] != run.metrics["test"]["ap"]
+    assert "historical_ap" not in averaged
     assert predict(run.path, split="test")["score"].between(0, 1).all()
 
 
@@ -91,6 +94,9 @@ def test_robustness_table_and_plot(run, tmp_path):
 
 
 def test_command_line(run, tmp_path, capsys):
+    assert main(["evaluate", str(run.path), "--evaluation.protocol=dyglib", "--evaluation.strategies", "[random]"]) == 0
+    assert "historical_ap" not in capsys.readouterr().out
+    assert main(["evaluate", str(run.path), "--evaluation.protocol", "mean"]) == 2
     with trained(run.path) as (_, task):
         stream, ids = task.stream, task.stream.node_ids
         pair = (

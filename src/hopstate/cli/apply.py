@@ -26,22 +26,30 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return the options, and those of --read.KEY VALUE or --read.KEY=VALUE as a dict."""
-    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--read.") else [word])]
-    own, read = [], {}
-    rest = iter(words)
-    for word in rest:
-        if word.startswith("--read."):
-            read[word.removeprefix("--read.")] = next(rest, "")
-        else:
-            own.append(word)
+    own, read = _grouped(argv, "--read.")
     return parser.parse_args(own), read
 
 
+def _grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+    """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
+    own, found = [], {}
+    rest = iter(words)
+    for word in rest:
+        if word.startswith(start):
+            found[word.removeprefix(start)] = next(rest, "")
+        else:
+            own.append(word)
+    return own, found
+
+
 def _evaluate(argv: list[str]) -> int:
-    parser = _parser("evaluate", "Print the metrics of a trained run as JSON.")
+    what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
+    parser = _parser("evaluate", what)
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
-    o, read = _parse(parser, argv)
-    metrics = api.evaluate(o.run, data=o.data, split=o.split, read=read, device=o.device)
+    rest, evaluation = _grouped(argv, "--evaluation.")
+    o, read = _parse(parser, rest)
+    metrics = api.evaluate(o.run, data=o.data, split=o.split, read=read, evaluation=evaluation, device=o.device)
     print(json.dumps({"split": o.split, **metrics}, indent=1))
     return 0
 
