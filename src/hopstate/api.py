@@ -317,9 +317,9 @@ def load_data(source: str, read: Any, kind: str) -> Any:
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
         return load_dataset(source, **changed)
     if kind == "graphs":
-        from hopstate.data.readers.tu import read_tu
+        from hopstate.data.graph_sets import read_graph_set
 
-        return read_tu(source)
+        return read_graph_set(source)
     if kind == "events":
         from hopstate.data.event_io import read_events
 

@@ -37,7 +37,7 @@ def read_graph(
     """Return the graph of a file, a folder, a torch-geometric `Data` or a scipy sparse matrix.
 
     Args:
-        source: path, "pyg:Class:name?root=...", or the object in memory.
+        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory.
         format: "auto" goes by content and extension; else a key of `FORMATS`.
         nan: "error" names the rows of features that hold NaN or infinities; "zero" replaces these by 0.
         undirected: store every edge in both directions.
@@ -64,6 +64,10 @@ def read_graph(
         from hopstate.data.pyg import read_pyg_dataset
 
         return read_pyg_dataset(text, nan=nan, **build, **_no_tables(options, "a torch-geometric data set"))
+    if text.startswith("ogb:"):
+        from hopstate.data.ogb import read_ogb
+
+        return read_ogb(text[4:], nan=nan, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
     path = Path(text).expanduser()
     if not path.exists():
         raise MissingFileError(f"no file, folder or data set called {text}; `hopstate datasets` lists those by name")

@@ -93,7 +93,7 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     from torch_geometric.data import Data
 
     try:
-        with _weights_only():
+        with weights_only():
             held = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, AttributeError) as error:
         raise FormatError(
@@ -124,20 +124,31 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
         FormatError: an unknown class, arguments it does not take, or files that only unpickling could read.
         DownloadError: the class could not fetch its files.
     """
+    dataset, name = open_pyg_dataset(address)
+    return graph_from_pyg(dataset[0], **{"source": address, "name": name, **fields})
+
+
+def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
+    """Return a torch-geometric data set of an address as `read_pyg_dataset` takes it, and a name for messages.
+
+    Args:
+        address: see `read_pyg_dataset`.
+        more: further arguments of the class.
+    """
     from torch_geometric import datasets
 
     head, _, query = address.removeprefix("pyg:").partition("?")
     kind, _, name = head.partition(":")
     if kind not in datasets.__all__:
         raise FormatError(f"torch-geometric has no data set class {kind!r}{nearest(kind, datasets.__all__)}")
-    arguments = dict(parse_qsl(query))
+    arguments = {**more, **dict(parse_qsl(query))}
     arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
     if name:
         arguments["name"] = name
     guarded = _guarded(getattr(datasets, kind))
     try:
-        with _weights_only():
-            data = guarded(**arguments)[0]
+        with weights_only():
+            return guarded(**arguments), name.lower() or kind.lower()
     except TypeError as error:
         raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
     except pickle.UnpicklingError as error:
@@ -149,7 +160,6 @@ def read_pyg_dataset(address: str, **fields: Any) -> Graph:
             f"{address}: torch-geometric could not fetch its files ({error}); where the network is open, run "
             f"torch_geometric.datasets.{kind} once with root={arguments['root']!r} and copy that folder here"
         ) from error
-    return graph_from_pyg(data, **{"source": address, "name": name.lower() or kind.lower(), **fields})
 
 
 def _guarded(kind: type) -> type:
@@ -177,7 +187,7 @@ def _what(error: Exception) -> str:
 
 
 @contextmanager
-def _weights_only() -> Iterator[None]:
+def weights_only() -> Iterator[None]:
     """Hold torch.load to weights_only, also where torch-geometric falls back to unpickling, and let it rebuild `Data`.
 
     The classes allowed are plain containers. Those that are allowed already are not named again: torch would take

@@ -34,6 +34,7 @@ class Dataset:
         files: what is downloaded; empty where nothing has a stable address.
         make: generator of an embedded data set.
         pyg: address for `hopstate.data.pyg.read_pyg_dataset`, where that class is the reader.
+        ogb: name for `hopstate.data.ogb.read_ogb`, where that package is the reader.
         nodes, features, classes: what the file must hold; 0 where not known here.
     """
 
@@ -48,6 +49,7 @@ class Dataset:
     files: tuple[RemoteFile, ...] = ()
     make: Callable[..., Any] | None = None
     pyg: str = ""
+    ogb: str = ""
     nodes: int = 0
     features: int = 0
     classes: int = 0
@@ -120,6 +122,7 @@ def _ogb(name: str, file: str, licence: str, *papers: str) -> Dataset:
         metric="accuracy",
         licence=licence,
         papers=papers,
+        ogb=name,
     )
 
 

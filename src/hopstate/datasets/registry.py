@@ -45,6 +45,14 @@ def load_dataset(name: str, **options: Any) -> Any:
         from hopstate.data.pyg import read_pyg_dataset
 
         return read_pyg_dataset(entry.pyg, **{"name": entry.name, **options})
+    if entry.pyg:
+        from hopstate.data.pyg_sets import read_pyg_set
+
+        return read_pyg_set(entry.pyg, **{"name": entry.name, **options})
+    if entry.ogb:
+        from hopstate.data.ogb import read_ogb
+
+        return read_ogb(entry.ogb, **{"name": entry.name, **options})
     if entry.kind == "link":
         return _events(entry, options)
     raise DataError(
@@ -79,6 +87,8 @@ def on_disk(entry: Dataset) -> str:
         return "yes" if all(file.local.is_file() for file in entry.files) else "no"
     if entry.pyg:
         return "yes" if _pyg_folder(entry).is_dir() else "no"
+    if entry.ogb:
+        return "yes" if (cache_folder() / "ogb" / entry.ogb.replace("-", "_") / "processed").is_dir() else "no"
     return "yes" if _event_folder(entry).is_dir() else "no"
 
 

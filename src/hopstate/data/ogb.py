@@ -1,0 +1,90 @@
+"""Graphs and sets of graphs of the Open Graph Benchmark, through its own package.
+
+Nothing is unpickled: files that the package saved are loaded as tensors only.
+
+Source: Hu et al. 2020, arXiv:2005.00687.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.cache import cache_folder
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
+from hopstate.data.pyg import UNPICKLED, graph_from_pyg, weights_only
+from hopstate.data.pyg_sets import with_features
+from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
+
+_KINDS = {
+    "ogbn": ("ogb.nodeproppred", "PygNodePropPredDataset"),
+    "ogbg": ("ogb.graphproppred", "PygGraphPropPredDataset"),
+}
+_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+
+
+def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
+    """Return the graph of an ogbn-... data set or the graphs of an ogbg-... one, with the official split.
+
+    Args:
+        name: as the benchmark writes it.
+        fields: options of `hopstate.data.pyg.graph_from_pyg` or of `GraphSet.from_pyg`. A single graph is made
+            undirected unless they say otherwise.
+
+    Raises:
+        ConfigError: the package is not installed, or another kind of data set.
+        DataError: several labels a node.
+        DownloadError: the files are not there and could not be fetched.
+        FormatError: a file holds more than tensors.
+    """
+    dataset = _opened(name)
+    number = len(dataset)
+    held = {_SPLITS[key]: np.asarray(rows) for key, rows in dataset.get_idx_split().items()}
+    if name.startswith("ogbg"):
+        masks = {key: np.isin(np.arange(number), rows) for key, rows in held.items()}
+        listed = with_features([dataset[i] for i in range(number)])
+        return GraphSet.from_pyg(listed, **{"name": name, "source": f"ogb:{name}", "masks": masks, **fields})
+    data = dataset[0]
+    y = np.asarray(data.y).reshape(int(data.num_nodes), -1)
+    if y.shape[1] != 1:
+        raise DataError(f"{name} has {y.shape[1]} labels a node; nodes need one class each")
+    labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
+    masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in held.items()}
+    own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
+    return graph_from_pyg(data, **{**own, **fields})
+
+
+def _opened(name: str) -> Any:
+    """Return the package's data set object; it never asks the user anything."""
+    if name[:4] not in _KINDS:
+        raise ConfigError(f"{name!r}: node data sets (ogbn-...) and graph data sets (ogbg-...) are read, no others")
+    module, kind = _KINDS[name[:4]]
+    try:
+        package = importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(f"{name} is read by the package ogb, which is not installed: pip install ogb") from None
+    where = importlib.import_module(getattr(package, kind).__module__)
+    asks = getattr(where, "decide_download", None)
+    root = cache_folder() / "ogb"
+    try:
+        if asks is not None:
+            where.decide_download = lambda url: True  # type: ignore[attr-defined]  # it would wait for a y
+        with weights_only():
+            return getattr(package, kind)(name=name, root=str(root))
+    except pickle.UnpicklingError:
+        raise FormatError(f"{root}: a saved file of {name} holds more than tensors; {UNPICKLED}") from None
+    except (OSError, RuntimeError) as error:
+        raise DownloadError(
+            f"{name} could not be fetched ({error}); where the network is open, run {module}.{kind}({name!r}, "
+            f"root={str(root)!r}) once and copy that folder here"
+        ) from error
+    finally:
+        if asks is not None:
+            where.decide_download = asks  # type: ignore[attr-defined]
+
+
+__all__ = ["read_ogb"]
