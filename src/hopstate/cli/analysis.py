@@ -43,12 +43,12 @@ def _show(found: Explanation, top: int) -> None:
     from rich.table import Table
 
     rows = found.events.reindex(found.events.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    table = Table(title=f"{found.source} - {found.target} at {found.t:g}: probability {found.probability:.4f}")
+    table = Table(title=f"{found.source} - {found.target} at {found.t:.12g}: probability {found.probability:.4f}")
     for name in ("whose history", "neighbor", "time", "event", "adds to the logit"):
         table.add_column(name, justify="left" if name in ("whose history", "neighbor") else "right")
     for row in rows.head(top).to_dict("records"):
         event = "the node itself" if row["event_id"] < 0 else str(row["event_id"])
-        table.add_row(row["end"], str(row["neighbor"]), f"{row['t']:g}", event, f"{row['contribution']:+.4f}")
+        table.add_row(row["end"], str(row["neighbor"]), f"{row['t']:.12g}", event, f"{row['contribution']:+.4f}")
     if len(rows) > top:
         table.add_row(f"{len(rows) - top} more", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
     table.add_row("no event", "", "", "", f"{found.rest:+.4f}")
