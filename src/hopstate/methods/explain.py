@@ -65,7 +65,8 @@ class Explanation:
             lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
             lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
             axis.plot(rows.t, rows.contribution, "o", color=COLORS[end], ms=4)
-            for _, row in rows.iloc[np.argsort(-rows.contribution.abs().to_numpy())[:3]].iterrows():
+            largest = rows.iloc[np.argsort(-rows.contribution.abs().to_numpy())].drop_duplicates("neighbor")
+            for _, row in largest.head(3).iterrows():
                 axis.annotate(str(row.neighbor), (row.t, row.contribution), textcoords="offset points", xytext=(4, 3))
         axis.axhline(0, color="grey", lw=0.8)
         axis.axvline(self.t, color="grey", ls=":", lw=1)
