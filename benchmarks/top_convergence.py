@@ -85,7 +85,14 @@ def train(graph: Graph, data: str, kind: str, share: float, seed: int, o: argpar
         with torch.no_grad():
             found = {split: task.evaluate(split)[task.metric] for split in ("val", "test")}
         points.append({"epoch": epoch, "steps": steps, "seconds": round(seconds, 2), **found})
-    return {"data": data, "kind": kind, "share": share, "seed": seed, "preparation_s": round(prepared, 2), "points": points}
+    return {
+        "data": data,
+        "kind": kind,
+        "share": share,
+        "seed": seed,
+        "preparation_s": round(prepared, 2),
+        "points": points,
+    }
 
 
 def chosen(run: dict) -> float:

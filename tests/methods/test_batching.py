@@ -18,7 +18,14 @@ from hopstate.testing.asserts import relative_rmse
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "checkpoint_seconds": 0.0, "patience": None}
-SMALL = {"num_parts": 6, "parts_per_batch": 2, "batch_size": 30, "shadow_size": 8, "fanouts": [3], "top": {"refresh": 4}}
+SMALL = {
+    "num_parts": 6,
+    "parts_per_batch": 2,
+    "batch_size": 30,
+    "shadow_size": 8,
+    "fanouts": [3],
+    "top": {"refresh": 4},
+}
 
 
 def two_groups(n: int = 120) -> Graph:

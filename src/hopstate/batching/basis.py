@@ -28,9 +28,7 @@ POWER = 2  # power iterations of the range finder
 CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
 
 
-def basic_embeddings(
-    model: nn.Module, forward: Forward, *, initialisations: int, seed: int
-) -> list[list[Tensor]]:
+def basic_embeddings(model: nn.Module, forward: Forward, *, initialisations: int, seed: int) -> list[list[Tensor]]:
     """Return what each message-passing layer of freshly initialised copies of model receives, (N, d) for each copy.
 
     Args:
@@ -64,9 +62,7 @@ def current_embeddings(model: nn.Module, forward: Forward) -> list[list[Tensor]]
 
         return keep
 
-    handles = [
-        layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, found)
-    ]
+    handles = [layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, found)]
     try:
         with torch.no_grad():
             forward(model)

@@ -103,7 +103,9 @@ class CompensationStore:
                 header = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is damaged or no compensation ({error}); delete it, it is made anew") from error
+            raise CheckpointError(
+                f"{path} is damaged or no compensation ({error}); delete it, it is made anew"
+            ) from error
         other = [name for name, value in self.key.items() if header.get(name) != value]
         if other:
             raise CheckpointError(

@@ -37,7 +37,7 @@ def relative_errors(
     kinds: Sequence[str] = KINDS,
     seed: int = 0,
     most: int = 10,
-    top: Top | None = None,
+    earlier: Backbone | None = None,
 ) -> dict[str, float]:
     """Return the relative error of each kind of batch; model is put in eval mode.
 
@@ -50,9 +50,11 @@ def relative_errors(
             graph's degrees), "gas".
         seed: fixes batches and TOP's initialisations.
         most: batches looked at.
-        top: a compensation made earlier, say from the weights of some epochs ago, in place of a new one.
+        earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
+            histories, as in training; None takes the present ones.
     """
     model.eval()
+    source_model = model if earlier is None else earlier.eval()
     exact = model.embeddings(*whole_graph(graph))[-1]
     sampler = node_sampler(graph, replace(batching, kind="cluster", inference="exact"), None, seed=seed)
     sets = [sampler.node_set(1, i) for i in range(min(most, sampler.num_batches(1)))]
@@ -60,11 +62,11 @@ def relative_errors(
     for kind in kinds:
         missing: Top | History | None = None
         if kind == "top":
-            missing = top or prepared_top(graph, replace(batching.top, refresh=1, folder=None), model, seed=seed)
+            missing = prepared_top(graph, replace(batching.top, refresh=1, folder=None), source_model, seed=seed)
         elif kind == "random":
             missing = prepared_top(graph, replace(batching.top, refresh=0), model, seed=seed)
         elif kind == "gas":
-            missing = _one_pass_of_histories(graph, model, sampler)
+            missing = _one_pass_of_histories(graph, source_model, sampler)
         source = NodeSetSource(graph, sampler, sets[0].nodes, missing)
         errors[kind] = _error(graph, model, source, sets, exact, kind)
     return errors
