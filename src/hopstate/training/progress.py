@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
     from hopstate.training.loop import LoopConfig
 
-QUIET_SECONDS = 10.0  # between two lines where output is no terminal
+QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
+BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at
+
+
+def note(config: LoopConfig, text: str) -> None:
+    """Show one line of what a run chose for itself, where its progress is shown."""
+    if config.progress:
+        Console(stderr=True).print(text, soft_wrap=True, highlight=False)
 
 
 class Reporter:
@@ -66,6 +73,10 @@ class Reporter:
         """Note one training step of count in the epoch."""
         if self.live:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
+        elif self.config.progress and time.monotonic() - self._last_line > BATCH_SECONDS:
+            self._last_line = time.monotonic()
+            where = f"epoch {progress.epoch + 1}/{self.config.epochs}: batch {progress.step}/{count}"
+            self.console.print(where, soft_wrap=True, highlight=False)
 
     def epoch(self, row: dict[str, Any], progress: Any) -> None:
         """Note a finished epoch and its metrics."""

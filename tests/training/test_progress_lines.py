@@ -1,0 +1,21 @@
+"""Where output is no terminal a long epoch says which batch it is at, now and then."""
+
+from types import SimpleNamespace
+
+from hopstate.training import progress
+from hopstate.training.loop import LoopConfig
+from hopstate.training.progress import Reporter
+from hopstate.training.run import RunFolder
+
+
+def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    for wanted in (True, False):
+        config = LoopConfig(epochs=3, progress=wanted, tensorboard="no")
+        with Reporter(config, RunFolder(tmp_path), "ap", []) as reporter:
+            for step in range(1, 181):
+                now[0] += 1.0
+                reporter.step(SimpleNamespace(epoch=1, step=step), 200)
+        lines = [line for line in capsys.readouterr().err.splitlines() if line]
+        assert lines == (["epoch 2/3: batch 61/200", "epoch 2/3: batch 122/200"] if wanted else [])
