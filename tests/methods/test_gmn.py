@@ -142,6 +142,27 @@ def test_bad_input_is_named(tmp_path):
         task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
 
 
+def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
+    g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
+    made = task(tmp_path, order=OrderConfig(kind="column", column=2))
+    np.testing.assert_array_equal(made.material.key, g.x[:, 2])
+    assert "walks: m=2, s=2, M=2" in capsys.readouterr().err
+    file, shuffled = tmp_path / "keys.csv", np.random.default_rng(4).permutation(60)
+    file.write_text("node,other,rank\n" + "".join(f"{v},{-v},{keys[v]}\n" for v in shuffled))
+    ordered = task(tmp_path, order=OrderConfig(kind="column", file=str(file), column="rank"))
+    np.testing.assert_allclose(ordered.material.key, keys)
+    for text, message in (
+        ("node,rank\n0,1\n", "NaN for 59"),
+        ("node,rank\n0,a\n1,b\n", "text"),
+        ("node,rank\n60,1\n", "does not have"),
+    ):
+        file.write_text(text)
+        with pytest.raises(DataError, match=message):
+            task(tmp_path, order=OrderConfig(kind="column", file=str(file)))
+    with pytest.raises(ConfigError, match=r"kind=column"):
+        OrderConfig(column=2)
+
+
 def test_settings_fit_the_budget_and_keep_what_is_given():
     free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
     for nodes, edges, budget in ((1000, 8000, 1 << 30), (1_000_000, 10_000_000, 1 << 31), (10**7, 10**8, 1 << 28)):

@@ -12,15 +12,15 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.gmn_auto import Choice, choose
 from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
+from hopstate.methods.gmn_order import OrderConfig, node_keys
 from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
 from hopstate.models.gmn import GMN
 from hopstate.tokens.encodings import laplacian_encoding
-from hopstate.tokens.ordering import OrderKind, order_key
 from hopstate.tokens.structural import (
     anonymous_walk_encoding,
     nondiagonal_encoding,
@@ -29,6 +29,7 @@ from hopstate.tokens.structural import (
 )
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
+from hopstate.training.progress import note
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
 
@@ -79,19 +80,6 @@ class EncodingConfig:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ConfigError(f"encoding.size must be at least 1; got {self.size}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OrderConfig:
-    """The order of the node sequence, ascending.
-
-    Args:
-        kind: "degree", "pagerank", "ppr", "kcore", "eigenvector", "random", or "column".
-        column: for kind "column": a number, the column of x that holds the keys.
-    """
-
-    kind: OrderKind = "degree"
-    column: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +134,7 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
 
 
 def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0) -> Choice:
-    """Return the walk settings and batch size of a run, and say what they are.
+    """Return the walk settings and batch size of a run.
 
     Args:
         graph: the graph, or the union of many.
@@ -164,7 +152,6 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
         p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
-    print(f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)")
     return choice
 
 
@@ -179,15 +166,13 @@ def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0)
         own = relative_encoding(encoding, graph)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
     choice = chosen_settings(graph, config, x.shape[1], share)
-    column = None
-    if config.order.kind == "column":
-        number = config.order.column
-        if number is None or not 0 <= number < graph.x.shape[1]:
-            raise DataError(f"order.column is a column of the features, 0..{graph.x.shape[1] - 1}; got {number}")
-        column = graph.x[:, number]
+    if context.trained is None:
+        note(
+            config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
+        )
     ready = Material(
         indptr=graph.indptr, indices=graph.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
-        key=order_key(graph.indptr, graph.indices, config.order.kind, column=column), settings=choice.walks,
+        key=node_keys(graph, config.order), settings=choice.walks,
         signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
     )  # fmt: skip
     return ready, choice

@@ -139,7 +139,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     """Return the task of training a Graph Mamba Network on graphs."""
     _check(graphs)
     share = config.batch_size / graphs.num_graphs
-    shared = {"walks": config.walks, "encoding": config.encoding, "order": config.order, "model": config.model}
+    shared = {name: getattr(config, name) for name in ("walks", "encoding", "order", "model", "loop")}
     ready, _ = material(graphs.union, GMNRun(data=config.data, **shared), context, share=share)  # type: ignore[arg-type]
     model = GMN(
         config.model,
