@@ -68,8 +68,12 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
     parser = parser_of(method)
-    arguments = [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]
-    return config_of(method, parser.parse_args(arguments), parser)
+    return config_of(method, parser.parse_args(arguments_of(settings)), parser)
+
+
+def arguments_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return nested or dotted settings as arguments of the command line."""
+    return [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]
 
 
 def as_dict(config: Any) -> dict[str, Any]:

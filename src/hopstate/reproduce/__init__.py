@@ -1,0 +1,1 @@
+"""From a published table to measured figures: run recipes, keep results, compare, print."""
