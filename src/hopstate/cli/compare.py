@@ -37,8 +37,9 @@ def run(argv: list[str]) -> int:
             for seed in numbers(options.seeds):
                 where = folder / f"{name}-split{split}-seed{seed}"
                 fixed = [f"--data={options.data}", f"--loop.seed={seed}"]
-                if get_method(name).data == "graph":  # a stream has one split: time's
-                    fixed.append(f"--split.number={split}")
+                number = {"graph": "--split.number", "graphs": "--fold"}.get(get_method(name).data)
+                if number is not None:  # a stream has one split: time's
+                    fixed.append(f"{number}={split}")
                 results.append(_one(name, [*fixed, *_settings(name, rest, options.methods.split(","))], where))
                 if results[-1] is None:
                     return 130

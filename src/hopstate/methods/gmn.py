@@ -147,12 +147,11 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0
     """
     w = config.walks
     nodes, edges = math.ceil(share * graph.num_nodes), math.ceil(share * graph.num_edges)
-    choice = choose(
+    return choose(
         nodes, edges, width, config.model, parse_bytes(w.memory_budget),
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
         p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
-    return choice
 
 
 def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0) -> tuple[Material, Choice]:
