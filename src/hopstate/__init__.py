@@ -21,6 +21,7 @@ _PUBLIC = {
     "explain": "hopstate.analysis",
     "robustness": "hopstate.analysis",
     "open_run": "hopstate.api",
+    "tune": "hopstate.tuning",
     "Run": "hopstate.api",
     "load_dataset": "hopstate.datasets.registry",
     "Graph": "hopstate.data.graph",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from hopstate.data.io import read_graph
     from hopstate.datasets.registry import load_dataset
     from hopstate.models.nagphormer import NAGphormer
+    from hopstate.tuning import tune
 
 __all__ = [
     "Graph",
@@ -49,6 +51,7 @@ __all__ = [
     "read_graph",
     "robustness",
     "stream",
+    "tune",
 ]
 
 

@@ -19,7 +19,7 @@ from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, config_from
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.loop import Trainer, seed_everything
+from hopstate.training.loop import SPLITS, Trainer, seed_everything
 from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def fit(
     """Train a method on data and leave a run folder.
 
     Args:
-        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them.
+        method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
         data: a file, a folder, the name of a data set, or a record such as `hopstate.Graph`.
         out: the run folder; by default a new one under runs/.
         resume: continue the run in out bit for bit where it stopped.
@@ -92,9 +92,23 @@ def fit(
 
 
 def fit_config(
-    method: Method, config: Any, *, out: str | Path | None = None, resume: bool = False, record: Any = None
+    method: Method,
+    config: Any,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Any = None,
+    splits: tuple[str, ...] = SPLITS,
 ) -> Run:
-    """Train with a method's own configuration dataclass; record replaces reading config.data."""
+    """Train with a method's own configuration dataclass.
+
+    Args:
+        method: the method.
+        config: its configuration.
+        out, resume: as in `fit`.
+        record: replaces reading config.data.
+        splits: what the chosen weights are evaluated on; a search leaves the test split out.
+    """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     record = load_data(config.data, config.read, method.data) if record is None else record
@@ -105,7 +119,8 @@ def fit_config(
         raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
     task = method.build(record, config, context)
     run.write_json("data.json", describe(record, task, context))
-    result = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash).fit(resume=resume)
+    trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
+    result = trainer.fit(resume=resume)
     return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
 
 
@@ -358,8 +373,8 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
 
 def new_folder(method: str, data: str) -> Path:
     """Return an unused folder name under runs/."""
-    stem = Path(data).stem.replace(":", "-") or "data"
-    base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{method}-{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
+    base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = base, 1
     while path.exists():
         number += 1

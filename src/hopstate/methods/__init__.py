@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from hopstate.errors import ConfigError, nearest
@@ -33,11 +34,33 @@ MODULES = {
 
 
 def get_method(name: str) -> Method:
-    """Return a method by name.
+    """Return a method by name, or one defined elsewhere by "module:NAME", the module importable from here.
+
+    A method found that way is called so too, and its runs remember it.
 
     Raises:
         ConfigError: there is none of that name; the nearest is suggested.
     """
+    if ":" in name:
+        return _outside(name)
     if name not in MODULES:
-        raise ConfigError(f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}")
+        raise ConfigError(
+            f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
+            "or module:NAME for one of your own"
+        )
     return import_module(MODULES[name]).METHODS[name]
+
+
+def _outside(name: str) -> Method:
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:  # the module is there and misses another
+            raise
+        raise ConfigError(
+            f"no module {module!r} for method {name!r}; install it, or name its folder in PYTHONPATH"
+        ) from None
+    if not isinstance(found, Method):
+        raise ConfigError(f"{name!r} is no hopstate.methods.base.Method but {type(found).__name__}")
+    return replace(found, name=name)

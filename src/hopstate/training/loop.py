@@ -35,6 +35,7 @@ from hopstate.training.seed import rng_state, seed_everything, set_rng_state
 from hopstate.training.task import Task
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
+SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +102,29 @@ class FitResult:
 
 
 class Trainer:
-    """Run one task to its end, or to Ctrl-C, inside one run folder."""
+    """Run one task to its end, or to Ctrl-C, inside one run folder.
 
-    def __init__(self, task: Task, config: LoopConfig, run: RunFolder, *, method: str, data_hash: str = "") -> None:
-        self.task, self.config, self.run = task, config, run
+    Args:
+        task: what is trained.
+        config: how long and how.
+        run: where everything is written.
+        method: name of the method; a checkpoint of another is refused.
+        data_hash: of the data; a checkpoint of others is refused.
+        splits: what the chosen weights are evaluated on at the end. A search leaves the test split out, and then no
+            way leads to it from here.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: LoopConfig,
+        run: RunFolder,
+        *,
+        method: str,
+        data_hash: str = "",
+        splits: tuple[str, ...] = SPLITS,
+    ) -> None:
+        self.task, self.config, self.run, self.splits = task, config, run, splits
         self.identity = {"method": method, "data_hash": data_hash}
         self.fabric = _fabric(config)
         self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
@@ -115,7 +135,7 @@ class Trainer:
         self._last_save = time.monotonic()
 
     def fit(self, *, resume: bool = False) -> FitResult:
-        """Train (or continue), choose the best epoch on validation, evaluate its weights on every split.
+        """Train (or continue), choose the best epoch on validation, evaluate its weights on `splits`.
 
         Raises:
             CheckpointError: the folder's checkpoint is of another method or model, or is damaged.
@@ -215,7 +235,13 @@ class Trainer:
             self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return the task's metrics of a split with the present weights."""
+        """Return the task's metrics of a split with the present weights.
+
+        Raises:
+            ConfigError: the test split is held back from this trainer.
+        """
+        if split in SPLITS and split not in ("val", *self.splits):
+            raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
         self.task.model.eval()
         with torch.no_grad(), self.fabric.autocast():
             return self.task.evaluate(split)
@@ -256,7 +282,7 @@ class Trainer:
         self.save()
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
-        metrics = {split: self.evaluate(split) for split in ("train", "val", "test")}
+        metrics = {split: self.evaluate(split) for split in self.splits}
         weights = {"model": dict(self.task.model.state_dict()), "task": self.task.state()}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         save_checkpoint(self.run.weights, Checkpoint(tensors=weights, record=record))
@@ -266,6 +292,7 @@ class Trainer:
             {
                 **self.identity,
                 "metric": self.task.metric,
+                "mode": self.task.mode,
                 "metrics": metrics,
                 "best_epoch": p.best_epoch,
                 "epochs": p.epoch,

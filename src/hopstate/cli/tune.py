@@ -1,0 +1,72 @@
+"""`hopstate tune METHOD --data DATA --trials N`: search settings on validation data."""
+
+from __future__ import annotations
+
+import sys
+
+from hopstate.errors import ConfigError
+from hopstate.methods import MODULES, get_method
+from hopstate.methods.configuration import config_of, parser_of
+from hopstate.methods.spaces import printable, space_of
+from hopstate.tuning import Search, tune_config
+
+USAGE = f"""usage: hopstate tune METHOD --data DATA [--trials N] [--space SPACE]... [--out FOLDER] [options of fit]
+
+methods: {", ".join(MODULES)}
+`hopstate tune METHOD --help` lists every option, and the space that is searched without --space."""
+
+
+def run(argv: list[str]) -> int:
+    """Run the command; 130 where Ctrl-C stopped it."""
+    if len(argv) < 2 or argv[1].startswith("-"):
+        print(USAGE)
+        if len(argv) < 2:
+            raise ConfigError("which method? name one of those above")
+        return 0
+    method = get_method(argv[1])
+    parser = parser_of(method, prog=f"hopstate tune {method.name}")
+    parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
+    parser.add_argument(
+        "--space",
+        action="append",
+        default=[],
+        help="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C changes one key of the space, a YAML file replaces it; "
+        "may be given several times",
+    )
+    parser.add_argument("--search_seed", type=int, default=0, help="of the search; --loop.seed is that of training")
+    parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
+    parsed = parser.parse_args(argv[2:])
+    trials, given, seed, out = (parsed.pop(key) for key in ("trials", "space", "search_seed", "out"))
+    space = space_of(method, given)
+    print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
+    found = tune_config(method, config_of(method, parsed, parser), space, trials=trials, out=out, seed=seed)
+    if found.interrupted:
+        print(f"stopped; everything is saved. Go on with the same command and --out {found.path}", file=sys.stderr)
+        return 130
+    show(found, method.name)
+    return 0
+
+
+def show(found: Search, method: str) -> None:
+    """Print the five best trials and how to train with the best."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{method}: validation {found.metric} of the best of {len(found.trials)} trials")
+    for name in ("trial", "value", "seconds"):
+        table.add_column(name, justify="right")
+    table.add_column("settings")
+    done = [row for row in found.trials if not row["error"]]
+    for row in sorted(done, key=lambda row: row["value"], reverse=found.mode == "max")[:5]:
+        drawn = " ".join(f"{key}={row[key]}" for key in found.best)
+        table.add_row(str(row["trial"]), f"{row['value']:.4f}", f"{row['seconds']:.1f}", drawn)
+    console = Console()
+    console.print(table)
+    failed = len(found.trials) - len(done)
+    if failed:
+        console.print(f"{failed} trials failed; trials.csv holds the messages")
+    console.print(f"all trials: {found.path / 'trials.csv'}", soft_wrap=True)
+    console.print(f"train with the best: hopstate fit {method} --config {found.config}", soft_wrap=True)
+
+
+__all__ = ["run", "show"]
