@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("--signal", type=float, default=1.0)
     parser.add_argument("--parts", type=int, default=40)
     parser.add_argument("--per-batch", type=int, default=5)
-    parser.add_argument("--rank", type=int, default=128)
-    parser.add_argument("--initialisations", type=int, default=1)
+    parser.add_argument("--rank", type=int, help="k; by default the width")
+    parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
     parser.add_argument("--all-nodes", action="store_true", help="batches of all nodes, not of training nodes alone")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--no-tests", action="store_true")
@@ -110,7 +110,7 @@ def make_task(o, graph, labels, model, train, row):
     missing, rows = None, None if o.all_nodes else train
     if o.kind == "top":
         begin = time.perf_counter()
-        config = TopConfig(rank=o.rank, initialisations=o.initialisations)
+        config = TopConfig(rank=o.rank, refresh=o.refresh)
         missing = prepared_top(graph, config, model, seed=0, rows=rows)
         row["compensation_s"] = round(time.perf_counter() - begin, 2)
     source = NodeSetSource(graph, PartSampler(part, o.per_batch, seed=0, rows=rows), train, missing)

@@ -31,7 +31,7 @@ def prepared(
     model = Backbone(config, kind=kind, in_dim=5, num_classes=3).eval()
     top = Top(graph, TopConfig(refresh=0, folder=str(folder), **settings), WEIGHTING[kind], seed=seed)
     x, adjacency = whole_graph(graph)
-    top.prepare(model, lambda other: other(x, adjacency))
+    top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
     return top, model
 
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from hopstate import api
+from hopstate.batching.top import Top, TopConfig
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.batching import Batching, exact_inference
+from hopstate.methods.batching import Batching, embedder, exact_inference
 from hopstate.methods.top_error import relative_errors
-from hopstate.models.backbones import Backbone
+from hopstate.models.backbones import WEIGHTING, Backbone
 from hopstate.testing.asserts import relative_rmse
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
@@ -121,6 +122,21 @@ def test_exact_inference_in_blocks_equals_the_whole_graph() -> None:
     model = Backbone(Backbone.Config(dim=8, num_layers=3), kind="gcn", in_dim=4, num_classes=2).eval()
     with torch.no_grad():
         assert relative_rmse(exact_inference(graph, 13)(model), exact_inference(graph, 120)(model)) < 1e-6
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(1, 120, 3)])
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gcnii", "gat"])
+def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray | None) -> None:
+    graph = two_groups()
+    model = Backbone(Backbone.Config(dim=8, num_layers=3, heads=2), kind=kind, in_dim=4, num_classes=2).eval()
+    top = Top(graph, TopConfig(), WEIGHTING[kind], seed=0, rows=rows)
+    whole, cut = (embedder(graph, top, size)(model) for size in (120, 13))
+    assert len(cut) == len(whole) == 3
+    for (a,), (b,) in zip(cut, whole):
+        assert relative_rmse(a.values, b.values) < 1e-5
+        assert len(a.values) == (120 if rows is None or kind == "gat" else len(rows))
+        assert a.sums.shape == b.sums.shape == (len(a.values), 0 if kind == "gat" else 8)
+        assert relative_rmse(a.sums, b.sums) < 1e-5 or kind == "gat"
 
 
 def test_relative_errors_order_the_methods() -> None:

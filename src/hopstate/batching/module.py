@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.batching.basis import Forward, message_layers
+from hopstate.batching.embeddings import Embed, message_layers
 from hopstate.batching.top import GeneralTop, Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
@@ -34,13 +34,13 @@ class ToppedModel(nn.Module):
         model: called as call(model, x, edge_index); every message-passing layer in it may pass messages once a call.
         compensation: prepared for model and its graph.
         call: how model is called.
-        whole: runs model on the whole graph.
+        embed: passes over the whole graph with model.
     """
 
-    def __init__(self, model: nn.Module, compensation: Top, call: Call, whole: Forward) -> None:
+    def __init__(self, model: nn.Module, compensation: Top, call: Call, embed: Embed) -> None:
         super().__init__()
         self.model, self.call = model, call
-        self.compensation, self.whole = compensation, whole
+        self.compensation, self.embed = compensation, embed
 
     def batch(self, nodes: np.ndarray) -> GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
@@ -50,7 +50,7 @@ class ToppedModel(nn.Module):
 
     def refresh(self) -> None:
         """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
-        self.compensation.refresh(self.model, self.whole)
+        self.compensation.refresh(self.model, self.embed)
 
     def forward(self, x: Tensor, batch: GeneralTop) -> Any:
         """Return what the model gives for the batch's nodes.
@@ -92,8 +92,9 @@ def top(
         device = next(other.parameters()).device
         return call(other, x.to(device), edges.to(device))
 
-    compensation.prepare(model, whole)
-    return ToppedModel(model, compensation, call, whole)
+    embed = compensation.whole_pass(whole)
+    compensation.prepare(model, embed)
+    return ToppedModel(model, compensation, call, embed)
 
 
 @contextmanager

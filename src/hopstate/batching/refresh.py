@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from hopstate.batching.basis import Forward
+from hopstate.batching.embeddings import Embed
 from hopstate.batching.top import Top
 from hopstate.errors import CheckpointError
 
@@ -17,12 +17,12 @@ class Refresher:
     Args:
         top: the compensation, prepared for model.
         model: as it was when `top` was prepared.
-        forward: runs the model on the whole graph.
+        embed: passes over the whole graph with the model.
         every: epochs between refreshes in the long run.
     """
 
-    def __init__(self, top: Top, model: nn.Module, forward: Forward, every: int) -> None:
-        self.top, self.model, self.forward, self.every = top, model, forward, every
+    def __init__(self, top: Top, model: nn.Module, embed: Embed, every: int) -> None:
+        self.top, self.model, self.embed, self.every = top, model, embed, every
         self.last = _weights(model)
         self.before: dict[str, Tensor] | None = None
 
@@ -34,7 +34,7 @@ class Refresher:
         """Refresh where the epoch begins with it."""
         if self.due(epoch):
             self.before, self.last = self.last, _weights(self.model)
-            self.top.refresh(self.model, self.forward)
+            self.top.refresh(self.model, self.embed)
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights of the last two refreshes."""
@@ -58,7 +58,7 @@ class Refresher:
         for weights in (self.before, self.last):
             if weights is not None:
                 self.model.load_state_dict(weights)
-                self.top.refresh(self.model, self.forward)
+                self.top.refresh(self.model, self.embed)
         self.model.load_state_dict(present)
 
 

@@ -23,15 +23,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.batching.basis import (
-    Forward,
-    basic_embeddings,
-    combinations,
-    current_embeddings,
-    evaluating,
-    range_basis,
-)
+from hopstate.batching.basis import random_mixing, range_mixing, times
 from hopstate.batching.compensation_store import CompensationStore, fingerprint
+from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings, evaluating
 from hopstate.batching.fit import FIXED_RIDGE, PROBES, Basis, Substitute, best_ridge, fit_in_range, ridge_inverse
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
@@ -177,19 +171,30 @@ class Top:
         )
         self.bases: list[Basis] = []
         self._of_present_weights = False
-        self.previous: list[tuple[Tensor, Tensor]] | None = None  # probes for the next refresh
+        self.previous: list[Received] | None = None  # probes for the next refresh
         self._store: CompensationStore | None = None
 
     # ---- making the basis ------------------------------------------------------------------------------
-    def prepare(self, model: nn.Module, forward: Forward) -> None:
-        """Fit the basis on the model's weights, or on random initialisations; forward runs a copy on the whole graph.
+    def whole_pass(self, forward: Forward) -> Embed:
+        """Return what embeds any model in one pass over the whole graph; forward runs a model on it."""
+        if not self.linear:
+            return WholePass(forward)
+        whole = Adjacency.of(self.graph.indptr, self.graph.indices)
+        return WholePass(forward, lambda: whole.form(self.weighting), self.rows)
+
+    def prepare(self, model: nn.Module, embed: Embed) -> None:
+        """Fit the basis on the model's weights, or on random initialisations.
+
+        Args:
+            model: it is not changed.
+            embed: passes over the whole graph with the model or a copy.
 
         Raises:
             CheckpointError: the folder holds what was prepared for another graph, model or setting.
         """
         c = self.config
         if c.refresh:
-            self.refresh(model, forward)
+            self.refresh(model, embed)
             return
         if c.folder is not None:
             self._store = CompensationStore(c.folder, fingerprint(self.graph, model, c, self.seed, self.rows))
@@ -199,79 +204,57 @@ class Top:
                 return
         probes = None
         if c.ridge is None and c.basis == "global":
-            left_out = basic_embeddings(model, forward, initialisations=1, seed=self.seed + c.initialisations)
-            probes = [self._probe(group) for group in self._groups(left_out)]
-        made = basic_embeddings(model, forward, initialisations=c.initialisations, seed=self.seed)
-        self.take(made, probes=probes, rank=self._rank(made, c.initialisations))
+            probes = self._probes(basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations))
+        made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
+        self.take(made, probes=probes, sets=c.initialisations)
         if self._store is not None:
             self._store.keep_bases([basis.tensors() for basis in self.bases])
 
-    def refresh(self, model: nn.Module, forward: Forward) -> None:
+    def refresh(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on model's present embeddings; those of the refresh before choose ridges."""
         with evaluating(model):
-            made = current_embeddings(model, forward)
-        self.take(made, probes=self.previous, rank=self._rank(made, 1))
+            made = embed(model)
+        self.take(made, probes=self.previous)
         self._of_present_weights = True
         if self.config.ridge is None and self.config.basis == "global":
-            self.previous = [self._probe(group) for group in self._groups(made)]
+            self.previous = self._probes(made)
 
-    def take(
-        self,
-        embeddings: list[list[Tensor]],
-        *,
-        probes: list[tuple[Tensor, Tensor]] | None = None,
-        rank: int | None = None,
-    ) -> None:
-        """Fit bases on given embeddings, (N, d) each, of every layer, and keep them on the CPU.
+    def take(self, embeddings: list[list[Received]], *, probes: list[Received] | None = None, sets: int = 1) -> None:
+        """Fit bases on what each layer received, one or several times.
 
         Args:
-            embeddings: for each layer what it received, one tensor or several.
-            probes: for each basis, (n, p) values and sums of embeddings to choose the ridge by.
-            rank: most columns of a basis; None keeps all.
+            embeddings: for each layer what it received.
+            probes: for each basis, embeddings to choose the ridge by.
+            sets: how many sets of weights the embeddings are of; k is by default the columns that one of them gives.
 
         Raises:
             DataError: embeddings that are not finite, or all zero.
         """
         groups = self._groups(embeddings)
-        limit = max(sum(e.shape[1] for e in group) for group in groups)
-        whole = self.config.basis == "batch" or rank is None
+        every = max(sum(e.values.shape[1] for e in group) for group in groups)
+        rank = every if self.config.basis == "batch" else self.config.rank or every // sets
         bases = []
         for number, group in enumerate(groups):
-            values = range_basis(group, limit if whole else rank, seed=self.seed).cpu()  # type: ignore[arg-type]
-            kept, sums = self._kept(values)
-            probe, probe_sums = probes[number] if probes else (kept[:, :0], kept[:, :0])
-            bases.append(Basis(kept, sums, probe, probe_sums))
+            values = [e.values for e in group]
+            made = _mixed(group, range_mixing(values, rank, seed=self.seed))
+            probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
+            bases.append(Basis(made.values, made.sums, probe.values, probe.sums))
         if not any(bool(basis.values.any()) for basis in bases):
             raise DataError("basic embeddings are all zero; the model or the features carry nothing")
         self.bases = bases
 
-    def _groups(self, embeddings: list[list[Tensor]]) -> list[list[Tensor]]:
+    def _groups(self, embeddings: list[list[Received]]) -> list[list[Received]]:
         """Return embeddings by the basis that they go into."""
         if self.config.layers == "shared":
             return [[e for layer in embeddings for e in layer]]
-        return [list(layer) for layer in embeddings]
+        return embeddings
 
-    def _rank(self, embeddings: list[list[Tensor]], sets: int) -> int:
-        """Return k: as configured, or the columns that one set of weights gives to a basis."""
-        if self.config.rank is not None:
-            return self.config.rank
-        return max(sum(e.shape[1] for e in group) for group in self._groups(embeddings)) // sets
-
-    def _probe(self, group: list[Tensor]) -> tuple[Tensor, Tensor]:
-        return self._kept(combinations(group, PROBES, seed=self.seed).cpu())
-
-    def _kept(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return values (N, r) and their sums over all neighbours (for the linear form), at the rows of batches."""
-        if not self.linear:
-            return values, values[:, :0]
-        sums = self._whole().to(values.dtype) @ values
-        if self.rows is None:
-            return values, sums
-        kept = torch.from_numpy(self.rows)
-        return values[kept], sums[kept]
-
-    def _whole(self) -> Tensor:
-        return Adjacency.of(self.graph.indptr, self.graph.indices).form(self.weighting)
+    def _probes(self, embeddings: list[list[Received]]) -> list[Received]:
+        """Return random combinations of what goes into each basis."""
+        return [
+            _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
+            for group in self._groups(embeddings)
+        ]
 
     # ---- batches ---------------------------------------------------------------------------------------
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
@@ -344,6 +327,12 @@ class Top:
         if (place < 0).any():
             raise DataError(f"node {nodes[place < 0][0]} is not among the rows that this compensation was made for")
         return torch.from_numpy(place)
+
+
+def _mixed(group: list[Received], mixing: list[Tensor]) -> Received:
+    sums = [e.sums for e in group]
+    none = mixing[0].new_zeros(len(sums[0]), 0)
+    return Received(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)
 
 
 def _not_linear(name: str, weighting: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.embeddings import BlockPass, Embed
 from hopstate.batching.history import History
 from hopstate.batching.partition import Partitioner, partition
 from hopstate.batching.refresh import Refresher
@@ -34,6 +35,7 @@ from hopstate.batching.subgraph import (
 from hopstate.batching.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
+from hopstate.layers.message import Adjacency
 from hopstate.methods.base import Context
 from hopstate.models.backbones import Backbone
 from hopstate.training.batch_graph_task import SubgraphTask, one_pass
@@ -112,7 +114,7 @@ def batched_task(
     missing: Top | History | None = None
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(graph, config.top, model, seed=seed, rows=only)
+        missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
     elif config.kind == "gas" and fitted:
         folder = context.run / "histories" if config.histories == "disk" else None
         missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
@@ -127,7 +129,7 @@ def batched_task(
         predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
-        refresher = Refresher(missing, model, whole_forward(graph), config.top.refresh)
+        refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
     keeper = missing if isinstance(missing, History) else refresher
     return SubgraphTask(
         model,
@@ -141,24 +143,42 @@ def batched_task(
     )
 
 
-def prepared_top(graph: Graph, config: TopConfig, model: Backbone, *, seed: int, rows: np.ndarray | None = None) -> Top:
+def prepared_top(
+    graph: Graph,
+    config: TopConfig,
+    model: Backbone,
+    *,
+    seed: int,
+    rows: np.ndarray | None = None,
+    block_size: int = 100_000,
+) -> Top:
     """Return TOP's compensation made for model, for batches of rows (None: of any nodes)."""
     if model.weighting is None:
         raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
     top = Top(graph, config, model.weighting, seed=seed, rows=rows)
-    top.prepare(model, whole_forward(graph))
+    top.prepare(model, embedder(graph, top, block_size))
     return top
 
 
-def whole_forward(graph: Graph) -> Callable[[nn.Module], Tensor]:
-    """Return a function that runs a backbone on the whole graph at once, on the device of its weights."""
+def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
+    """Return what embeds a backbone for TOP: on the whole graph at once where block_size allows, else in blocks."""
+    if graph.num_nodes > block_size:
+
+        def run(model: nn.Module, through: Callable[[np.ndarray, Adjacency], Any]) -> Tensor:
+            assert isinstance(model, Backbone)
+            x = features(graph, np.arange(graph.num_nodes))
+            return model.layerwise(
+                x, lambda: ((n, through(n, adjacency)) for n, adjacency in blocks(graph, block_size))
+            )
+
+        return BlockPass(run, graph.num_nodes, top.weighting if top.linear else None, top.rows)
     x, adjacency = whole_graph(graph)
 
     def forward(model: nn.Module) -> Tensor:
         device = next(model.parameters()).device
         return model(x.to(device), adjacency.to(device))  # type: ignore[no-any-return]
 
-    return forward
+    return top.whole_pass(forward)
 
 
 def make_source(
