@@ -84,9 +84,10 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
 
 
 def test_every_parameter_learns() -> None:
-    m = model(static="learnable", static_dim=3, num_nodes=12, order=2, hidden=5)
+    extra: dict[str, Any] = {"hidden": 5, "pair_dim": 3, "read_norm": True, "node_gaps": True}
+    m = model(static="learnable", static_dim=3, num_nodes=12, order=2, **extra)
     state = run(m, stream())
-    m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.ones(1, 1)).sum().backward()
+    m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.rand(1, 3)).sum().backward()
     for name, parameter in m.named_parameters():
         if parameter.requires_grad:
             assert parameter.grad is not None, name

@@ -63,7 +63,9 @@ class CTDGSSM(nn.Module):
             time_dim: columns of the encodings of gaps in time, 0 for none.
             static: static node embedding: none, onehot, random, learnable.
             static_dim: its columns, where the kind leaves a choice.
+            read_norm: the decoder sees a node's output scaled to unit root mean square.
             node_gaps: the link decoder also sees how long each end has been without an event.
+            pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
             step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
             quadrature_nodes: Gauss-Legendre nodes of the input's integral.
             max_norm: bound on the norm of a node's memory, null for none.
@@ -79,7 +81,9 @@ class CTDGSSM(nn.Module):
         time_dim: int = 16
         static: StaticKind = "none"
         static_dim: int = 32
+        read_norm: bool = False
         node_gaps: bool = False
+        pair_dim: int = 0
         step_bias: float = -3.0
         quadrature_nodes: int = 8
         max_norm: float | None = None
@@ -88,7 +92,7 @@ class CTDGSSM(nn.Module):
 
         def __post_init__(self) -> None:
             least = dict.fromkeys(("dim", "num_layers", "static_dim", "quadrature_nodes"), 1)
-            least |= dict.fromkeys(("time_dim", "dense_limit", "hidden"), 0)
+            least |= dict.fromkeys(("time_dim", "pair_dim", "dense_limit", "hidden"), 0)
             for name, bound in least.items():
                 if getattr(self, name) < bound:
                     raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
@@ -124,7 +128,11 @@ class CTDGSSM(nn.Module):
         )
         self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
         self.gap_out = _gap_encoding(c.time_dim if self.gaps else 0, learn=True)
-        width = (2 if decoder == "link" else 1) * (c.dim + self.static.dim) + self.gaps * c.time_dim
+        self.read_norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
+        one = c.dim + self.static.dim
+        pair = c.pair_dim if decoder == "link" else 0
+        self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
+        width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
         self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
 
     # ---- memory -----------------------------------------------------------------------------------------
@@ -234,10 +242,10 @@ class CTDGSSM(nn.Module):
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, d + static) representations of nodes (n,); of a node not met yet, zeros and its static part."""
+        """Return (n, w) what the decoder sees of nodes (n,); of a node not met yet, zeros and its static part."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([state.output[nodes], self.static(nodes)], 1)
+        return torch.cat([self.read_norm(state.output[nodes]), self.static(nodes)], 1)
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
@@ -248,8 +256,9 @@ class CTDGSSM(nn.Module):
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
                 target's last event; at most as many columns as the decoder takes are read.
         """
-        parts = [self.represent(state, source), self.represent(state, target), *self._gaps(gap)]
-        return self.decoder(torch.cat(parts, 1))[:, 0]
+        ends = [self.represent(state, source), self.represent(state, target)]
+        product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
+        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
         """Return (n, C) logits of nodes at an interaction, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
