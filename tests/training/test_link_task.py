@@ -58,11 +58,11 @@ def _train(task: HistoryLinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
     for epoch in range(epochs):
         task.model.train()
         for batch in task.batches(epoch):
-            loss = task.loss(batch)
             optimizer.zero_grad()
-            loss.backward()
+            parts = [task.loss(part) for part in batch]
+            torch.stack(parts).sum().backward()
             optimizer.step()
-            losses.append(loss.item())
+            losses.append(float(torch.stack(parts).sum().detach()))
     task.model.eval()
     return losses
 
@@ -72,7 +72,8 @@ def test_an_epoch_holds_every_training_event_once_in_time_order():
     batches = list(task.batches(0))
     assert len(batches) == task.num_batches(0) == -(-len(task.split.train) // 32)
     sources, destinations = [], []
-    for tokens, labels in batches:
+    for ((tokens, labels, count),) in batches:
+        assert count == len(labels)
         half = len(labels) // 2
         assert labels.tolist() == [1.0] * half + [0.0] * half
         ends = tokens.nodes[tokens.offsets[:-1]].reshape(4, half)  # the target stands first in each sequence
@@ -86,7 +87,7 @@ def test_an_epoch_holds_every_training_event_once_in_time_order():
 
 def test_training_sees_training_events_alone():
     task = _task()
-    ids = np.concatenate([tokens.event_ids.numpy() for tokens, _ in task.batches(0)])
+    ids = np.concatenate([tokens.event_ids.numpy() for ((tokens, _, _),) in task.batches(0)])
     assert np.isin(ids[ids >= 0], task.split.train).all()
     task = _task()
     later = task.inputs.pairs(np.array([0]), np.array([8]), np.array([1e9]))
@@ -95,7 +96,7 @@ def test_training_sees_training_events_alone():
 
 def test_batches_depend_on_seed_and_epoch_and_can_start_anywhere():
     def ends(task, epoch, start=0):
-        return [tokens.nodes.tolist() for tokens, _ in task.batches(epoch, start)]
+        return [tokens.nodes.tolist() for ((tokens, _, _),) in task.batches(epoch, start)]
 
     first = ends(_task(), 0)
     assert ends(_task(), 0) == first
@@ -103,6 +104,17 @@ def test_batches_depend_on_seed_and_epoch_and_can_start_anywhere():
     assert ends(_task(), 0, start=3) == first[3:]
     assert ends(_task(), 1) != first
     assert ends(_task(seed=1), 0) != first
+
+
+def test_a_batch_in_parts_holds_the_same_pairs():
+    whole, parts = list(_task().batches(0)), list(_task(pairs_at_once=7).batches(0))
+    for ((tokens, labels, count),), batch in zip(whole, parts, strict=True):
+        assert torch.equal(torch.cat([labels for _, labels, _ in batch]), labels)
+        assert {n for _, _, n in batch} == {count}
+        assert max(len(labels) for _, labels, _ in batch) <= 7
+        assert sum(len(t.nodes) for t, _, _ in batch) == len(tokens.nodes)
+    with pytest.raises(ConfigError, match="pairs_at_once"):
+        _task(pairs_at_once=0)
 
 
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])

@@ -25,6 +25,9 @@ from hopstate.training.history_node_task import HistoryNodeTask
 from hopstate.training.link_task import HistoryLinkTask
 from hopstate.training.loop import LoopConfig
 
+MAX_TOKENS = 65_536  # computed together, unless pairs_at_once says otherwise
+LONG = 4096  # taken for the length of a history without a cap
+
 
 @dataclass(frozen=True, kw_only=True)
 class DyGMambaRun(HistoryLinkRun):
@@ -38,11 +41,14 @@ class DyGMambaRun(HistoryLinkRun):
         history: how much of the past a sequence holds, and where the node itself stands in it.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
+        pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
+            is the whole batch's all the same. null: so many that a part has at most 65,536 tokens.
         loop: training.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    pairs_at_once: int | None = None
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> HistoryLinkTask:
@@ -53,6 +59,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         context,
         model=DyGMamba(config.model, **used_features(stream)),
         tokenizer=lambda store, events: HistoryTokenizer(store, events, config.history),
+        pairs_at_once=config.pairs_at_once or max(1, MAX_TOKENS // (2 * (config.history.max_length or LONG))),
     )
 
 

@@ -24,6 +24,7 @@ from hopstate.errors import ConfigError, nearest
 from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part, score_queries
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.training.seed import stream as random_stream
+from hopstate.training.task import Parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,10 +195,12 @@ class HistoryLinkTask(LinkTask):
         batch_size: training events a step.
         seed: fixes the negatives of training.
         prefetch: prepare the next batch in a background thread.
+        pairs_at_once: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
+            None computes all at once.
         rest: evaluation, negatives.
 
     Raises:
-        ConfigError: batch_size under 1.
+        ConfigError: batch_size or pairs_at_once under 1.
     """
 
     def __init__(
@@ -211,11 +214,13 @@ class HistoryLinkTask(LinkTask):
         batch_size: int = 200,
         seed: int = 0,
         prefetch: bool = True,
+        pairs_at_once: int | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(model, stream, split, **rest)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        if batch_size < 1 or (pairs_at_once is not None and pairs_at_once < 1):
+            raise ConfigError(f"batch_size and pairs_at_once must be at least 1; got {batch_size}, {pairs_at_once}")
+        self.pairs_at_once = pairs_at_once
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
 
@@ -223,12 +228,12 @@ class HistoryLinkTask(LinkTask):
         """Return how many batches hold the training events."""
         return -(-len(self.split.train) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (input, labels) of events, in time order, and their negatives, drawn from (seed, epoch)."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Parts]:
+        """Yield parts (input, labels, pairs of the batch): events in time order, negatives from (seed, epoch)."""
         made = self._batches(epoch, start)
         yield from Prefetcher(made) if self.prefetch else made
 
-    def _batches(self, epoch: int, start: int) -> Iterator[tuple[Any, Tensor]]:
+    def _batches(self, epoch: int, start: int) -> Iterator[Parts]:
         rows, stream = self.split.train, self.stream
         negatives = training_negatives(stream, rows, self.batch_size, self.seed, epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
@@ -236,13 +241,19 @@ class HistoryLinkTask(LinkTask):
             src, dst, t = stream.src[rows[part]], stream.dst[rows[part]], stream.t[rows[part]]
             ends = np.concatenate([src, src]), np.concatenate([dst, negatives[part]])
             labels = torch.cat([torch.ones(len(src)), torch.zeros(len(src))])
-            yield self.train_inputs.pairs(*ends, np.concatenate([t, t])), labels
+            yield self._parts(*ends, np.concatenate([t, t]), labels)
 
-    def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return the mean binary cross-entropy."""
-        inputs, labels = batch
+    def _parts(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Parts:
+        size = self.pairs_at_once or len(u)
+        parts = [slice(first, first + size) for first in range(0, len(u), size)]
+        return Parts((self.train_inputs.pairs(u[p], v[p], t[p]), labels[p], len(labels)) for p in parts)
+
+    def loss(self, batch: tuple[Any, Tensor, int]) -> Tensor:
+        """Return the part's share of the batch's mean binary cross-entropy."""
+        inputs, labels, count = batch
         logits = self.model(inputs)
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        total = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+        return total / count
 
     def scorer(self, part: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""

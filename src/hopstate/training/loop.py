@@ -32,7 +32,7 @@ from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
 from hopstate.training.progress import Reporter
 from hopstate.training.run import RunFolder
 from hopstate.training.seed import rng_state, seed_everything, set_rng_state
-from hopstate.training.task import Task
+from hopstate.training.task import Parts, Task
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
 SPLITS = ("train", "val", "test")
@@ -205,16 +205,24 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
-        with self.fabric.autocast():
-            loss = self.task.loss(self.fabric.to_device(batch))
-        self.fabric.backward(loss)
+        loss = self._backward(batch)
         if c.grad_clip is not None:
             self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=c.grad_clip, error_if_nonfinite=False)
-        self._losses.append(loss.detach())
+        self._losses.append(loss)
         if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
             self._sum_losses()
         self.optimizer.step()
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
+
+    def _backward(self, batch: Any) -> torch.Tensor:
+        """Add a batch's gradients, part by part where it has parts, and return its loss."""
+        losses = []
+        for part in batch if isinstance(batch, Parts) else (batch,):
+            with self.fabric.autocast():
+                loss = self.task.loss(self.fabric.to_device(part))
+            self.fabric.backward(loss)
+            losses.append(loss.detach())
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     def _sum_losses(self) -> None:
         p = self.progress

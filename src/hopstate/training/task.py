@@ -8,6 +8,10 @@ from typing import Any, Literal, Protocol
 from torch import Tensor, nn
 
 
+class Parts(tuple[Any, ...]):
+    """A batch that is computed part by part, to hold less memory: the parts' losses add up to the batch's loss."""
+
+
 class Task(Protocol):
     """One learning problem bound to one model.
 
@@ -25,11 +29,11 @@ class Task(Protocol):
         ...
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the epoch's training batches from position start on (nested tuples/dicts of CPU tensors)."""
+        """Yield the epoch's training batches from position start on (nested tuples/dicts of CPU tensors, or `Parts`)."""
         ...
 
     def loss(self, batch: Any) -> Tensor:
-        """Return the scalar training loss of a batch already on the model's device."""
+        """Return the scalar training loss of a batch, or of one of its parts, already on the model's device."""
         ...
 
     def evaluate(self, split: str) -> dict[str, float]:
