@@ -69,7 +69,7 @@ class PolynomialFilter(nn.Module):
         super().__init__()
         alphas = filter_coefficients(order, start)[1:]
         self.order, self.learn = order, learn
-        if not learn:
+        if not learn or not order:
             self.register_buffer("raw", torch.tensor(alphas))
             return
         if any(a <= 0 for a in alphas):
