@@ -132,9 +132,9 @@ RECIPES = (
         name="dyg-mamba/tgbl-coin",
         method="dyg-mamba",
         data="tgbl-coin",
-        metric="mrr",
+        metric="many_mrr",
         settings={"evaluation.strategies": ["many"]},
-        published=(percent("mrr", 75.17, 0.38, 10, f"{PAPER}, Table 4"),),
+        published=(percent("many_mrr", 75.17, 0.38, 10, f"{PAPER}, Table 4"),),
         note="the length is not stated; negatives are drawn by TGB's rule, not TGB's own files",
     ),
 )

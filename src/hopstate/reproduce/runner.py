@@ -116,13 +116,16 @@ def reproduce(
     lines = []
     for run in runs:
         where = home / f"run-{run}"
-        seconds = None
+        spent: dict[str, float | None] = {"wall_seconds": None, "cpu_seconds": None}
         if not (where / "result.json").is_file():
-            fresh, start = not where.exists(), time.perf_counter()
+            fresh, start, cpu = not where.exists(), time.perf_counter(), _children_cpu()
             if not (_in_process if isolate else _here)(trial, run, where):
                 return None
-            seconds = time.perf_counter() - start if fresh else None
-        line = _line(trial, run, RunFolder(where), seconds, isolate)
+            if fresh:
+                spent["wall_seconds"] = round(time.perf_counter() - start, 2)
+            if fresh and isolate and cpu is not None:
+                spent["cpu_seconds"] = round((_children_cpu() or cpu) - cpu, 2)
+        line = _line(trial, run, RunFolder(where), isolate) | spent
         lines.append(_noted(line, Path(results_file)))
     return lines
 
@@ -164,7 +167,17 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _line(trial: Trial, run: int, folder: RunFolder, seconds: float | None, isolated: bool) -> results.Line:
+def _children_cpu() -> float | None:
+    """Return the processor time of finished child processes in seconds, where the system tells it."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> results.Line:
     result, environment = folder.read_json("result.json"), folder.read_json("environment.json")
     config = folder.read_json("config.json")
     return {
@@ -183,7 +196,6 @@ def _line(trial: Trial, run: int, folder: RunFolder, seconds: float | None, isol
         "parameters": result["parameters"],
         "seconds": result["seconds"],
         "seconds_per_epoch": result["seconds_per_epoch"],
-        "wall_seconds": None if seconds is None else round(seconds, 2),
         "peak_memory_mb": result["peak_memory_mb"] if isolated else None,
         "version": environment["versions"]["hopstate"],
         "revision": environment["revision"],

@@ -1,0 +1,179 @@
+"""What a report is made from: run folders, folders of them, tables of `hopstate explain`, lines of a results file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hopstate.errors import CheckpointError, FormatError, MissingFileError
+from hopstate.training.run import RunFolder, flatten
+
+INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
+# settings that number a run, or change no result
+_NUMBERS = ("loop.seed", "split.number", "fold")
+_FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.checkpoint_seconds", "method", "data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """One run folder.
+
+    Args:
+        path: the folder.
+        method, data: names.
+        metric: what chose the model; "" for a run that was not finished.
+        number: seed, and split or fold where there is one, in words.
+        settings: flat, without what numbers a run or changes no result.
+        metrics: part → metric → value; empty for a run that was not finished.
+        history: a row an epoch.
+        result, environment: as in the folder.
+    """
+
+    path: Path
+    method: str
+    data: str
+    metric: str
+    number: str
+    settings: dict[str, Any]
+    metrics: dict[str, dict[str, float | None]]
+    history: list[dict[str, Any]]
+    result: dict[str, Any]
+    environment: dict[str, Any]
+
+
+@dataclass
+class Group:
+    """Runs that differ in their numbers alone.
+
+    Args:
+        label: the method, and what tells it from other groups of the same method on the same data.
+        runs: in the order of their folders.
+    """
+
+    label: str
+    runs: list[RunInfo] = field(default_factory=list)
+
+    method = property(lambda self: self.runs[0].method)
+    data = property(lambda self: self.runs[0].data)
+    metric = property(lambda self: next((run.metric for run in self.runs if run.metric), ""))
+
+    def values(self, metric: str, part: str = "test") -> list[float]:
+        """Return a metric of a part, one value a run; runs without it are left out."""
+        held = (run.metrics.get(part, {}).get(metric) for run in self.runs)
+        return [float(value) for value in held if value is not None]
+
+    def numbers(self, key: str) -> list[float]:
+        """Return a number of result.json, one a run; runs without it are left out."""
+        return [float(run.result[key]) for run in self.runs if run.result.get(key) is not None]
+
+
+@dataclass(frozen=True)
+class Influence:
+    """A table of `hopstate explain`: rows with the keys of INFLUENCE."""
+
+    path: Path
+    rows: list[dict[str, Any]]
+
+
+def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
+    """Return the runs of folders, grouped, and the influence tables among the files and in the run folders.
+
+    Args:
+        paths: run folders, folders that hold run folders at any depth, CSV files of `hopstate explain`.
+
+    Raises:
+        MissingFileError: nothing there, or no run in a folder.
+        FormatError: a CSV file that `hopstate explain` did not write.
+        CheckpointError: a run folder that is damaged.
+    """
+    runs: dict[Path, RunInfo] = {}
+    tables: dict[Path, Influence] = {}
+    for path in map(Path, paths):
+        if path.is_file():
+            tables[path.resolve()] = influence(path)
+            continue
+        if not path.is_dir():
+            raise MissingFileError(f"there is no run folder {path}")
+        folders = [path] if (path / "config.json").is_file() else sorted(p.parent for p in path.rglob("config.json"))
+        if not folders:
+            raise MissingFileError(f"{path} holds no run (no config.json in it or below it)")
+        for folder in folders:
+            runs.setdefault(folder.resolve(), read_run(folder))
+            for file in sorted(folder.glob("explain*.csv")):
+                tables.setdefault(file.resolve(), influence(file))
+    return grouped(list(runs.values())), list(tables.values())
+
+
+def read_run(path: Path) -> RunInfo:
+    """Return what a report says of a run folder, finished or not.
+
+    Raises:
+        CheckpointError: a file of it is missing or damaged.
+    """
+    folder = RunFolder.open(path)
+    config = folder.read_json("config.json")
+    flat = flatten(config)
+    result = folder.read_json("result.json") if (path / "result.json").is_file() else {}
+    environment = folder.read_json("environment.json") if (path / "environment.json").is_file() else {}
+    if "method" not in config or "data" not in config:
+        raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
+    return RunInfo(
+        path=path,
+        method=config["method"],
+        data=Path(str(config["data"])).name,
+        metric=result.get("metric", ""),
+        number=", ".join(
+            f"{key.split('.')[-2 if key.endswith('number') else -1]} {flat[key]}" for key in _NUMBERS if key in flat
+        ),
+        settings={key: value for key, value in flat.items() if key not in (*_NUMBERS, *_FREE)},
+        metrics=result.get("metrics", {}),
+        history=folder.history(),
+        result=result,
+        environment=environment,
+    )
+
+
+def grouped(runs: Sequence[RunInfo]) -> list[Group]:
+    """Return runs grouped by method, data and settings, labelled by what tells the groups apart."""
+    same: dict[tuple[str, str, str], list[RunInfo]] = {}
+    for run in runs:
+        same.setdefault((run.data, run.method, repr(sorted(run.settings.items()))), []).append(run)
+    kin: dict[tuple[str, str], list[list[RunInfo]]] = {}
+    for (data, method, _), members in same.items():
+        kin.setdefault((data, method), []).append(members)
+    found = []
+    for (_, method), variants in kin.items():
+        keys = _differing([members[0].settings for members in variants])
+        for members in variants:
+            what = ", ".join(f"{key}={members[0].settings.get(key)}" for key in keys)
+            found.append(Group(f"{method} ({what})" if what else method, members))
+    return sorted(found, key=lambda group: (group.data, group.label))
+
+
+def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for one in settings for key in one)
+    return [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+
+
+def influence(path: Path) -> Influence:
+    """Return a table that `hopstate explain --out` wrote.
+
+    Raises:
+        FormatError: another kind of file.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+        for row in rows:
+            row |= {"t": float(row["t"]), "event_id": int(row["event_id"]), "contribution": float(row["contribution"])}
+            _ = row["end"], row["neighbor"]
+    except (UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path} is no table of `hopstate explain --out FILE.csv` (columns {', '.join(INFLUENCE)}): {error!r}"
+        ) from error
+    if not rows:
+        raise FormatError(f"{path} holds no events")
+    return Influence(path, rows)

@@ -1,0 +1,94 @@
+"""HTML pieces with everything a reader needs: escaped text, unique ids, captions, scopes, headings in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from itertools import count
+
+from hopstate.report.style import CSS
+
+
+def text(value: object) -> str:
+    """Return value as text that cannot be read as markup, in elements and in attributes."""
+    plain = re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", str(value))
+    return escape(plain, quote=True)
+
+
+class Page:
+    """A page that sections are added to; only what is added appears.
+
+    Args:
+        title: of the page.
+        intro: a sentence or two below the title.
+    """
+
+    def __init__(self, title: str, intro: str) -> None:
+        self.title, self.intro = title, intro
+        self._body: list[str] = []
+        self._contents: list[tuple[str, str]] = []
+        self._numbers = count(1)
+
+    def new_id(self, kind: str) -> str:
+        """Return an id that no other element has."""
+        return f"{kind}-{next(self._numbers)}"
+
+    def section(self, heading: str, about: str = "") -> None:
+        """Begin a section."""
+        name = self.new_id("section")
+        self._contents.append((name, heading))
+        self._body.append(f'<h2 id="{name}">{text(heading)}</h2>')
+        if about:
+            self.paragraph(about)
+
+    def subsection(self, heading: str) -> None:
+        """Begin a part of a section."""
+        self._body.append(f"<h3>{text(heading)}</h3>")
+
+    def paragraph(self, words: str) -> None:
+        """Add a paragraph."""
+        self._body.append(f'<p class="quiet">{text(words)}</p>')
+
+    def table(self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
+        """Add a table; the first cell of a row names it, and the first `words` columns hold words, not numbers."""
+        name = self.new_id("table")
+        head = "".join(f'<th scope="col"{_side(i, words)}>{text(c)}</th>' for i, c in enumerate(columns))
+        body = "".join(_row(row, words) for row in rows)
+        self._body.append(
+            f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table>'
+            f'<caption id="{name}">{text(caption)}</caption><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+    def figures(self, made: Sequence[str]) -> None:
+        """Add charts side by side where there is room."""
+        if made:
+            self._body.append(f'<div class="charts">{"".join(made)}</div>')
+
+    def add(self, piece: str) -> None:
+        """Add HTML that is ready."""
+        self._body.append(piece)
+
+    def html(self, footer: str) -> str:
+        """Return the whole page."""
+        links = "".join(f'<li><a href="#{name}">{text(words)}</a></li>' for name, words in self._contents)
+        nav = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if links else ""
+        return (
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{text(self.title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+            '<a class="skip" href="#content">To the content</a>\n'
+            f'<header><h1>{text(self.title)}</h1><p class="quiet">{text(self.intro)}</p>{nav}</header>\n'
+            f'<main id="content" tabindex="-1">\n{chr(10).join(self._body)}\n</main>\n'
+            f"<footer>{text(footer)}</footer>\n</body>\n</html>\n"
+        )
+
+
+def _side(column: int, words: int) -> str:
+    return "" if column < words else ' class="n"'
+
+
+def _row(row: Sequence[str], words: int) -> str:
+    first = f'<th scope="row">{text(row[0])}</th>'
+    return f"<tr>{first}{''.join(f'<td{_side(i, words)}>{text(c)}</td>' for i, c in enumerate(row[1:], 1))}</tr>"
