@@ -102,6 +102,17 @@ def test_from_torch_geometric(level):
         np.testing.assert_allclose(graphs.union.edge_attr[0], listed[0].edge_attr[1], rtol=1e-6)
 
 
+def test_an_empty_graph_is_named_and_one_without_edges_is_not():
+    from torch_geometric.data import Data
+
+    none = torch.empty((2, 0), dtype=torch.int64)
+    lonely = Data(x=torch.ones(1, 1), edge_index=none, y=torch.tensor([0]))
+    empty = Data(x=torch.ones(0, 1), edge_index=none, y=torch.tensor([0]))
+    assert GraphSet.from_pyg([lonely, lonely]).union.num_edges == 0
+    with pytest.raises(DataError, match="the first is graph 1; leave them out"):
+        GraphSet.from_pyg([lonely, empty, lonely])
+
+
 def test_ranges():
     numbers, bounds = ranges(np.array([4, 7, 0]), np.array([6, 7, 3]))
     assert numbers.tolist() == [4, 5, 0, 1, 2]

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hopstate.batching.prefetch import Prefetcher
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import classification_metrics
@@ -61,11 +62,16 @@ class GraphTask:
         return -(-len(self.split["train"]) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
+        """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = stream(self.seed, "batches", epoch).permutation(self.split["train"])
-        for i in range(start, self.num_batches(epoch)):
-            ids = order[i * self.batch_size : (i + 1) * self.batch_size]
-            yield self.collate(ids, epoch, stream(self.seed, "graphs", epoch, i)), torch.from_numpy(self._labels(ids))
+
+        def make() -> Iterator[tuple[Any, Tensor]]:
+            for i in range(start, self.num_batches(epoch)):
+                ids = order[i * self.batch_size : (i + 1) * self.batch_size]
+                inputs = self.collate(ids, epoch, stream(self.seed, "graphs", epoch, i))
+                yield inputs, torch.from_numpy(self._labels(ids))
+
+        yield from Prefetcher(make())
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
         """Return cross-entropy (classes), binary cross-entropy (labels) or mean absolute error (values)."""
