@@ -1,11 +1,12 @@
 # make demo: environment, install, train on the embedded data. make test: environment, install, tests.
+# make docs: the site, links checked. make release: wheel and sdist, each installed in an empty environment.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test test-slow lint types imports wheel clean
+.PHONY: demo test test-slow lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -14,6 +15,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
 	touch $@
 
 # one static and one temporal comparison on data that are made here: run folders, curves and a table each
@@ -31,8 +36,8 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/examples
+	$(BIN)/ruff format --check src tests benchmarks docs/examples
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
@@ -49,5 +54,19 @@ wheel: $(VENV)/.installed-dev
 	cd / && $(CURDIR)/.venv-wheel/bin/hopstate --help > /dev/null
 	rm -rf .venv-wheel
 
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict --clean -d site
+	@echo "open site/index.html"
+
+release: $(VENV)/.installed-dev
+	rm -rf dist .venv-release
+	$(BIN)/python -m build -q
+	for file in dist/*.whl dist/*.tar.gz; do \
+		rm -rf .venv-release && $(PYTHON) -m venv .venv-release && \
+		.venv-release/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt $$file && \
+		(cd / && $(CURDIR)/.venv-release/bin/hopstate --help > /dev/null) && echo "installs and runs: $$file" || exit 1; \
+	done
+	rm -rf .venv-release
+
 clean:
-	rm -rf .venv .venv-wheel dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-wheel .venv-release dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis

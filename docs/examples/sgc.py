@@ -1,0 +1,98 @@
+"""Simple graph convolution: a linear classifier on the features averaged over K hops.
+
+    Z = softmax(A_hat^K X W + b)
+
+Source: Wu et al., ICML 2019, arXiv:1902.07153, Equation 8. Deviation: the mean over hops 0..K (`average`) is an option.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor, nn
+
+from hopstate import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.node import check_width, node_labels
+from hopstate.tokens.hops import hop_tokens
+from hopstate.training.loop import LoopConfig
+from hopstate.training.node_task import NodeBatchTask
+from hopstate.training.optim import OptimConfig
+
+
+# ---- the model: tensors only ------------------------------------------------------------------------------
+class SGC(nn.Module):
+    """Linear classifier over hop tokens.
+
+    Args:
+        config: what a user chooses.
+        in_dim: F, features of a node.
+        num_classes: C.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of SGC.
+
+        Args:
+            readout: "last", A_hat^K X as in the paper, or "average" over hops 0..K.
+        """
+
+        readout: Literal["last", "average"] = "last"
+
+    def __init__(self, config: Config, *, in_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.linear = nn.Linear(in_dim, num_classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return (b, C) logits of tokens (b, K+1, F)."""
+        x = tokens[:, -1] if self.config.readout == "last" else tokens.mean(1)
+        return self.linear(x)
+
+
+# ---- the run's configuration: nested dataclasses become the command line's options ------------------------
+@dataclass(frozen=True, kw_only=True)
+class SGCRun:
+    """Configuration of an SGC run.
+
+    Args:
+        data: a file, a folder, or the name of a data set.
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        num_hops: K.
+        model: the classifier.
+        batch_size: nodes a step.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    num_hops: int = 2
+    model: SGC.Config = field(default_factory=SGC.Config)
+    batch_size: int = 2000
+    metric: str = "auto"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=100, patience=None, optim=OptimConfig(lr=0.2, weight_decay=1e-5))
+    )
+
+    def __post_init__(self) -> None:
+        if self.num_hops < 0:
+            raise ConfigError(f"num_hops must not be negative; got {self.num_hops}")
+
+
+# ---- from data to a task ----------------------------------------------------------------------------------
+def build(graph: Graph, config: SGCRun, context: Context) -> NodeBatchTask:
+    """Return the task of training SGC on graph."""
+    check_width(graph, context)
+    labels = node_labels(graph, config.split, config.metric, context)
+    tokens = hop_tokens(graph, config.num_hops, memory_budget=2 << 30, folder=context.run / "tokens")
+    model = SGC(config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names))
+    return NodeBatchTask(model, tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
+
+
+METHOD = Method("sgc", SGCRun, build, "graph", "a linear classifier over averaged hops", "arXiv:1902.07153")

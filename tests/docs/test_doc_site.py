@@ -1,0 +1,102 @@
+"""The pages agree with the code: links lead somewhere, names that are named exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "hopstate"
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md")), *sorted(SOURCE.rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+
+
+def broken(page: Path) -> list[str]:
+    found = []
+    for link in LINK.findall(prose(page)):
+        path, _, anchor = link.partition("#")
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not broken(page)
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One\n[a](page.md#one) [b](page.md#two) [c](nowhere.md) `[d](code.md)` [e](https://x.org)\n")
+    assert broken(page) == ["page.md#two", "nowhere.md"]
+
+
+def names_in(path: Path) -> set[str]:
+    """Return the functions, classes and constants at the top of a file."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return found
+
+
+def rows() -> list[tuple[str, list[Path], list[str]]]:
+    """Return (paper's place, files, names) of the map's rows."""
+    found = []
+    for line in (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and len(cells) == 3 and "`" in cells[1]:
+            paths, names = (re.findall(r"`([^`]+)`", cell) for cell in cells[1:])
+            found.append((cells[0], [SOURCE / path for path in paths], names))
+    return found
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_the_map_from_paper_to_code_names_what_exists(row: tuple[str, list[Path], list[str]]) -> None:
+    _, paths, names = row
+    defined = [names_in(path) for path in paths]  # a missing file fails here
+    assert names
+    for name in names:
+        assert any(name in there for there in defined), name
+    for path, there in zip(paths, defined, strict=True):
+        assert there & set(names), f"none of {names} is in {path}"
+
+
+def test_the_map_covers_all_five_papers() -> None:
+    text = (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8")
+    heads = re.findall(r"^## (.*)$", text, re.M)
+    for paper in ("Graph Mamba", "NAGphormer", "TOP", "DyG-Mamba", "CTDG-SSM"):
+        assert any(head.startswith(paper) for head in heads)
+    assert len(rows()) > 50
+
+
+def test_files_named_in_the_derivations_exist() -> None:
+    text = (ROOT / "docs" / "derivations.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(src/[^`]+)`", text)
+    assert named
+    assert all((ROOT / path).is_file() for path in named)
+
+
+def test_every_method_stands_in_the_guide_or_the_readme() -> None:
+    from hopstate.methods import MODULES
+
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/choose.md"))
+    assert not [name for name in MODULES if f"`{name}`" not in text]

@@ -1,0 +1,88 @@
+"""The method of docs/extending.md, from its mathematics to the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method
+from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.tokens.hops import hop_tokens
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+QUICK = ["--loop.epochs=5", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def _examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
+def test_the_model_keeps_every_promise_of_the_conformance_suite() -> None:
+    from sgc import SGC
+
+    for readout in ("last", "average"):
+        config = SGC.Config(readout=readout)
+        case = ModelCase(
+            make=lambda config=config: SGC(config, in_dim=4, num_classes=3),
+            inputs=(torch.randn(6, 3, 4),),
+            permute=lambda inputs, order: (inputs[0][order],),
+            take=lambda inputs, rows: (inputs[0][rows],),
+        )
+        check_model(case)
+
+
+def test_its_logits_are_those_of_a_dense_matrix_power() -> None:
+    from sgc import SGC
+
+    graph = _small()
+    adjacency = np.eye(graph.num_nodes)
+    rows = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    adjacency[rows, graph.indices] += 1
+    scale = adjacency.sum(1) ** -0.5
+    power = np.linalg.matrix_power(scale[:, None] * adjacency * scale, 3) @ graph.x
+    model = SGC(SGC.Config(), in_dim=graph.num_features, num_classes=2)
+    tokens = hop_tokens(graph, 3, memory_budget=1 << 20)
+    found = model(tokens.rows(np.arange(graph.num_nodes)))
+    torch.testing.assert_close(found, model.linear(torch.from_numpy(power).float()), rtol=1e-4, atol=1e-5)
+
+
+def _small() -> hopstate.Graph:
+    rng = np.random.default_rng(0)
+    pairs = {tuple(sorted(p)) for p in rng.integers(0, 12, (30, 2)).tolist() if p[0] != p[1]}
+    src, dst = np.array(sorted(pairs)).T
+    edges = np.unique(np.stack([np.concatenate([src, dst]), np.concatenate([dst, src])]), axis=1)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(edges[0], minlength=12))])
+    x = rng.normal(size=(12, 3)).astype(np.float32)
+    return hopstate.Graph(indptr=indptr, indices=edges[1], x=x, y=rng.integers(0, 2, 12))
+
+
+def test_it_trains_evaluates_and_predicts_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["fit", "sgc:METHOD", "--data=sbm", *QUICK, "--num_hops=1", "--out=run"]
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "run"]) == 0
+    assert "accuracy" in capsys.readouterr().out
+    table = hopstate.predict("run")
+    assert {"node", "prediction"} <= set(table)
+    assert main(["compare", "sgc:METHOD,mlp", "--data=sbm", "--out=both", "--", *QUICK, "--mlp.model.dim=8"]) == 0
+    assert hopstate.fit("sgc:METHOD", "sbm", loop__epochs=1, num_hops=1).path.name.startswith("sgc-METHOD-sbm")
+
+
+def test_what_is_no_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no module 'nowhere'"):
+        get_method("nowhere:METHOD")
+    with pytest.raises(ConfigError, match="is no hopstate"):
+        get_method("sgc:SGC")
+    with pytest.raises(ConfigError, match="is no hopstate"):
+        get_method("sgc:missing")
+    assert "sgc" in sys.modules
