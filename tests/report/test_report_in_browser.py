@@ -42,6 +42,8 @@ seen.flat = [...doc.querySelectorAll('svg[role=img], table')].filter(e => e.getB
 seen.outside = [...doc.querySelectorAll('svg[role=img] text')].filter(e => {
   const box = e.getBoundingClientRect(), all = e.ownerSVGElement.getBoundingClientRect();
   return box.left < all.left - 1 || box.right > all.right + 1; }).map(e => e.textContent);
+seen.tallest = Math.max(...[...doc.querySelectorAll('td, th, caption')].map(e =>
+  e.getBoundingClientRect().height / parseFloat(view.getComputedStyle(e).lineHeight)));
 seen.loaded = view.performance.getEntriesByType('resource').length;
 seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
 document.getElementById('found').textContent = JSON.stringify(seen);
@@ -124,6 +126,7 @@ def test_it_fits_and_can_be_read(
     assert seen["least"] >= 4.5
     assert seen["smallest"] >= 9
     assert seen["flat"] == 0
+    assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
     assert seen["outside"] == []
     assert seen["loaded"] == 0  # nothing was fetched
 

@@ -120,8 +120,8 @@ def stored(recipe: str, run: int, value: float, **more: object) -> results.Line:
     return {
         "recipe": recipe, "method": held.method, "data": held.data, "metric": held.metric, "settings": "abc",
         "altered": {}, "run": run, "metrics": {"val": {}, "test": {held.metric: value}}, "seconds": 0.5,
-        "wall_seconds": 3.0, "cpu_seconds": 2.0, "peak_memory_mb": 400.0, "version": "0.1.0", "processor": "a processor", "threads": 1,
-        "gpu": None, **more,
+        "wall_seconds": 3.0, "cpu_seconds": 2.0, "peak_memory_mb": 400.0, "version": "0.1.0",
+        "processor": "a processor", "threads": 1, "gpu": None, **more,
     }  # fmt: skip
 
 

@@ -27,11 +27,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: name, value, half the length of its whisker or None."""
+    """A bar: name, value, half the length of its whisker or None, and what stands beside it."""
 
     name: str
     value: float
     spread: float | None
+    note: str
 
 
 @dataclass(frozen=True)
@@ -92,23 +93,21 @@ def bar_chart(page: Page, title: str, about: str, bars: Sequence[Bar]) -> str:
     low, high = min(values), max(values)
     start = 0.0 if low <= 0 or low < 0.5 * high else low - 0.25 * max(high - low, 0.02 * abs(high))
     span = max(high - start, 1e-12)
-    right = WIDTH - 118
+    right = WIDTH - 128
     drawn, top = [], 4
-    for i, bar in enumerate(bars):
+    for bar in bars:
         end = 6 + (bar.value - start) / span * (right - 6)
-        drawn.append(f'<text x="6" y="{top + 11}">{text(shortened(bar.name, 62))}</text>')
-        drawn.append(f'<rect class="f{i % SERIES}" x="6" y="{top + 16}" width="{max(end - 6, 1):.1f}" height="13"/>')
-        note = number(bar.value, 4)
+        drawn.append(f'<text x="6" y="{top + 11}">{text(shortened(bar.name, 56))}</text>')
+        drawn.append(f'<rect class="f0" x="6" y="{top + 16}" width="{max(end - 6, 1):.1f}" height="13"/>')
         if bar.spread is not None:
             half = bar.spread / span * (right - 6)
             level = f'y1="{top + 22.5}" y2="{top + 22.5}"'
             drawn.append(f'<line class="whisker" x1="{end - half:.1f}" x2="{end + half:.1f}" {level}/>')
-            note += f" ± {number(bar.spread, 2)}"
         at = end + (0 if bar.spread is None else bar.spread / span * (right - 6)) + 6
-        drawn.append(f'<text x="{at:.1f}" y="{top + 27}">{text(note)}</text>')
+        drawn.append(f'<text x="{at:.1f}" y="{top + 27}">{text(bar.note)}</text>')
         top += 38
-    where = "" if start == 0 else f" Bars begin at {number(start)}, not at 0."
-    return figure(page, title, about + where, "".join(drawn), top)
+    where = "" if start == 0 else f"; bars begin at {number(start, 3)}, not at 0"
+    return figure(page, title + where, about, "".join(drawn), top)
 
 
 def stem_chart(

@@ -51,14 +51,19 @@ class Page:
         self._body.append(f'<p class="quiet">{text(words)}</p>')
 
     def table(self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
-        """Add a table; the first cell of a row names it, and the first `words` columns hold words, not numbers."""
+        """Add a table; the first cell of a row names it, and the first `words` columns hold words, not numbers.
+
+        Its roles are written out because browsers forget them where the style makes blocks of rows.
+        """
         name = self.new_id("table")
-        head = "".join(f'<th scope="col"{_side(i, words)}>{text(c)}</th>' for i, c in enumerate(columns))
-        body = "".join(_row(row, words) for row in rows)
+        head = "".join(
+            f'<th scope="col" role="columnheader"{_side(i, words)}>{text(c)}</th>' for i, c in enumerate(columns)
+        )
+        body = "".join(_row(columns, row, words) for row in rows)
         self._body.append(
-            f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table>'
-            f'<caption id="{name}">{text(caption)}</caption><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
+            f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table role="table">'
+            f'<caption id="{name}">{text(caption)}</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+            f'<tbody role="rowgroup">{body}</tbody></table></div>'
         )
 
     def figures(self, made: Sequence[str]) -> None:
@@ -89,6 +94,10 @@ def _side(column: int, words: int) -> str:
     return "" if column < words else ' class="n"'
 
 
-def _row(row: Sequence[str], words: int) -> str:
-    first = f'<th scope="row">{text(row[0])}</th>'
-    return f"<tr>{first}{''.join(f'<td{_side(i, words)}>{text(c)}</td>' for i, c in enumerate(row[1:], 1))}</tr>"
+def _row(columns: Sequence[str], row: Sequence[str], words: int) -> str:
+    """Return a row; on narrow screens rows become blocks whose cells are labelled by their columns."""
+    cells = "".join(
+        f'<td role="cell" data-label="{text(columns[i])}"{_side(i, words)}>{text(c)}</td>'
+        for i, c in enumerate(row[1:], 1)
+    )
+    return f'<tr role="row"><th scope="row" role="rowheader">{text(row[0])}</th>{cells}</tr>'

@@ -147,9 +147,7 @@ def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]
     page.section("Side by side", "Test metric, mean over runs; whiskers are one standard deviation.")
     page.figures(
         [
-            charts.bar_chart(
-                page, title, "; ".join(f"{bar.name}: {charts.number(bar.value)}" for bar in bars) + ".", bars
-            )
+            charts.bar_chart(page, title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars)
             for title, bars in made
         ]
     )
@@ -163,7 +161,8 @@ def _bars(held: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts
         if one is not None:
             scale = 1 if metric.split("_")[-1] in tables.PLAIN else 100
             spread = None if one.std is None else scale * one.std
-            found.setdefault(tables.metric_words(metric), []).append(charts.Bar(label, scale * one.mean, spread))
+            note = tables.figure(metric, one.mean, one.std)
+            found.setdefault(tables.metric_words(metric), []).append(charts.Bar(label, scale * one.mean, spread, note))
     return {words: sorted(bars, key=lambda bar: -bar.value) for words, bars in found.items()}
 
 

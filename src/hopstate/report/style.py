@@ -73,11 +73,11 @@ th,td{{padding:.4rem .6rem;text-align:left;vertical-align:top;border-bottom:1px 
 thead th{{background:var(--panel);border-bottom:2px solid var(--rule);vertical-align:bottom}}
 .n{{text-align:right;white-space:nowrap}}
 tbody th{{font-weight:600;min-width:8rem}}
-.charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}}
+.charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}}
 figure{{margin:0;padding:.75rem;background:var(--panel);border-radius:.5rem;min-width:0}}
 figure svg{{display:block;width:100%;height:auto;max-width:40rem}}
 figcaption{{font-size:.9rem;margin-bottom:.25rem}}
-svg text{{fill:var(--text);font:11px system-ui,-apple-system,"Segoe UI",sans-serif}}
+svg text{{fill:var(--text);font:12px system-ui,-apple-system,"Segoe UI",sans-serif}}
 svg .axis{{stroke:var(--quiet);stroke-width:1}}
 svg .grid{{stroke:var(--rule);stroke-width:.75}}
 svg .query{{stroke:var(--quiet);stroke-width:1.25;stroke-dasharray:2 3}}
@@ -86,12 +86,25 @@ svg .line{{stroke-width:1.75;stroke-linejoin:round}}
 {_SERIES}
 .key{{list-style:none;display:flex;flex-wrap:wrap;gap:.1rem 1rem;margin:.4rem 0 0;padding:0;font-size:.85rem}}
 .key svg{{display:inline-block;width:1.9rem;height:.8rem;vertical-align:middle;margin-right:.35rem}}
+@media screen and (max-width:44rem){{
+table,caption,tbody,tr,th,td{{display:block}}
+thead{{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}}
+tbody tr{{padding:.5rem 0;border-bottom:2px solid var(--rule)}}
+th,td,.n{{border:0;padding:.1rem 0;white-space:normal}}
+td{{display:grid;grid-template-columns:8.5rem minmax(0,1fr);gap:.75rem}}
+td.n{{text-align:left}}
+td::before{{content:attr(data-label);color:var(--quiet)}}
+td:empty{{display:none}}
+}}
 @media print{{
 :root{{{_colours(LIGHT)}}}
 body{{font-size:10pt}}
 nav,.skip{{display:none}}
 main,header,footer{{max-width:none;padding:0}}
 .scroll{{overflow:visible}}
+table{{font-size:8pt}}
+th,td{{padding:.2rem .35rem}}
+.n{{white-space:normal}}
 figure,tr{{break-inside:avoid}}
 h2,h3,caption{{break-after:avoid}}
 thead{{display:table-header-group}}
