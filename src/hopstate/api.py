@@ -125,7 +125,7 @@ def fit_config(
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:
-    """Return what a run folder holds as its configuration; paths are absolute, so that it works from anywhere."""
+    """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
     for holder, key in ((stored, "data"), *((stored["read"], key) for key in ("features", "labels", "x"))):
         if isinstance(holder.get(key), str) and Path(holder[key]).exists():
@@ -324,7 +324,17 @@ class trained:  # noqa: N801 - a context manager
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name; read is the method's own dataclass of reading options."""
+    """Return the record of a file, folder or data set name.
+
+    Args:
+        source: the file, folder or name.
+        read: the method's own dataclass of reading options.
+        kind: what the method works on: "graph", "graphs", "events" or "sequences".
+
+    Raises:
+        ConfigError: a record that was in memory, or files of a kind that is only made by name.
+        DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
+    """
     if source.startswith("memory:"):
         raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
     named = find_dataset(source)
@@ -358,7 +368,7 @@ def data_metrics(source: str) -> tuple[str, ...]:
 
 
 def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
-    """Return what a run must remember of its data to be applied to others."""
+    """Return what a run must remember of its data (the record, and its task's classes) to be applied to others."""
     labels = getattr(task, "labels", None)
     return {
         "name": record.name,
@@ -366,13 +376,14 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "content_hash": record.content_hash,
         "num_nodes": record.num_nodes,
         "num_features": getattr(record, "num_features", 0),
+        "used_features": getattr(record, "used_features", {}),
         "class_names": list(labels.class_names) if labels is not None else [],
         "metrics": list(context.metrics),
     }
 
 
 def new_folder(method: str, data: str) -> Path:
-    """Return an unused folder name under runs/."""
+    """Return an unused folder name under runs/, made of method, data and time."""
     stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
     base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = base, 1

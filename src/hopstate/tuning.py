@@ -105,7 +105,14 @@ def tune_config(
     seed: int = 0,
     record: Any = None,
 ) -> Search:
-    """Search with a method's own configuration dataclass; record replaces reading config.data."""
+    """Search with a method's own configuration dataclass.
+
+    Args:
+        method, config: the method and what stays fixed.
+        space: what is drawn, of `hopstate.methods.spaces.space_of`.
+        trials, out, seed: as in `tune`.
+        record: replaces reading config.data.
+    """
     if trials < 1:
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
     optuna = _optuna()

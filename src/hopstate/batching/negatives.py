@@ -294,7 +294,7 @@ def load_or_draw(
     seed: int | None = None,
     batch_size: int = 200,
 ) -> Negatives:
-    """Load saved negatives of this stream, or draw and save them; see `draw_negatives`."""
+    """Load saved negatives of this part of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
     path = Path(path)
     if path.is_file():
         held = Negatives.load(path, stream)

@@ -321,7 +321,7 @@ class ShadowSampler:
         return self.around(self.seeds.node_set(epoch, number).nodes, key=generator(self.seed, 7, epoch, number))
 
     def around(self, seeds: Nodes, *, key: np.random.Generator) -> tuple[LocalGraph, np.ndarray]:
-        """Return what `subgraphs` does for any seeds."""
+        """Return what `subgraphs` does for any seeds; key is where its random numbers come from."""
         if self.how == "ppr":
             offsets, nodes = self._cutter.ppr(seeds, self.size)
         else:

@@ -70,6 +70,7 @@ class Graph:
     # ---- sizes -----------------------------------------------------------------------------------------
     @property
     def num_nodes(self) -> int:
+        """N."""
         return len(self.indptr) - 1
 
     @property
@@ -79,6 +80,7 @@ class Graph:
 
     @property
     def num_features(self) -> int:
+        """F; 0 without features."""
         return 0 if self.x is None else self.x.shape[1]
 
     @cached_property
@@ -125,6 +127,7 @@ class Graph:
 
     @cached_property
     def num_self_loops(self) -> int:
+        """Edges from a node to itself."""
         sources, targets = self.edge_index()
         return int((sources == targets).sum())
 

@@ -63,22 +63,27 @@ class GraphSet:
 
     @property
     def num_graphs(self) -> int:
+        """G."""
         return len(self.offsets) - 1
 
     @property
     def num_nodes(self) -> int:
+        """Nodes of all graphs."""
         return self.union.num_nodes
 
     @property
     def num_features(self) -> int:
+        """F; 0 without features."""
         return self.union.num_features
 
     @property
     def name(self) -> str:
+        """For messages and run folders."""
         return self.union.name
 
     @property
     def source(self) -> str:
+        """Where the graphs came from."""
         return self.union.source
 
     @cached_property

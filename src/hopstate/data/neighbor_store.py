@@ -84,6 +84,7 @@ class NeighborStore:
     # ---- sizes -----------------------------------------------------------------------------------------
     @property
     def num_nodes(self) -> int:
+        """N; grows where events bring new nodes."""
         return self._num_nodes
 
     @property
@@ -175,7 +176,7 @@ class NeighborStore:
         return last, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time. Args: as `last_meeting`."""
+        """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
         from hopstate.ops.neighbor_kernels import count_meetings_kernel
 
         src, times = self._query(src, times, 0)

@@ -49,7 +49,15 @@ class NodeState:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> NodeState:
-        """Return the state before the first event: zeros, and no time seen."""
+        """Return the state before the first event: zeros, and no time seen.
+
+        Args:
+            num_nodes: N.
+            num_layers: memories of a node.
+            dim: numbers of a memory.
+            tag: of the model it belongs to; another model refuses it.
+            dtype, device: of the tensors.
+        """
         return cls(
             memory=torch.zeros(num_layers, num_nodes, dim, dtype=dtype, device=device),
             output=torch.zeros(num_nodes, dim, dtype=dtype, device=device),
@@ -59,6 +67,7 @@ class NodeState:
 
     @property
     def num_nodes(self) -> int:
+        """N."""
         return len(self.output)
 
     def grown(self, num_nodes: int) -> NodeState:
@@ -129,7 +138,7 @@ class NodeState:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], clock: float, tag: str) -> NodeState:
-        """Return the state of what `tensors` returned.
+        """Return the state of what `tensors` returned, with its clock (time of the last event) and tag (of the model).
 
         Raises:
             CheckpointError: a tensor is missing, or their shapes disagree.

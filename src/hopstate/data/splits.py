@@ -51,7 +51,7 @@ def random_split(
 
 
 def masks_from_rows(splits: Sequence[Mapping[str, np.ndarray]], num_nodes: int) -> dict[str, np.ndarray]:
-    """Return masks (R, N) of R splits given as rows; (N,) where R is 1."""
+    """Return masks (R, N) of R splits given as rows of num_nodes = N nodes; (N,) where R is 1."""
     masks = {name: np.zeros((len(splits), num_nodes), bool) for name in splits[0]}
     for number, split in enumerate(splits):
         for name, rows in split.items():

@@ -39,7 +39,7 @@ class StreamState:
 
     @classmethod
     def at_end(cls, stream: EventStream, memory: NodeState, model: str) -> StreamState:
-        """Return the state after all events of a stream."""
+        """Return the state after all events of a stream: the memory of its nodes then, and the model's fingerprint."""
         bare = stream.with_(edge_attr=None, labels=None, x=None, num_nodes=stream.num_nodes)
         return cls(memory=memory, events=bare, model=model)
 

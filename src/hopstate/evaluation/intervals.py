@@ -23,7 +23,14 @@ class Interval:
 
 
 def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Return the interval of the mean of values (P,), one value for each positive (1/rank, say)."""
+    """Return the interval of the mean of values (P,), one value for each positive (1/rank, say).
+
+    Args:
+        values: (P,) the values.
+        repeats: resamples.
+        level: share of the resamples inside the interval.
+        seed: of the resamples.
+    """
     weights = _weights(len(values), repeats, seed)
     return _interval(np.array([w @ values / len(values) for w in weights]), level)
 

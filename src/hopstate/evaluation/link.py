@@ -80,7 +80,7 @@ class LinkReport:
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
 
     def value(self, metric: str, strategy: str = "random", part: str | None = None) -> float:
-        """Return one metric; by default of the first part reported.
+        """Return one metric of a strategy of negatives; by default of the first part reported.
 
         Raises:
             ConfigError: nothing of that name was measured.
@@ -179,6 +179,7 @@ def score_part(
     """Drive a model through the events at rows and return the scores of each set of negatives and its positives.
 
     Args:
+        scorer: the model; reset first.
         rows: (P,) ascending positions of the part.
         negatives: sets whose rows are all among rows.
         history: positions shown before; by default every event before the part.
@@ -218,6 +219,7 @@ def score_queries(
     """Return (Q,) scores of any pairs at any times, each with the model having seen only earlier batches.
 
     Args:
+        scorer: the model; reset first.
         src, dst: (Q,) int64; t: (Q,) times, in any order.
     """
     return drive_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)

@@ -10,7 +10,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 
 
 def check_scores(scores: np.ndarray, what: str = "scores") -> np.ndarray:
-    """Return scores as float64.
+    """Return scores as float64; what names them in the message.
 
     Raises:
         DataError: a score is NaN; the first is named.
@@ -44,14 +44,14 @@ def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the unweighted mean over classes of F1."""
+    """Return the unweighted mean over classes of F1, from labels y (n,) and probabilities (n, C)."""
     from sklearn.metrics import f1_score
 
     return float(f1_score(y, probabilities.argmax(1), average="macro")) if len(y) else float("nan")
 
 
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the mean negative log-probability of the true class, in nats."""
+    """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C)."""
     if not len(y):
         return float("nan")
     chosen = np.take_along_axis(probabilities, y[:, None], 1)[:, 0]
@@ -71,7 +71,7 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """Return the named metrics and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
+    """Return the metrics of those names and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
 
     Raises:
         ConfigError: an unknown metric, or a two-class metric asked for other than two classes.

@@ -73,5 +73,5 @@ def evaluate_dynamic_nodes(
 def score_node_queries(
     scorer: NodeScorer, stream: EventStream, nodes: np.ndarray, t: np.ndarray, *, batch_size: int = 200
 ) -> np.ndarray:
-    """Return (Q,) scores of nodes (Q,) at any times t (Q,), the model having seen only earlier batches."""
+    """Return (Q,) a scorer's scores of nodes (Q,) at any times t (Q,), it having seen only earlier batches."""
     return drive_anywhere(scorer, lambda mine: scorer.score_nodes(nodes[mine], t[mine]), stream, t, batch_size)

@@ -39,11 +39,11 @@ class GatedGCN(nn.Module):
     def forward(
         self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return (node, dim) and, where there are edge features (edge, dim), the new ones before their activation.
+        """Return (node, dim) and, where there are edge features e (edge, dim), the new ones before their activation.
 
         Where rows is given, node i of the graph has the features h[rows[i]].
         """
-        parts = zip(self.node.weight.chunk(4), self.node.bias.chunk(4))  # four products: no copies to part one's columns
+        parts = zip(self.node.weight.chunk(4), self.node.bias.chunk(4))  # four products, no copies of columns
         own, value, receiver, sender = (F.linear(h, weight, bias) for weight, bias in parts)
         c = None if self.edge is None or e is None else self.edge(e)
         own = own if rows is None else own.index_select(0, rows)
@@ -140,7 +140,7 @@ class MPNN(nn.Module):
         )
 
     def forward(self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """Return (P, dim) after all blocks; node i of the graph starts as h[rows[i]], or as h[i]."""
+        """Return (P, dim) after all blocks, e (edge, dim) or None; node i starts as h[rows[i]], or as h[i]."""
         for block in self.blocks:
             h, e = block(h, graph, e, rows)
             rows = None

@@ -117,6 +117,7 @@ class StepProjection(nn.Module):
             self.up.bias.copy_(start + torch.log(-torch.expm1(-start)))  # softplus^-1
 
     def forward(self, u: Tensor) -> Tensor:
+        """Return (token, inner) positive step sizes of u (token, inner)."""
         return F.softplus(self.up(self.down(u)))
 
 

@@ -55,7 +55,7 @@ class TimeEncoding(nn.Module):
 
     @classmethod
     def decades(cls, dim: int, *, span: float = 9.0, learn: bool) -> TimeEncoding:
-        """Return omega falling evenly in its logarithm from 1 to 10^-span.
+        """Return omega falling evenly in its logarithm from 1 to 10^-span; learn makes it, and a phase, parameters.
 
         Raises:
             ConfigError: dim under 1.

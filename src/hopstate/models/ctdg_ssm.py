@@ -242,7 +242,7 @@ class CTDGSSM(nn.Module):
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, w) what the decoder sees of nodes (n,); of a node not met yet, zeros and its static part."""
+        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
         return torch.cat([self.read_norm(state.output[nodes]), self.static(nodes)], 1)
@@ -261,11 +261,11 @@ class CTDGSSM(nn.Module):
         return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
-        """Return (n, C) logits of nodes at an interaction, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
+        """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
         return self.decoder(torch.cat([self.represent(state, nodes), *self._gaps(gap)], 1))
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, C) logits of the sequences that end at nodes; (n, 1), of class 1, where C is 2."""
+        """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""
         return self.decoder(self.represent(state, nodes))
 
     def _gaps(self, gap: Tensor) -> list[Tensor]:

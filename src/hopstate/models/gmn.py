@@ -270,6 +270,7 @@ class GPSLayer(nn.Module):
         )  # fmt: skip
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
+        """Return (N, dim) of node rows h (N, dim) and edge rows e, over the graph and the order of inputs."""
         if inputs.targets is not None:
             raise ShapeError("gps-mamba works on whole graphs: all rows are targets")
         z = self.norms[0](self.message(h, inputs.graph, e)[0]) + self.norms[1](self.nodes(h, e, inputs))

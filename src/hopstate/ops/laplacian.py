@@ -66,7 +66,7 @@ def dense_laplacian(
 def sparse_laplacian(
     pairs: np.ndarray, weight: np.ndarray, num_nodes: int, dtype: np.dtype | type = np.float64
 ) -> scipy.sparse.csr_array:
-    """Return L = I - D^-1/2 A D^-1/2 as a scipy CSR array; arguments as in `dense_laplacian`, one block."""
+    """Return L = I - D^-1/2 A D^-1/2 as scipy CSR of a dtype; pairs, weight, num_nodes as in `dense_laplacian`."""
     import scipy.sparse as sp
 
     u, v = pairs

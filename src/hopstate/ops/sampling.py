@@ -36,6 +36,7 @@ class LocalGraph:
 
     @property
     def num_receivers(self) -> int:
+        """Nodes that receive messages, the first of the local ones."""
         return len(self.indptr) - 1
 
 

@@ -220,6 +220,7 @@ def _biased(table, threshold, other, weights, back, out_, state, length, start, 
 
 @njit(cache=True, nogil=True)
 def advance(table, threshold, other, weights, back, out_, state, length, start, places, ids):
+    """Walk one walk on by length steps from start, uniformly or with node2vec's bias, into places and ids."""
     if threshold.size or back != 1.0 or out_ != 1.0:
         _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids)
     else:

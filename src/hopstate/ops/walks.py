@@ -47,6 +47,7 @@ class WalkTable:
 
     @property
     def num_nodes(self) -> int:
+        """N."""
         return len(self.place)
 
     @cached_property
@@ -93,7 +94,7 @@ class WalkTable:
         return cls(indptr, place, table, threshold, other, placed)
 
     def edge_ids(self, positions: np.ndarray, sources: np.ndarray) -> np.ndarray:
-        """Return the rows in `indices` of edges at table positions, given the nodes (ids) they leave."""
+        """Return the rows in `indices` of edges at table positions, given the sources (node ids) that they leave."""
         return positions - 2 * (sources.astype(np.int64) + 1)
 
 

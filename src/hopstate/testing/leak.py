@@ -76,7 +76,12 @@ def check_node_leak(
     batch_size: int = 200,
     seed: int = 0,
 ) -> LeakReport:
-    """Check that no event or label at or after a time changes a node score for that time; see `check_leak`."""
+    """Check that no event or label at or after a time changes a node score for that time.
+
+    Args:
+        build: stream → scorer over it.
+        moments, queries: times to check, and nodes scored at and before each; the rest as in `check_leak`.
+    """
 
     def scores(altered: EventStream, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         return score_node_queries(build(altered), altered, src, t, batch_size=batch_size)

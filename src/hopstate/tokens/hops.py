@@ -41,14 +41,17 @@ class HopTokens:
 
     @property
     def num_nodes(self) -> int:
+        """N."""
         return self.array.shape[0]
 
     @property
     def num_hops(self) -> int:
+        """K."""
         return self.array.shape[1] - 1
 
     @property
     def num_features(self) -> int:
+        """F, joined columns included."""
         return self.array.shape[2]
 
     @property

@@ -67,7 +67,7 @@ class NoisyLookups:
         return PackedNeighbors(found.offsets, nodes[order], ids[order], when[order])
 
 
-def noisy_edges(stream: EventStream, sigma: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def noisy_edges(stream: EventStream, sigma: float, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Return columns src, dst, t, event_ids of a stream's events and round(sigma E) random ones among them.
 
     A random event has a source among the sources, a destination among the destinations, a time uniform over the

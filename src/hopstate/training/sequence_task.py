@@ -25,11 +25,17 @@ from hopstate.training.seed import stream
 class SequenceModel(Protocol):
     """What the task asks of a model: a memory to start with, its update, and logits at nodes."""
 
-    def initial_state(self, num_nodes: int = 0) -> NodeState: ...
+    def initial_state(self, num_nodes: int = 0) -> NodeState:
+        """Return the memory before the first event."""
+        ...
 
-    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState: ...
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
+        """Return the memory after a batch; in_place may write into state."""
+        ...
 
-    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor: ...
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, C) logits of the sequences that end at nodes (n,)."""
+        ...
 
 
 @dataclass(frozen=True)

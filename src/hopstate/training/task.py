@@ -29,7 +29,7 @@ class Task(Protocol):
         ...
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the epoch's training batches from position start on (nested tuples/dicts of CPU tensors, or `Parts`)."""
+        """Yield the epoch's batches from position start on (nested tuples or dicts of CPU tensors, or `Parts`)."""
         ...
 
     def loss(self, batch: Any) -> Tensor:

@@ -142,7 +142,8 @@ def selective_influence(
     sequence's tokens of w_j u_j is its last output (its first token's, where reverse). They are also the gradient of
     that output, and are computed as one: no product of decays is formed, however long the sequence.
 
-    Args: as `selective_scan`.
+    Args:
+        delta, A, B, C, offsets, reverse, discretization: as in `selective_scan`.
 
     Returns:
         Weights of delta's shape and dtype; they carry no gradient.

@@ -36,6 +36,7 @@ class Pieces(NamedTuple):
 
     @property
     def chunked(self) -> bool:
+        """Whether sequences are cut."""
         return self.firsts.numel() > 0
 
 
