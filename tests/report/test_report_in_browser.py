@@ -42,7 +42,7 @@ seen.flat = [...doc.querySelectorAll('svg[role=img], table')].filter(e => e.getB
 seen.outside = [...doc.querySelectorAll('svg[role=img] text')].filter(e => {
   const box = e.getBoundingClientRect(), all = e.ownerSVGElement.getBoundingClientRect();
   return box.left < all.left - 1 || box.right > all.right + 1; }).map(e => e.textContent);
-seen.tallest = Math.max(...[...doc.querySelectorAll('td, th, caption')].map(e =>
+seen.tallest = Math.max(...[...doc.querySelectorAll('td, tbody th, caption')].map(e =>
   e.getBoundingClientRect().height / parseFloat(view.getComputedStyle(e).lineHeight)));
 seen.loaded = view.performance.getEntriesByType('resource').length;
 seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
