@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hopstate.api import trained
 from hopstate.data.figure import check_figure_path
-from hopstate.data.table import write_table
+from hopstate.data.table import check_table_path, write_table
 from hopstate.methods.explain import Explanation, explain_pair
 from hopstate.methods.robustness import LEVELS, Noise, plot_robustness
 from hopstate.methods.robustness import robustness as measure
@@ -21,7 +21,7 @@ def explain(
     run: str | Path,
     source: Any,
     target: Any,
-    t: float,
+    t: Any,
     *,
     data: Any = None,
     out: str | Path | None = None,
@@ -33,15 +33,14 @@ def explain(
     Args:
         run: a run folder of dyg-mamba.
         source, target: the user's ids.
-        t: time of the query; only events strictly before it are seen.
+        t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen.
         data: other events than the run was trained on.
         out: also write the table there (.csv or .parquet).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
     """
-    if plot is not None:
-        check_figure_path(plot)
-    with trained(run, data, device=device) as (_, task):
+    _check_paths(out, plot)
+    with trained(run, data, device=device) as (trainer, task), trainer.fabric.autocast():
         found = explain_pair(task, source, target, t)
     if out is not None:
         write_table(found.events, Path(out))
@@ -73,9 +72,8 @@ def robustness(
     """
     import torch
 
-    if plot is not None:
-        check_figure_path(plot)
-    with trained(run, data, device=device) as (_, task), torch.no_grad():
+    _check_paths(out, plot)
+    with trained(run, data, device=device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
         task.model.eval()
         table = measure(task, noise=noise, levels=levels, seed=seed)
     if out is not None:
@@ -83,3 +81,11 @@ def robustness(
     if plot is not None:
         plot_robustness(table, plot)
     return table
+
+
+def _check_paths(out: str | Path | None, plot: str | Path | None) -> None:
+    """Refuse a name that could not be written, before any work."""
+    if out is not None:
+        check_table_path(out)
+    if plot is not None:
+        check_figure_path(plot)

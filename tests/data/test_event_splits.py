@@ -51,7 +51,7 @@ def test_split_by_date_counts_in_the_unit_of_the_stream():
     assert (split.train.tolist(), split.val.tolist(), split.test.tolist()) == ([0, 1, 2, 3, 4], [5, 6, 7], [8, 9])
     with pytest.raises(ConfigError, match="time_unit"):
         split_at(stream_of(days), "1970-01-05", "1970-01-08")
-    with pytest.raises(ConfigError, match="not a date"):
+    with pytest.raises(ConfigError, match="nor a date"):
         split_at(stream_of(days, time_unit="s"), "yesterday", "1970-01-08")
     with pytest.raises(ConfigError, match="after"):
         split_at(stream_of(days), 6, 5)

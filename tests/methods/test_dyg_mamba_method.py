@@ -78,6 +78,34 @@ def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
         hopstate.explain(run.path, u, v, t, plot=tmp_path / "why.bmp")
 
 
+def test_explain_takes_dates_and_ids_with_commas(tmp_path):
+    names = ["Smith, A", "b", "c"]
+    rng = np.random.default_rng(0)
+    rows = {"source": [names[i] for i in rng.integers(0, 3, 90)], "target": [f"t{i}" for i in rng.integers(0, 5, 90)]}
+    when = pd.date_range("2024-01-01", periods=90, freq="7h") + pd.to_timedelta(np.arange(90), "ns")
+    pd.DataFrame(rows | {"time": when.astype(str)}).to_csv(tmp_path / "dated.csv", index=False)
+    settings = {**OPTIONS, "evaluation__strategies": ["random"], "loop__epochs": 1, "batch_size": 20}
+    done = fit("dyg-mamba", tmp_path / "dated.csv", out=tmp_path / "run", **settings)
+    with trained(done.path) as (_, task):
+        last = int(task.stream.t[-1])
+    assert main(["explain", str(done.path), "--pair", '"Smith, A", t1', "--time", "2024-01-20"]) == 0
+    exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that no float64 holds
+    assert exact.t == last
+    real = exact.events[exact.events.event_id >= 0]
+    assert max(real.t) < last
+    with pytest.raises(ConfigError, match="neither a number nor a date"):
+        hopstate.explain(done.path, "b", "t1", "soon")
+    with pytest.raises(FormatError, match="txt"):
+        hopstate.explain(done.path, "b", "t1", 3, out=tmp_path / "why.txt")
+
+
+def test_a_model_with_features_meets_a_stream_without(tmp_path):
+    rng = np.random.default_rng(0)
+    stream = _few().with_(x=rng.normal(size=(_few().num_nodes, 3)).astype(np.float32))
+    done = fit("dyg-mamba", stream, out=tmp_path / "run", loop__epochs=1, **OPTIONS)
+    assert 0 <= done.evaluate(data=_few())["ap"] <= 1
+
+
 def test_robustness_table_and_plot(run, tmp_path):
     table = hopstate.robustness(run.path, levels=(0.0, 0.5), out=tmp_path / "r.csv", plot=tmp_path / "r.svg")
     clean = table[(table.sigma == 0) & (table.setting == "transductive")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent / "baselines"))
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
@@ -14,6 +15,7 @@ from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_str
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.packed_attention import segment_sum
 from hopstate.layers.timespan import TimeSpanConfig
+from hopstate.models import dyg_mamba_naive as naive
 from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.models.dyg_mamba_naive import dyg_mamba_naive
 from hopstate.testing.conformance import ModelCase, check_model
@@ -113,20 +115,91 @@ def test_packed_equals_each_pair_alone():
         torch.testing.assert_close(alone, together[p : p + 1], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"encoders": "independent"}, {"cross_attention": 2}], ids=str)
-@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"gate": False}, {"conv_width": 0}], ids=str)
-def test_contributions_add_up_to_the_logit_and_are_what_the_events_add(options, block):
-    """The held network is affine in the tokens' encodings: contributions plus what is left is the logit, and with one
-    block, no convolution and no norm the contribution of an event is theorem 4.2's term."""
-    model, tokens = _model(block, **options), _tokens()
+def _held_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """One block of one sequence with every factor taken from base, written out: affine in z."""
+    spread = (base.var(1, unbiased=False, keepdim=True) + block.norm.eps).sqrt()
+
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        return (values - values.mean(1, keepdim=True)) / spread * block.norm.weight + block.norm.bias
+
+    x, x_base, y = block.input(norm(z)), block.input(norm(base)), 0.0
+    for d in block.directions:
+        order = torch.arange(len(z)).flip(0) if d.reverse else torch.arange(len(z))
+        pre, pre_base = x[order], x_base[order]
+        if d.conv is not None:
+            pre, pre_base = (d.conv(F.pad(p.T[None], (d.conv.weight.shape[-1] - 1, 0)))[0].T for p in (pre, pre_base))
+        m, m_base = pre * torch.sigmoid(pre_base), F.silu(pre_base)
+        h, rows, A = torch.zeros_like(d.A_log), [], -d.A_log.exp()
+        for k, span in enumerate(r[order]):
+            delta, (B, C) = naive._step(d, m_base[k], span), naive._maps(d, m_base[k], span)
+            decay = torch.exp(delta[:, None] * A)
+            h = decay * h + (decay - 1) / A * B * m[k][:, None]
+            rows.append(h @ C)
+        y = y + torch.stack(rows)[order.argsort()]
+    if block.gate is not None:
+        y = y * F.silu(block.gate(norm(base)))
+    return block.output(y) + (z if block.residual else 0)
+
+
+@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"gate": False}, {"residual": False}], ids=str)
+def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
+    """Held at this input, the network is affine: leaving one token's encoding out takes its contribution away."""
+    model, tokens = _model(block), take_sequences(_tokens(max_length=5), torch.tensor([4, 9]))
+    assert len(tokens.nodes) > 6
+    with torch.no_grad():
+        model.head.merge.bias.fill_(1.0)  # some units of the head are at work
+    encoder, ratios = model.encoders[0], tokens.span_ratios().double()
+    base = encoder.encode(tokens).detach()
+
+    def logit(z: torch.Tensor) -> torch.Tensor:
+        ends, held = [], []
+        for s in range(2):
+            rows = slice(int(tokens.offsets[s]), int(tokens.offsets[s + 1]))
+            mine, known = z[rows], base[rows]
+            for layer in encoder.blocks:
+                mine, known = (_held_block(layer, v, known, ratios[rows]) for v in (mine, known))
+            ends.append(model.output(mine.mean(0)))
+            held.append(model.output(known.mean(0)))
+        hidden, active = model.head.merge(torch.cat(ends)), model.head.merge(torch.cat(held)) > 0
+        return model.head.score(hidden * active).squeeze()
+
     part, rest = model.contributions(tokens)
-    ends = segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1).sum(0)
-    torch.testing.assert_close(ends + rest, model(tokens).detach(), rtol=1e-9, atol=1e-10)
+    whole = logit(base)
+    torch.testing.assert_close(whole, model(tokens)[0], rtol=1e-8, atol=1e-9)
+    for j in range(len(base)):
+        without = base.clone()
+        without[j] = 0
+        torch.testing.assert_close(part[j], whole - logit(without), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(rest[0], logit(torch.zeros_like(base)), rtol=1e-6, atol=1e-9)
     assert part.abs().max() > 1e-4
-    # affine: scaling every token's encoding in the held network scales the contributions, and leaves the rest alone
-    z = model._encode(tokens).detach()
-    held = model._logits(z, tokens, held=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"encoders": "independent"}, {"cross_attention": 2}], ids=str)
+@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"conv_width": 0}], ids=str)
+def test_the_held_network_is_the_network_at_its_input(options, block):
+    model, tokens = _model(block, **options), _tokens()
+    parts = model._parts(tokens)
+    held = model._logits(model._encode(parts), parts, tokens, held=True)
     torch.testing.assert_close(held, model(tokens), rtol=1e-9, atol=1e-10)
+    part, _ = model.contributions(tokens)
+    assert part.shape == (len(tokens.nodes),)
+    assert part.abs().max() > 1e-4
+
+
+def test_mixed_precision_does_not_stop_counting():
+    """Sums of many tokens are taken in float32, and the spectral bound holds exactly."""
+    x = torch.rand(5000, 3)
+    offsets = torch.tensor([0, 5000])
+    total = segment_sum(x.bfloat16(), offsets).float()
+    torch.testing.assert_close(total[0], x.sum(0), rtol=0.02, atol=0)
+    model = DyGMamba(SMALL, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
+    raw = model.encoders[0].blocks[0].directions[0].to_maps
+    with torch.no_grad():
+        raw.parametrizations.weight.original.mul_(50)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for W in raw.weight.chunk(2):
+            assert torch.linalg.matrix_norm(W.float(), 2) <= 1 + 1e-5
+        assert torch.isfinite(model(_tokens())).all()
 
 
 def test_node_classifier():
@@ -175,7 +248,13 @@ def test_bad_input_is_named():
     for wrong in ({"encoders": "one"}, {"cross_attention": 3}, {"channel_dim": 0}):
         with pytest.raises(ConfigError):
             replace(SMALL, **wrong)
-    for wrong in ({"step": "time"}, {"step_function": "root"}, {"state_dim": 0}, {"dropout": 1.0}):
+    for wrong in (
+        {"maps": "span", "step_function": "unnormalized"},
+        {"step": "time"},
+        {"step_function": "root"},
+        {"state_dim": 0},
+        {"dropout": 1.0},
+    ):
         with pytest.raises(ConfigError):
             replace(BLOCK, **wrong)
 

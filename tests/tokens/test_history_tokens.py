@@ -206,3 +206,23 @@ def test_span_ratios_are_shares_of_the_time_from_the_first_event():
     zeros = torch.zeros(6, dtype=torch.int64)
     tokens = HistoryTokens(offsets, zeros, zeros, gaps, spans, None, None, None, 3)
     assert tokens.span_ratios().tolist() == [1.0, 0.75, 0.25, 0.0, 0.0, 1.0]
+
+
+def test_gaps_are_in_seconds_whatever_the_stream_counts_in():
+    """A stream of dates (int64 nanoseconds) and the same stream in seconds give the same tokens."""
+    t = np.array([0, 3, 7, 11]) + 1_700_000_000
+    found = []
+    for unit, factor in (("s", 1), ("ns", 10**9), ("", 1)):
+        stream = EventStream(src=np.zeros(4, int), dst=np.arange(1, 5), t=t * factor, time_unit=unit)
+        tokens = HistoryTokenizer(NeighborStore.from_stream(stream), stream, HistoryConfig())
+        found.append(tokens.nodes(np.array([0]), t[3:] * factor))
+    for other in found[1:]:
+        assert torch.equal(other.gaps, found[0].gaps)
+        assert torch.equal(other.spans, found[0].spans)
+    assert found[0].gaps.tolist() == [0.0, 11.0, 8.0, 4.0]
+
+
+def test_a_sequence_that_could_hold_no_event_is_refused():
+    with pytest.raises(ConfigError, match="no event"):
+        HistoryConfig(max_length=1)
+    assert HistoryConfig(max_length=1, target="none").num_events == 1

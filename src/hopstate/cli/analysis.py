@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 
 from hopstate import analysis
 from hopstate.errors import ConfigError
@@ -19,15 +20,15 @@ def _explain(argv: list[str]) -> int:
     what = "What each past event added to a pair's score, as a table and a timeline (runs of dyg-mamba)."
     parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
-    parser.add_argument("--pair", required=True, help="your ids of source and target, e.g. alice,bob")
-    parser.add_argument("--time", required=True, type=float, help="only events strictly before it are seen")
+    parser.add_argument("--pair", required=True, help='your ids of source and target: alice,bob or "Smith, A",bob')
+    parser.add_argument("--time", required=True, help="only events strictly before it are seen: a number, or a date")
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
     parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", default=None, help="draw the timeline: .png, .pdf or .svg")
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     o = parser.parse_args(argv)
-    ends = o.pair.split(",")
+    ends = next(csv.reader([o.pair], skipinitialspace=True), [])
     if len(ends) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     found = analysis.explain(o.run, ends[0], ends[1], o.time, data=o.data, out=o.out, plot=o.plot, device=o.device)
@@ -43,12 +44,12 @@ def _show(found: Explanation, top: int) -> None:
     from rich.table import Table
 
     rows = found.events.reindex(found.events.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    table = Table(title=f"{found.source} - {found.target} at {found.t:.12g}: probability {found.probability:.4f}")
+    table = Table(title=f"{found.source} - {found.target} at {found.t}: probability {found.probability:.4f}")
     for name in ("whose history", "neighbor", "time", "event", "adds to the logit"):
         table.add_column(name, justify="left" if name in ("whose history", "neighbor") else "right")
     for row in rows.head(top).to_dict("records"):
         event = "the node itself" if row["event_id"] < 0 else str(row["event_id"])
-        table.add_row(row["end"], str(row["neighbor"]), f"{row['t']:.12g}", event, f"{row['contribution']:+.4f}")
+        table.add_row(row["end"], str(row["neighbor"]), str(row["t"]), event, f"{row['contribution']:+.4f}")
     if len(rows) > top:
         table.add_row(f"{len(rows) - top} more", "", "", "", f"{rows.contribution[top:].sum():+.4f}")
     table.add_row("no event", "", "", "", f"{found.rest:+.4f}")

@@ -70,7 +70,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
         ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
         DataError: no training, validation or test events remain.
     """
-    low, high = _instant(stream, val_time), _instant(stream, test_time)
+    low, high = instant(stream, val_time), instant(stream, test_time)
     if low > high:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
@@ -174,13 +174,25 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
     return float(val_time), float(test_time)
 
 
-def _instant(stream: EventStream, when: Any) -> float | int:
-    """Return a time in the stream's unit; dates count from 1970, UTC."""
+def instant(stream: EventStream, when: Any) -> float | int:
+    """Return a time in the stream's unit; dates count from 1970, UTC.
+
+    Args:
+        stream: whose unit.
+        when: a number, a number as text (a whole one stays exact), a date, or a date as text.
+
+    Raises:
+        ConfigError: neither a number nor a date, or a date on a stream whose unit is unknown.
+    """
     if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError:
-            raise ConfigError(f"{when!r} is not a date such as 2024-03-01 or 2024-03-01T12:00:00") from None
+        for read in (int, float, datetime.fromisoformat):
+            try:
+                when = read(when)
+                break
+            except ValueError:
+                continue
+        else:
+            raise ConfigError(f"{when!r} is neither a number nor a date such as 2024-03-01 or 2024-03-01T12:00:00")
     elif isinstance(when, date) and not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if not isinstance(when, datetime):

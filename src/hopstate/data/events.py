@@ -112,6 +112,7 @@ class EventStream:
 
     @property
     def num_events(self) -> int:
+        """E."""
         return len(self.src)
 
     @property
@@ -129,8 +130,15 @@ class EventStream:
         """Whether any node feature is not zero."""
         return _any_nonzero(self.x)
 
+    @property
+    def used_features(self) -> dict[str, int]:
+        """How many features a node ("node_dim") and an event ("edge_dim") have; 0 where all are zero."""
+        node = self.x.shape[1] if self.x is not None and self.has_node_features else 0
+        return {"node_dim": node, "edge_dim": self.edge_attr.shape[1] if self.has_edge_features else 0}  # type: ignore[union-attr]
+
     @cached_property
     def has_deletes(self) -> bool:
+        """Whether an event removes an edge."""
         return self.kind is not None and bool((self.kind == DELETE).any())
 
     @cached_property

@@ -19,9 +19,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         FormatError: another extension.
         StorageError: the file could not be written.
     """
-    name = path.name.lower()
-    if not name.endswith((".csv", ".csv.gz", ".tsv", ".parquet")):
-        raise FormatError(f"cannot write a table as {path.name!r}; use .csv, .csv.gz, .tsv or .parquet")
+    name = check_table_path(path)
 
     def write(part: Path) -> None:
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -32,3 +30,15 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
             table.to_csv(part, index=False, sep="\t" if name.endswith(".tsv") else ",", compression=packed)
 
     replace_file(path, write)
+
+
+def check_table_path(path: str | Path) -> str:
+    """Return a file's name in lower case.
+
+    Raises:
+        FormatError: tables are not written with its extension.
+    """
+    name = Path(path).name.lower()
+    if not name.endswith((".csv", ".csv.gz", ".tsv", ".parquet")):
+        raise FormatError(f"cannot write a table as {Path(path).name!r}; use .csv, .csv.gz, .tsv or .parquet")
+    return name

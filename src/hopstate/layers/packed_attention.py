@@ -154,4 +154,5 @@ def held_layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
 @shapecheck
 def segment_sum(x: Float[Tensor, "token channel"], offsets: Int[Tensor, "bound"]) -> Float[Tensor, "segment channel"]:
     """Return the sum of each run of rows offsets[s]:offsets[s+1], 0 where it is empty."""
-    return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0)
+    kind = torch.promote_types(x.dtype, torch.float32)  # a running sum in half precision stops growing
+    return torch.segment_reduce(x.to(kind), "sum", offsets=offsets, axis=0, initial=0).to(x.dtype)

@@ -72,6 +72,8 @@ class TimeSpanConfig:
                 raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
         if self.expand <= 0 or self.state_dim < 1 or self.conv_width < 0:
             raise ConfigError("expand must be above 0, state_dim at least 1 and conv_width at least 0")
+        if self.maps == "span" and self.step_function == "unnormalized":
+            raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout lies in [0, 1); got {self.dropout}")
 
@@ -122,9 +124,10 @@ class SpectralBound(nn.Module):
     def forward(self, weight: Float[Tensor, "row channel"]) -> Float[Tensor, "row channel"]:
         """Return the bounded matrices; one whose norm is under 1 is left alone."""
         stack = weight.view(self.count, -1, weight.shape[1])
-        # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
-        largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1].clamp(min=0).sqrt()
-        return (stack / largest.clamp(min=1).view(-1, 1, 1)).view_as(weight)
+        with torch.autocast(weight.device.type, enabled=False):  # the bound is exact also in mixed precision
+            # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
+            largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1].clamp(min=0).sqrt()
+            return (stack / largest.clamp(min=1).view(-1, 1, 1)).view_as(weight)
 
 
 class _Direction(nn.Module):

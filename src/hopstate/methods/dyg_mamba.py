@@ -57,7 +57,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         stream,
         config,
         context,
-        model=DyGMamba(config.model, **used_features(stream)),
+        model=DyGMamba(config.model, **used_features(stream, context)),
         tokenizer=lambda store, events: HistoryTokenizer(store, events, config.history),
         pairs_at_once=config.pairs_at_once or max(1, MAX_TOKENS // (2 * (config.history.max_length or LONG))),
     )
@@ -92,7 +92,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
     return HistoryNodeTask(
-        DyGMambaNodes(config.model, **used_features(stream)),
+        DyGMambaNodes(config.model, **used_features(stream, context)),
         stream,
         split,
         train_inputs=HistoryTokenizer(training_store(stream, split), stream, config.history),

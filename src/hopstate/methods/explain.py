@@ -6,6 +6,7 @@ all blocks, the mean and the head by holding every factor that multiplies a toke
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.batching.scorer import to_device
+from hopstate.data.event_splits import instant
 from hopstate.data.figure import draw_figure
 from hopstate.errors import ConfigError
 from hopstate.training.link_task import HistoryLinkTask
@@ -39,7 +41,7 @@ class Explanation:
 
     source: Any
     target: Any
-    t: float
+    t: float | int
     logit: float
     rest: float
     events: pd.DataFrame
@@ -76,16 +78,16 @@ class Explanation:
             axis.legend(loc="best", frameon=False)
 
 
-def explain_pair(task: Any, source: Any, target: Any, t: float) -> Explanation:
+def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
     """Return what each event before t added to the score of (source, target) at t.
 
     Args:
         task: a trained link prediction task whose model can tell contributions (DyG-Mamba).
         source, target: the user's ids.
-        t: only events strictly before it are seen.
+        t: only events strictly before it are seen; a number in the stream's unit, or a date.
 
     Raises:
-        ConfigError: the model cannot tell contributions.
+        ConfigError: the model cannot tell contributions, or t is no time.
         DataError: an unknown id, or a NaN time.
     """
     import pandas as pd
@@ -95,12 +97,14 @@ def explain_pair(task: Any, source: Any, target: Any, t: float) -> Explanation:
     stream = task.stream
     u, v = (node_row(stream, name) for name in (source, target))
     task.model.eval()
+    t = instant(stream, t)
     tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     device = next(task.model.parameters()).device
     contributions: Any = task.model.contributions
     part, rest = (x.double().cpu().numpy() for x in contributions(to_device(tokens, device)))
     ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
-    when = np.where(ids < 0, t, stream.t[np.where(ids < 0, 0, ids - stream.first_id)])
+    when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
+    when = [t if event < 0 else time for event, time in zip(ids, when)]
     nodes = tokens.nodes.numpy()
     table = pd.DataFrame(
         {
@@ -111,7 +115,7 @@ def explain_pair(task: Any, source: Any, target: Any, t: float) -> Explanation:
             "contribution": part,
         }
     ).sort_values("t", kind="stable", ignore_index=True)
-    return Explanation(source, target, float(t), float(rest[0] + part.sum()), float(rest[0]), table)
+    return Explanation(source, target, t, float(rest[0] + part.sum()), float(rest[0]), table)
 
 
 def node_row(stream: Any, name: Any) -> int:
@@ -123,6 +127,7 @@ def node_row(stream: Any, name: Any) -> int:
     from hopstate.data.vocabulary import Vocabulary
 
     ids = stream.node_ids if stream.node_ids is not None else Vocabulary(np.arange(stream.num_nodes))
-    if ids.ids.dtype.kind == "i" and isinstance(name, str) and name.lstrip("-").isdigit():
-        name = int(name)
+    if ids.ids.dtype.kind == "i" and isinstance(name, str):
+        with contextlib.suppress(ValueError):
+            name = int(name)
     return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)

@@ -130,13 +130,9 @@ def feature_dims(stream: EventStream) -> dict[str, int]:
     return {"node_dim": widths[0], "edge_dim": widths[1]}
 
 
-def used_features(stream: EventStream) -> dict[str, int]:
-    """Return `feature_dims`, with 0 for features that are zero throughout."""
-    dims = feature_dims(stream)
-    return {
-        "node_dim": dims["node_dim"] if stream.has_node_features else 0,
-        "edge_dim": dims["edge_dim"] if stream.has_edge_features else 0,
-    }
+def used_features(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return the widths that a model is built for: those it was trained with, else `stream.used_features`."""
+    return dict((context.trained or {}).get("used_features") or stream.used_features)
 
 
 def history_task(
@@ -187,7 +183,8 @@ def kept_negatives(
     for part, strategy in wanted:
         if not len(split.rows(part)):
             continue
-        path = folder / f"{part}_{strategy}.npz"
+        count = evaluation.num_negatives if strategy == "many" else ""
+        path = folder / f"{part}_{strategy}{count}.npz"
         if strategy == "many":
             if not path.is_file():
                 one_against_many(stream, split, part, num_negatives=evaluation.num_negatives).save(path)

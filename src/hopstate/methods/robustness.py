@@ -5,12 +5,10 @@ Source: DyG-Mamba, arXiv:2408.06966, section 5.5, figure 5 and appendix D.3.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from hopstate.batching.scorer import HistoryScorer
 from hopstate.data.figure import draw_figure
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
@@ -49,7 +47,7 @@ def robustness(
         if kind not in get_args(Noise):
             raise ConfigError(f"noise is {' or '.join(get_args(Noise))}; got {kind!r}")
     rows = []
-    for kind in noise:
+    for kind in dict.fromkeys(noise):
         for sigma in levels:
             rows += _measure(task, kind, sigma, seed)
     return pd.DataFrame(rows)
@@ -77,13 +75,14 @@ def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:
 
 def _measure(task: HistoryLinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
     """Return a row for each setting of the test part."""
-    stream, tokenizer = task.stream, copy.deepcopy(task.inputs)
+    stream, store = task.stream, task.inputs.store
     if kind == "sequences":
-        tokenizer.store = NoisyLookups(tokenizer.store, sigma, seed)  # type: ignore[assignment]
+        scorer = task.scorer_with(NoisyLookups(store, sigma, seed))
     else:
-        tokenizer.store = NeighborStore.from_events(*noisy_edges(stream, sigma, seed), num_nodes=stream.num_nodes)
+        src, dst, t, ids = noisy_edges(stream, sigma, seed)
+        scorer = task.scorer_with(NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
     report = evaluate_link(
-        HistoryScorer(task.model, tokenizer),
+        scorer,
         stream,
         task.split,
         "test",

@@ -104,7 +104,7 @@ class HistoryEncoder(nn.Module):
         return torch.cat([self._project(name, values, len(tokens.nodes)) for name, values in encodings.items()], 1)
 
     def forward(self, z: Tensor, tokens: HistoryTokens, *, held: bool = False) -> Tensor:
-        """Return (token, 4 channel_dim) after the blocks; see `TimeSpanBlock.forward` for held."""
+        """Return z (token, 4 channel_dim) after the blocks; `TimeSpanBlock.forward` says what held is."""
         plain = self.config.block.step_function == "unnormalized"
         ratio = (tokens.spans if plain else tokens.span_ratios()).to(z.dtype)
         for block in self.blocks:
@@ -122,6 +122,9 @@ class HistoryEncoder(nn.Module):
         linear = self.project[name]
         assert isinstance(linear, nn.Linear)
         return linear.bias.expand(count, -1) if values is None else linear(values.to(linear.weight.dtype))
+
+
+EncoderParts = list[tuple[HistoryEncoder, HistoryTokens]]
 
 
 class DyGMamba(nn.Module):
@@ -151,7 +154,8 @@ class DyGMamba(nn.Module):
         Raises:
             ShapeError: tokens that are not those of pairs, or of other feature widths.
         """
-        return self._logits(self._encode(tokens), tokens, held=False)
+        parts = self._parts(tokens)
+        return self._logits(self._encode(parts), parts, tokens)
 
     def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds.
@@ -159,21 +163,19 @@ class DyGMamba(nn.Module):
         Every factor that multiplies a token's value is held as it is for this input, which leaves theorem 4.2's sum
         over events, through all blocks, the mean and the head: exact, not an approximation.
         """
-        z = self._encode(tokens).detach().requires_grad_()
+        parts = self._parts(tokens)
+        z = self._encode(parts).detach().requires_grad_()
         with torch.enable_grad():
-            logits = self._logits(z, tokens, held=True)
+            logits = self._logits(z, parts, tokens, held=True)
             (gradient,) = torch.autograd.grad(logits.sum(), z)
         part = (gradient * z.detach()).sum(1)
         ends = segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1)
         return part, logits.detach() - ends.sum(0)
 
-    def _encode(self, tokens: HistoryTokens) -> Tensor:
-        if tokens.num_sequences % 2:
-            raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
-        return torch.cat([encoder.encode(part) for encoder, part in self._parts(tokens)])
+    def _encode(self, parts: EncoderParts) -> Tensor:
+        return torch.cat([encoder.encode(part) for encoder, part in parts])
 
-    def _logits(self, z: Tensor, tokens: HistoryTokens, *, held: bool) -> Tensor:
-        parts = self._parts(tokens)
+    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens, *, held: bool = False) -> Tensor:
         pieces = z.split([len(part.nodes) for _, part in parts])
         done = [encoder(piece, part, held=held) for (encoder, part), piece in zip(parts, pieces)]
         z = done[0] if len(done) == 1 else torch.cat(done)
@@ -182,8 +184,10 @@ class DyGMamba(nn.Module):
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
         return self.head(u, v)
 
-    def _parts(self, tokens: HistoryTokens) -> list[tuple[HistoryEncoder, HistoryTokens]]:
+    def _parts(self, tokens: HistoryTokens) -> EncoderParts:
         """Return the encoders with the sequences that each reads."""
+        if tokens.num_sequences % 2:
+            raise ShapeError("DyG-Mamba takes the tokens of pairs: the sequences of u, then as many of v")
         parts = [tokens] if len(self.encoders) == 1 else [tokens.half(second=False), tokens.half(second=True)]
         return list(zip(self.encoders, parts))  # type: ignore[arg-type]
 
@@ -211,5 +215,5 @@ class DyGMambaNodes(nn.Module):
 
 
 def segment_mean(z: Tensor, tokens: HistoryTokens) -> Tensor:
-    """Return (S, channel): the mean over each sequence's tokens, 0 for an empty one."""
+    """Return (S, channel): the mean of z (token, channel) over each sequence's tokens, 0 for an empty one."""
     return segment_sum(z, tokens.offsets) / tokens.lengths.clamp(min=1).unsqueeze(-1)

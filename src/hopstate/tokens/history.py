@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Target = Literal["first", "last", "none"]
 _PLACE = {"none": 0, "first": 1, "last": 2}
 _ALL = 2**62
+_SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 class HistoryTokens(NamedTuple):
@@ -36,7 +37,8 @@ class HistoryTokens(NamedTuple):
         offsets: (S+1,) int64; sequence s holds rows offsets[s]:offsets[s+1] of the rest.
         nodes: (T,) int64 neighbour, or the target itself.
         event_ids: (T,) int64, -1 for a target token.
-        gaps: (T,) float32 time from the event to the query, 0 for a target token.
+        gaps: (T,) float32 time from the event to the query, 0 for a target token; in seconds where the stream's unit
+            is s, ms, us or ns, else in that unit.
         spans: (T,) float32 time from the event to the next one of its sequence, the last to the query. A target token
             has 0 where it is last, and where it is first the time from the sequence's first event to the query.
         counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
@@ -57,6 +59,7 @@ class HistoryTokens(NamedTuple):
 
     @property
     def num_sequences(self) -> int:
+        """S."""
         return len(self.offsets) - 1
 
     @property
@@ -110,6 +113,10 @@ class HistoryConfig:
             raise ConfigError(f"history.target is 'first', 'last' or 'none'; got {self.target!r}")
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(f"history.max_length must be at least 1, or null for no cap; got {self.max_length}")
+        if self.num_events < 1:
+            raise ConfigError(
+                "history.max_length=1 holds the node itself and no event; give 2, or target: none"
+            )
         if self.window is not None and not self.window > 0:
             raise ConfigError(f"history.window must be above 0, or null for no cap; got {self.window}")
 
@@ -133,6 +140,7 @@ class HistoryTokenizer:
         self.x = stream.x if stream.has_node_features else None
         self.edge_attr = stream.edge_attr if stream.has_edge_features else None
         self._first_id = stream.first_id
+        self._unit = _SECONDS.get(stream.time_unit, 1.0)  # encodings of time have frequencies in 1 / s
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
         """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts.
@@ -172,8 +180,8 @@ class HistoryTokenizer:
             offsets=torch.from_numpy(offsets),
             nodes=torch.from_numpy(nodes),
             event_ids=torch.from_numpy(ids),
-            gaps=torch.from_numpy(gaps),
-            spans=torch.from_numpy(spans),
+            gaps=torch.from_numpy(gaps * np.float32(self._unit)),
+            spans=torch.from_numpy(spans * np.float32(self._unit)),
             counts=counts,
             x=None if self.x is None else torch.from_numpy(self.x[nodes]),
             edge_attr=None if edge_attr is None else torch.from_numpy(edge_attr),

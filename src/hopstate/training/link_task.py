@@ -257,11 +257,20 @@ class HistoryLinkTask(LinkTask):
 
     def scorer(self, part: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return HistoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+        return self._scorer(self.train_inputs if part == "train" else self.inputs)
 
     def scorer_over(self, stream: EventStream) -> HistoryScorer:
         """Return the model over another stream."""
-        return HistoryScorer(self.model, self._make(stream))
+        return self._scorer(self._make(stream))
+
+    def scorer_with(self, store: Any) -> HistoryScorer:
+        """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
+        inputs = self._make(self.stream)
+        inputs.store = store
+        return self._scorer(inputs)
+
+    def _scorer(self, inputs: PairTokenizer) -> HistoryScorer:
+        return HistoryScorer(self.model, inputs, max_queries=min(512, self.pairs_at_once or 512))
 
 
 def named_pairs(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
