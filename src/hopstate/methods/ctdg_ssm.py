@@ -1,6 +1,7 @@
 """CTDG-SSM on a user's event stream: links, or classes of nodes, from a node memory.
 
 Source: Raghuvanshi et al. 2026, arXiv:2606.04672; settings of its tables 2 and 9.
+Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null for no bound, as in the paper).
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from hopstate.training.loop import LoopConfig
 from hopstate.training.memory_node_task import MemoryNodeTask
 from hopstate.training.memory_task import MemoryLinkTask
 from hopstate.training.optim import OptimConfig
+
+
+def _model() -> CTDGSSM.Config:
+    return CTDGSSM.Config(max_norm=100.0)  # at the critical start a dense graph's memory would grow without bound
 
 
 def _loop() -> LoopConfig:
@@ -47,7 +52,7 @@ class CTDGSSMRun:
     data: str
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    model: CTDGSSM.Config = field(default_factory=CTDGSSM.Config)
+    model: CTDGSSM.Config = field(default_factory=_model)
     num_neighbors: int = 10
     batch_size: int = 128
     truncate: int = 4
@@ -77,7 +82,7 @@ class CTDGSSMNodeRun:
     data: str
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    model: CTDGSSM.Config = field(default_factory=CTDGSSM.Config)
+    model: CTDGSSM.Config = field(default_factory=_model)
     num_neighbors: int = 10
     batch_size: int = 128
     truncate: int = 4
