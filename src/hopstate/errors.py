@@ -67,6 +67,10 @@ class SlowPathWarning(HopstateWarning):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'num_hops'?`` for the closest of choices to name, or nothing."""
+    """Return a hint such as ``; did you mean 'num_hops'?`` for the closest of choices to name, or nothing.
+
+    >>> nearest("num_hop", ["num_hops", "dim"])
+    "; did you mean 'num_hops'?"
+    """
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""

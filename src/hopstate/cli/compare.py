@@ -80,6 +80,9 @@ def numbers(text: str) -> list[int]:
 
     Raises:
         ConfigError: text is no such list.
+
+    >>> numbers("0,2,5-7")
+    [0, 2, 5, 6, 7]
     """
     found: list[int] = []
     try:

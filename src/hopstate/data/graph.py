@@ -157,6 +157,10 @@ class Graph:
 
         Raises:
             DataError: ids negative or out of range, wrong shapes; the first bad row is named.
+
+        >>> graph = Graph.from_edges(np.array([[0, 1], [1, 2], [1, 2]]))
+        >>> graph.num_nodes, graph.num_edges, graph.indices.tolist()
+        (3, 4, [1, 0, 2, 1])
         """
         from hopstate.data.build import csr_from_edges
 

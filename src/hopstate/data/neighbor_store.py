@@ -107,6 +107,11 @@ class NeighborStore:
             times: (Q,), in the unit of the store's times.
             k: most entries per query, at least 0.
 
+        >>> store = NeighborStore.from_events(np.array([0, 0, 0]), np.array([1, 2, 1]), np.array([10, 20, 30]))
+        >>> seen = store.last(np.array([0, 0]), np.array([30, 31]), k=2)
+        >>> seen.offsets.tolist(), seen.times.tolist()  # the event at 30 is not before 30
+        ([0, 2, 4], [10, 20, 20, 30])
+
         Raises:
             ShapeError: nodes and times differ in length.
             DataError: a node that is negative or not under num_nodes.

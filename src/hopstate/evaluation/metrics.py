@@ -28,7 +28,11 @@ def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def roc_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the area under the ROC curve of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); else NaN."""
+    """Return the area under the ROC curve of y (n,) in {0, 1}, probabilities (n, 2) or scores (n,); else NaN.
+
+    >>> roc_auc(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
+    0.75
+    """
     from sklearn.metrics import roc_auc_score
 
     scores = _positive(probabilities)

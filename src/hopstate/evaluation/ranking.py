@@ -37,7 +37,11 @@ def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None
 
 
 def mrr(rank: np.ndarray) -> float:
-    """Return the mean reciprocal rank of ranks (P,)."""
+    """Return the mean reciprocal rank of ranks (P,).
+
+    >>> mrr(np.array([1.0, 2.0, 4.0, 4.0]))
+    0.5
+    """
     return float((1 / rank).mean())
 
 

@@ -25,6 +25,9 @@ def parse_bytes(text: str | int) -> int:
 
     Raises:
         ConfigError: text is no size.
+
+    >>> parse_bytes("2GiB"), parse_bytes("500 MB")
+    (2147483648, 500000000)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     if not match or match[2].lower() not in UNITS:

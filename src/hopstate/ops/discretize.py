@@ -60,6 +60,10 @@ def discretize(delta: Tensor, A: Tensor, discretization: Discretization = "zoh")
 
     Raises:
         ConfigError: an unknown rule.
+
+    >>> decay, gain = discretize(torch.tensor(0.5), torch.tensor(-2.0))
+    >>> round(float(decay), 4), round(float(gain), 4)  # exp(-1) and (1 - exp(-1)) / 2
+    (0.3679, 0.3161)
     """
     decay = torch.exp(delta * A)
     if check_discretization(discretization) == "zoh":

@@ -62,6 +62,12 @@ def selective_scan(
         DataError: offsets that do not cover the tokens, A >= 0, a negative step. NaN in delta where HOPSTATE_CHECK=1;
             on a GPU all of these only there.
         ConfigError: an unknown discretization.
+
+    >>> u = torch.ones(3, 1)  # three tokens, one channel: a sequence of two, then one of one
+    >>> A, one = -torch.ones(1, 1), torch.ones(3, 1)
+    >>> y = selective_scan(u, one, A, one, one, offsets=torch.tensor([0, 2, 3]))
+    >>> [round(v, 4) for v in y.flatten().tolist()]  # 1 - 1/e, 1 - 1/e^2, and from zero again
+    [0.6321, 0.8647, 0.6321]
     """
     sequences = check.check_scan(u, delta, A, B, C, D, z, offsets, initial_state)
     zoh = check_discretization(discretization) == "zoh"
