@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from hopstate.batching import partition as partition_module
 from hopstate.batching.partition import cut_fraction, partition
 from hopstate.batching.samplers import LayerSampler, PartSampler, SaintSampler, ShadowSampler, UniformSampler
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, MissingExtraError
+from hopstate.errors import ConfigError, DataError, HopstateWarning, MissingExtraError
 from hopstate.ops.sampling import Neighborhoods
 
 
@@ -118,3 +120,13 @@ def test_shadow_gives_each_seed_its_own_subgraph(how: str) -> None:
     assert len(roots) == 20
     assert np.array_equal(local.nodes[roots], sampler.seeds.node_set(0, 3).nodes)
     assert local.num_receivers == len(local.nodes)
+
+
+def test_parts_no_better_than_random_ones_are_told() -> None:
+    rng = np.random.default_rng(0)
+    everywhere = Graph.from_edges(rng.integers(0, 600, (100000, 2)), 600, name="dense")
+    with pytest.warns(HopstateWarning, match=r"dense's edges lie between its 10 parts"):
+        partition(everywhere, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        partition(ring(600), 10)

@@ -279,7 +279,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"GATConv.*general form"):
         backbone("gat")(features(graph, np.arange(9)), prepared(graph, backbone("gcn")).batch(np.arange(9)))
     with pytest.raises(ConfigError, match="no torch-geometric message-passing layer"):
-        current_embeddings(backbone("mlp"), lambda m: None)
+        current_embeddings(backbone("mlp"), lambda m: None, lambda x: Received(x, x))
     for wrong in ({"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}, {"folder": "x", "refresh": 2}):
         with pytest.raises(ConfigError):
             TopConfig(**wrong)

@@ -54,12 +54,14 @@ class WholePass:
     def __call__(self, model: nn.Module) -> list[list[Received]]:
         """Return what each layer of model receives with its present weights."""
         form = None if self.form is None else self.form()
-        return [[self._kept(tensor, form) for tensor in layer] for layer in current_embeddings(model, self.forward)]
+        if form is not None and self.rows is not None:
+            form = select_rows(form, self.rows)
+        return current_embeddings(model, self.forward, lambda values: self._kept(values, form))
 
     def _kept(self, values: Tensor, form: Tensor | None) -> Received:
         values = values.cpu()
-        sums = values[:, :0] if form is None else form.to(values.dtype) @ values
-        return Received(values, sums) if self.rows is None else Received(values[self.rows], sums[self.rows])
+        kept = values if self.rows is None else values[self.rows]
+        return Received(kept, kept[:, :0] if form is None else form.to(values.dtype) @ values)
 
 
 class BlockPass:
@@ -103,7 +105,18 @@ class BlockPass:
         to, own = torch.from_numpy(place[found]), torch.from_numpy(np.flatnonzero(found))
         kept[layer].values[to] = sent[own.to(sent.device)].cpu().float()
         if self.weighting is not None:
-            kept[layer].sums[to] = (adjacency.form(self.weighting) @ sent)[own.to(sent.device)].cpu().float()
+            form = select_rows(adjacency.form(self.weighting), own.to(sent.device))
+            kept[layer].sums[to] = (form @ sent).cpu().float()
+
+
+def select_rows(form: Tensor, rows: Tensor) -> Tensor:
+    """Return the given rows (n,) of a sparse CSR matrix (m, N) as one (n, N)."""
+    starts = form.crow_indices()[rows]
+    counts = form.crow_indices()[rows + 1] - starts
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    place = torch.arange(int(indptr[-1]), device=rows.device) + (starts - indptr[:-1]).repeat_interleave(counts)
+    parts = indptr, form.col_indices()[place], form.values()[place]
+    return torch.sparse_csr_tensor(*parts, (len(rows), form.shape[1]), check_invariants=False)
 
 
 class _Observed:
@@ -141,19 +154,23 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
     return found
 
 
-def current_embeddings(model: nn.Module, forward: Forward) -> list[list[Tensor]]:
-    """Return what each message-passing layer of model receives with its present weights, (N, d) for each call."""
-    layers = message_layers(model)
-    found: list[list[Tensor]] = [[] for _ in layers]
+def current_embeddings(model: nn.Module, forward: Forward, keep: Callable[[Tensor], Received]) -> list[list[Received]]:
+    """Return what is kept of what each message-passing layer of model receives, one for each of its calls.
 
-    def keeper(kept: list[Tensor]) -> Callable[..., None]:
-        def keep(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    Raises:
+        ConfigError: the model has no message-passing layer.
+    """
+    layers = message_layers(model)
+    found: list[list[Received]] = [[] for _ in layers]
+
+    def keeper(kept: list[Received]) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             first = next(iter([*args, *kwargs.values()]))
             tensor = first[0] if isinstance(first, (tuple, list)) else first
             assert isinstance(tensor, Tensor)
-            kept.append(tensor.detach())
+            kept.append(keep(tensor.detach()))
 
-        return keep
+        return hook
 
     handles = [layer.register_forward_pre_hook(keeper(kept), with_kwargs=True) for layer, kept in zip(layers, found)]
     try:

@@ -5,14 +5,17 @@ Source: Karypis & Kumar 1998 (METIS, through pymetis); `hopstate.ops.sampling.bi
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.errors import ConfigError, HopstateWarning, MissingExtraError
 from hopstate.ops.sampling import bisected_parts
+
+POOR = 0.95  # cut edges, relative to random parts, above which a partition is no better than one
 
 Partitioner = Literal["auto", "metis", "bisection"]
 
@@ -42,7 +45,16 @@ def partition(graph: Graph, parts: int, *, how: Partitioner = "auto", seed: int 
         part = _metis(indptr, indices, parts, seed)
     else:
         part = bisected_parts(indptr, indices, parts)
-    return _fill_empty(part, parts)
+    part = _fill_empty(part, parts)
+    cut, chance = cut_fraction(graph, part), 1 - 1 / parts
+    if cut > POOR * chance and graph.num_nodes >= 50 * parts:  # tiny parts always cut nearly all
+        warnings.warn(
+            f"{cut:.0%} of {graph.name}'s edges lie between its {parts} parts, and {chance:.0%} would if nodes were "
+            f"assigned at random: it has little structure to cut along; fewer parts, or random nodes, do as well",
+            HopstateWarning,
+            stacklevel=2,
+        )
+    return part
 
 
 def cut_fraction(graph: Graph, part: np.ndarray) -> float:

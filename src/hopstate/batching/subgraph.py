@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -164,7 +165,7 @@ class ShadowSource:
 
 def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
     """Return features and adjacency of a whole graph."""
-    return features(graph, np.arange(graph.num_nodes)), Adjacency.of(graph.indptr, graph.indices)
+    return all_features(graph), Adjacency.of(graph.indptr, graph.indices)
 
 
 def blocks(graph: Graph, size: int) -> Iterator[tuple[np.ndarray, Adjacency]]:
@@ -190,3 +191,16 @@ def features(graph: Graph, nodes: np.ndarray) -> Tensor:
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     return torch.from_numpy(np.array(graph.x[nodes], np.float32))
+
+
+def all_features(graph: Graph) -> Tensor:
+    """Return (N, F) features of all nodes without a copy; they must not be written to.
+
+    Raises:
+        DataError: the graph has none.
+    """
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(graph.x))

@@ -175,12 +175,17 @@ class Top:
         self._store: CompensationStore | None = None
 
     # ---- making the basis ------------------------------------------------------------------------------
-    def whole_pass(self, forward: Forward) -> Embed:
-        """Return what embeds any model in one pass over the whole graph; forward runs a model on it."""
+    def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
+        """Return what embeds any model in one pass over the whole graph.
+
+        Args:
+            forward: runs a model on it.
+            whole: its adjacency, where there is one already.
+        """
         if not self.linear:
             return WholePass(forward)
-        whole = Adjacency.of(self.graph.indptr, self.graph.indices)
-        return WholePass(forward, lambda: whole.form(self.weighting), self.rows)
+        adjacency = whole or Adjacency.of(self.graph.indptr, self.graph.indices)
+        return WholePass(forward, lambda: adjacency.form(self.weighting), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on the model's weights, or on random initialisations.
@@ -211,7 +216,7 @@ class Top:
             self._store.keep_bases([basis.tensors() for basis in self.bases])
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
-        """Fit the basis on model's present embeddings; those of the refresh before choose ridges."""
+        """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
         with evaluating(model):
             made = embed(model)
         self.take(made, probes=self.previous)

@@ -28,8 +28,8 @@ from hopstate.batching.subgraph import (
     LayerSource,
     NodeSetSource,
     ShadowSource,
+    all_features,
     blocks,
-    features,
     whole_graph,
 )
 from hopstate.batching.top import Top, TopConfig
@@ -166,7 +166,7 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
 
         def run(model: nn.Module, through: Callable[[np.ndarray, Adjacency], Any]) -> Tensor:
             assert isinstance(model, Backbone)
-            x = features(graph, np.arange(graph.num_nodes))
+            x = all_features(graph)
             return model.layerwise(
                 x, lambda: ((n, through(n, adjacency)) for n, adjacency in blocks(graph, block_size))
             )
@@ -178,7 +178,7 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
         device = next(model.parameters()).device
         return model(x.to(device), adjacency.to(device))  # type: ignore[no-any-return]
 
-    return top.whole_pass(forward)
+    return top.whole_pass(forward, adjacency)
 
 
 def make_source(
@@ -240,7 +240,7 @@ def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tens
         inner = getattr(model, "module", model)  # as it was before the loop wrapped it
         assert isinstance(inner, Backbone)
         if whole is None:
-            return inner.layerwise(features(graph, np.arange(graph.num_nodes)), lambda: blocks(graph, block_size))
+            return inner.layerwise(all_features(graph), lambda: blocks(graph, block_size))
         device = next(inner.parameters()).device
         return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
 
