@@ -21,13 +21,14 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) -e '.[docs]'
 	touch $@
 
-# one static and one temporal comparison on data that are made here: run folders, curves and a table each
+# one static and one temporal comparison on data that are made here: run folders, curves and a table each, one report
 demo: $(VENV)/.installed
 	$(BIN)/hopstate compare nagphormer,sage,gcn,mlp --data minesweeper-generated --out $(RUN)-static -- \
 		--model.dim 64 --loop.epochs 30 --loop.optim.lr 3e-3 \
 		--nagphormer.tokens.num_hops 3 --nagphormer.tokens.eigenvectors 4
 	$(BIN)/hopstate compare recency,edgebank,graphmixer,dygformer --data messages-generated --out $(RUN)-temporal -- \
 		--loop.epochs 3 --loop.optim.lr 1e-3 --dygformer.loop.epochs 2 --dygformer.model.max_length 8
+	$(BIN)/hopstate report $(RUN)-static $(RUN)-temporal --title "hopstate demo" --out $(RUN).html --open
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile

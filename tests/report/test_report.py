@@ -243,3 +243,18 @@ def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "<title>Mine</title>" in (tmp_path / "deep" / "r.html").read_text()
     assert "r.html" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "no")]) == 1
+
+
+def test_it_is_opened_only_where_there_is_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    command = ["report", str(tmp_path / "run"), "--out", str(tmp_path / "r.html"), "--open"]
+    assert main(command) == 0
+    assert not opened
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(command) == 0
+    assert opened == [(tmp_path / "r.html").as_uri()]

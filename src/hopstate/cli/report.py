@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import webbrowser
 
 from hopstate.report import write_report
 
@@ -14,6 +17,15 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
     parser.add_argument("--out", default="report.html", help="the page (default: report.html)")
     parser.add_argument("--title", default="hopstate report", help="title of the page")
+    parser.add_argument("--open", action="store_true", help="show it in a browser, where there is a screen")
     o = parser.parse_args(argv[1:])
-    print(f"report: {write_report(o.runs, o.out, results_file=o.results, title=o.title)}")
+    path = write_report(o.runs, o.out, results_file=o.results, title=o.title)
+    print(f"report: {path}")
+    if o.open and has_screen():
+        webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def has_screen() -> bool:
+    """Return whether a browser has somewhere to open; without a screen some would take over the terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

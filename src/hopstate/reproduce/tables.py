@@ -49,7 +49,8 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
     found = []
     for row in rows(lines):
         recipe = all_recipes().get(row.recipe)
-        known = {p.metric: p for p in recipe.published} if recipe is not None else {}
+        own = recipe is not None and recipe.data == row.data  # other data have other figures
+        known = {p.metric: p for p in recipe.published} if recipe is not None and own else {}
         for metric in dict.fromkeys((row.metric, *known)):
             measured, published = summary(row.values(metric)), known.get(metric)
             if measured is not None:
@@ -116,7 +117,14 @@ def show(lines: Sequence[Line]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    found = [cells(one) for one in compared(lines)]
+    found, notes = [], []
+    for one in compared(lines):
+        made = cells(one)
+        if one.row.altered:
+            if made["recipe"] not in notes:
+                notes.append(made["recipe"])
+            made["recipe"] = f"{one.row.recipe} [{notes.index(made['recipe']) + 1}]"
+        found.append(made)
     console = Console()
     if not found:
         console.print("no results yet")
@@ -128,6 +136,8 @@ def show(lines: Sequence[Line]) -> None:
     for one in found:
         table.add_row(*(Text(one[name]) for name in columns))
     console.print(table)
+    for place, note in enumerate(notes, 1):
+        console.print(Text(f"[{place}] {note}"), soft_wrap=True)
 
 
 def markdown(lines: Sequence[Line]) -> str:
