@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,7 +105,8 @@ class StreamState:
         tensors, record = read_tensors(path, format=FORMAT, what="stream state")
         if model is not None and record["model"] != model:
             raise CheckpointError(f"{path} is the state of another model (other weights); start from this run's own")
-        arrays = {k.removeprefix("events."): tensors.pop(k).numpy() for k in list(tensors) if k.startswith("events.")}
+        found = [k for k in tensors if k.startswith("events.")]
+        arrays: dict[str, Any] = {k.removeprefix("events."): tensors.pop(k).numpy() for k in found}
         try:
             ids = arrays.pop("ids", None)
             names = None if ids is None else Vocabulary(np.array(json.loads(ids.tobytes())))
@@ -117,15 +119,16 @@ class StreamState:
 
 def _rows(old: EventStream, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], Vocabulary | None, int]:
     """Return new's (src, dst) in the rows of old, the vocabulary of both and the number of nodes."""
-    names = tuple(ends if new.node_ids is None else new.node_ids.names(ends) for ends in (new.src, new.dst))
+    ids = new.node_ids
+    names = (new.src, new.dst) if ids is None else (ids.names(new.src), ids.names(new.dst))
     text = names[0].dtype.kind == "U"
     if old.node_ids is None:
         if text:
             raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
         return names, None, max(old.num_nodes, int(np.concatenate(names).max(initial=-1)) + 1)
     if old.node_ids.ids.dtype.kind == "U" and not text:
-        names = tuple(ends.astype(str) for ends in names)
+        names = names[0].astype(str), names[1].astype(str)
     elif old.node_ids.ids.dtype.kind == "i" and text:
         raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
-    ids = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
-    return (ids.rows(names[0]), ids.rows(names[1])), ids, len(ids)
+    both = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
+    return (both.rows(names[0]), both.rows(names[1])), both, len(both)
