@@ -114,9 +114,7 @@ class HistoryConfig:
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(f"history.max_length must be at least 1, or null for no cap; got {self.max_length}")
         if self.num_events < 1:
-            raise ConfigError(
-                "history.max_length=1 holds the node itself and no event; give 2, or target: none"
-            )
+            raise ConfigError("history.max_length=1 holds the node itself and no event; give 2, or target: none")
         if self.window is not None and not self.window > 0:
             raise ConfigError(f"history.window must be above 0, or null for no cap; got {self.window}")
 
