@@ -9,7 +9,7 @@ files of the names that the pages use. A comment before a block marks it:
     <!-- run: no, REASON --> for another reason, which must be given
 
 Unmarked blocks run here with every training cut to one epoch and every search to two trials (appended to the command,
-where the last setting counts), and as they are written in the test marked slow.
+where the last setting counts), on generated data of a smaller size; and as they are written in the test marked slow.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from hopstate.cli.main import main
+from hopstate.datasets import registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKS = ("slow", "network", "gpu", "no")
+SMALL = {"minesweeper-generated": {"size": 30}, "messages-generated": {"num_events": 2000}, "sbm": {"num_nodes": 500}}
 BLOCK = re.compile(
     r"(?:^<!-- run: (?P<mark>[^>]*?) -->\n+)?^```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -90,6 +93,19 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def smaller(name: str) -> registry.Dataset:
+    """Return the entry of a generated data set that makes it smaller."""
+    entry, size = registry.find_dataset(name), SMALL[name]
+
+    def make(**options: Any) -> Any:
+        assert entry is not None
+        assert entry.make is not None
+        return entry.make(**{**size, **options})
+
+    assert entry is not None
+    return replace(entry, make=make)
+
+
 def cut(words: list[str]) -> list[str]:
     """Return a hopstate command with its training cut to one epoch, its search to two trials."""
     short = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no"]
@@ -135,6 +151,7 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Non
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
 def test_commands_run(name: str, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_BY_NAME", registry._BY_NAME | {name: smaller(name) for name in SMALL})
     run_page(NAMED[name], monkeypatch, whole=False)
 
 
