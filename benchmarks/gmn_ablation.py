@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from common import machine
 from hopstate.api import fit
@@ -28,7 +27,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "no MPNN": {"model.mpnn": "none"},
     "no PE": {"encoding.kind": "none"},
     "PPR order": {"order.kind": "ppr"},
-    "GMN- (no PE, no MPNN)": {"model.variant": "gmn-"},
+    "GMN- (no PE; no MPNN)": {"model.variant": "gmn-"},
     "MPNN alone": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
 }
 
@@ -40,6 +39,14 @@ def run(data: str, split: int, settings: dict[str, Any], where: Path) -> dict[st
         fit("gmn", data, out=where, resume=where.exists(), split__number=split, **spelled)
     found = json.loads((where / "result.json").read_text())
     return {part: 100 * found["metrics"][part][found["metric"]] for part in ("val", "test")}
+
+
+def value_of(text: str) -> Any:
+    """Return a number, true, false or null; anything else is text ("no" is a word here, unlike in YAML)."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def line(name: str, found: list[dict[str, float]]) -> str:
@@ -60,7 +67,7 @@ def main() -> None:
     parser.add_argument("--rows", help=f"some of: {', '.join(ROWS)}; all by default")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of every row")
     options = parser.parse_args()
-    shared = {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in options.set)}
+    shared = {name: value_of(value) for name, _, value in (text.partition("=") for text in options.set)}
     chosen = list(ROWS) if options.rows is None else options.rows.split(",")
     print(machine(), flush=True)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}

@@ -1,14 +1,15 @@
 """Time and peak memory of a training step of a Graph Mamba Network against nodes and against tokens a node.
 
-Run: python benchmarks/gmn_scaling.py [--out docs/gmn_scaling.png] [--largest 1000000] [--tokens 1000]
-Every point runs in a process of its own; its memory is the peak of resident memory less what stood before the model was
-made. Slopes are least squares over the upper half of the points, on log-log.
+Run: python benchmarks/gmn_scaling.py [--out docs/images/gmn_scaling.png] [--largest 1000000] [--tokens 1000]
+Every point runs in a process of its own; time is processor time of one thread; memory is the peak of resident memory
+less what stood before the step (Linux). Slopes are least squares over the upper half of the points, on log-log.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -19,8 +20,8 @@ import torch
 
 from common import machine, require_green
 
-SMALL = {"dim": 32, "expand": 1.0, "state_dim": 8, "mpnn_layers": 2}
-WALKS = {"max_length": 2, "repeats": 1, "walks": 2}
+SMALL = {"dim": 16, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}  # 1 M nodes in a few GB
+WALKS = {"max_length": 1, "repeats": 1, "walks": 2}
 
 
 def point(nodes: int, walks: dict[str, int], repeats: int) -> dict[str, float]:
@@ -48,15 +49,20 @@ def point(nodes: int, walks: dict[str, int], repeats: int) -> dict[str, float]:
         model(inputs).square().mean().backward()
         model.zero_grad()
 
-    before = peak()
     model = GMN(GMN.Config(**SMALL), in_dim=16, out_dim=2, tokens=settings.tokens)
     step(min(nodes, 50))  # compiles
+    before = resident()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         step(nodes)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return {"seconds": float(np.median(times)), "bytes": peak() - before}
+
+
+def resident() -> float:
+    """Return the resident memory of this moment, in bytes."""
+    return float(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def peak() -> float:
@@ -66,9 +72,9 @@ def peak() -> float:
     return 1e6 * (peak_memory_mb() or 0.0)
 
 
-def run(nodes: int, walks: dict[str, int], repeats: int = 3) -> dict[str, float]:
-    """Return `point` from a fresh process."""
-    command = [sys.executable, __file__, "--point", json.dumps([nodes, walks, repeats])]
+def run(nodes: int, walks: dict[str, int], prefix: str, repeats: int = 3) -> dict[str, float]:
+    """Return `point` from a fresh process; prefix stands before its command, to pin it for example."""
+    command = [*prefix.split(), sys.executable, __file__, "--point", json.dumps([nodes, walks, repeats])]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
@@ -81,9 +87,10 @@ def slope(x: list[int], y: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="docs/gmn_scaling.png")
+    parser.add_argument("--out", default="docs/images/gmn_scaling.png")
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--prefix", default="", help="words before the command of every point")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:
@@ -98,8 +105,8 @@ def main() -> None:
 
     sizes = [n for n in (1000, 3162, 10_000, 31_623, 100_000, 316_228, 1_000_000) if n <= options.largest]
     tokens = [k for k in (3, 11, 31, 101, 301, 1001) if k <= options.tokens + 1]
-    by_nodes = [run(n, WALKS, 1 if n > 100_000 else 3) for n in sizes]
-    by_tokens = [run(200, {"max_length": 1, "repeats": k - 1, "walks": 2}) for k in tokens]
+    by_nodes = [run(n, WALKS, options.prefix, 1 if n > 100_000 else 3) for n in sizes]
+    by_tokens = [run(200, {"max_length": 1, "repeats": k - 1, "walks": 2}, options.prefix) for k in tokens]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
     for axis, x, found, label in ((axes[0], sizes, by_nodes, "nodes"), (axes[1], tokens, by_tokens, "tokens a node")):
         seconds, mib = [f["seconds"] for f in found], [max(f["bytes"], 1.0) / 2**20 for f in found]

@@ -145,9 +145,7 @@ def test_a_file_that_is_another_graph_is_refused(tiny: Dataset, monkeypatch: pyt
 def test_unknown_and_unreadable_names() -> None:
     with pytest.raises(DataError, match="did you mean 'minesweeper'"):
         load_dataset("minesweepr")
-    with pytest.raises(
-        DataError, match=r"aminer-cs cannot be loaded by name yet; get it from https://.*GRAND-plus"
-    ):
+    with pytest.raises(DataError, match=r"aminer-cs cannot be loaded by name yet; get it from https://.*GRAND-plus"):
         load_dataset("aminer-cs")
     assert find_dataset("Photo") is find_dataset("photo") is not None
     assert find_dataset("nothing") is None
