@@ -130,11 +130,11 @@ def show(lines: Sequence[Line]) -> None:
         console.print("no results yet")
         return
     table = Table(title="test figures, mean ± standard deviation over runs; shares in percent")
-    columns = [name for name in found[0] if name != "data" and any(one[name] for one in found)]
+    columns = [name for name in found[0] if name != "data" and any(made[name] for made in found)]
     for name in columns:
         table.add_column(name, no_wrap=name == "measured", overflow="fold")
-    for one in found:
-        table.add_row(*(Text(one[name]) for name in columns))
+    for made in found:
+        table.add_row(*(Text(made[name]) for name in columns))
     console.print(table)
     for place, note in enumerate(notes, 1):
         console.print(Text(f"[{place}] {note}"), soft_wrap=True)
