@@ -144,6 +144,21 @@ def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -
     assert page.read_text() == once
 
 
+def test_altered_runs_are_marked_and_other_data_are_held_against_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="one"),
+        stored("gcn/minesweeper", 0, 0.6, altered={"data": "sbm"}, settings="two", data="sbm"),
+    ]
+    first, second = tables.compared(lines)
+    assert first.published is not None
+    assert second.published is None
+    tables.show(lines)
+    shown = capsys.readouterr().out
+    assert "[1] gcn/minesweeper (altered: loop.epochs=1)" in shown
+    assert "[2] gcn/minesweeper (altered: data=sbm)" in shown
+    assert tables.markdown(lines) == "No runs yet."
+
+
 @pytest.mark.parametrize(
     "text", ["no marks", tables.BEGIN, f"{tables.END}{tables.BEGIN}", tables.BEGIN * 2 + tables.END]
 )
