@@ -5,7 +5,13 @@ import torch
 
 from hopstate.errors import ConfigError
 from hopstate.layers.attention import dot_product_attention
-from hopstate.layers.packed_attention import PackedLayout, PackedSelfAttention, PackedTransformerBlock, segment_sum
+from hopstate.layers.packed_attention import (
+    CrossAttention,
+    PackedLayout,
+    PackedSelfAttention,
+    PackedTransformerBlock,
+    segment_sum,
+)
 
 LENGTHS = [3, 1, 5]
 
@@ -75,3 +81,20 @@ def test_segment_sum():
 def test_heads_must_divide_the_width():
     with pytest.raises(ConfigError, match="multiple of num_heads"):
         PackedSelfAttention(6, 4)
+
+
+def test_cross_attention_reads_the_other_sequence_as_it_was_and_no_padding():
+    attention = CrossAttention(6, 2).double()
+    lengths = [3, 0, 2, 5]  # u_0, u_1, v_0, v_1: u_1 has nothing, and v_1 nothing to attend to
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    x = torch.randn(10, 6, dtype=torch.float64)
+    out = attention(x, offsets, 5)
+    assert torch.isfinite(out).all()
+    parts, results = x.split(lengths), out.split(lengths)
+    for mine, other in ((0, 2), (2, 0)):
+        q = attention.qkv(attention.norm(parts[mine])).chunk(3, -1)[0]
+        _, k, v = attention.qkv(attention.norm(parts[other])).chunk(3, -1)
+        heads = [(q[:, c] @ k[:, c].T / 3**0.5).softmax(-1) @ v[:, c] for c in (slice(0, 3), slice(3, 6))]
+        torch.testing.assert_close(results[mine], parts[mine] + attention.out(torch.cat(heads, 1)))
+    with pytest.raises(ConfigError, match="multiple"):
+        CrossAttention(6, 4)
