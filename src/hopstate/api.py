@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.cache import cache_folder
-from hopstate.data.table import write_table
+from hopstate.data.table import check_table_path, write_table
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods import get_method
@@ -192,10 +192,15 @@ def predict(
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
         device: where to compute; None takes the run's own setting.
+
+    Raises:
+        FormatError: out has another extension; nothing is computed.
     """
     import pandas as pd
     import torch
 
+    if out is not None:
+        check_table_path(out)  # before the work, not after it
     with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
         task.model.eval()
         table = pd.DataFrame(task.predict(split))
@@ -244,6 +249,8 @@ def stream(
     from hopstate.data.event_io import read_events
     from hopstate.data.stream_state import StreamState
 
+    if out is not None:
+        check_table_path(out)
     kept = RunFolder.open(run).path / "state.safetensors"
     with trained(run, own, device=device) as (_, task), torch.no_grad():
         if not hasattr(task, "continue_on"):

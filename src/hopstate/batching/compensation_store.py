@@ -16,13 +16,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from hopstate.batching.fit import Substitute
-from hopstate.data.files import replace_file
 from hopstate.data.graph import Graph
+from hopstate.data.tensor_file import read_tensors, write_tensors
 from hopstate.errors import CheckpointError, StorageError
 
 if TYPE_CHECKING:
     from hopstate.batching.top import TopConfig
 
+FORMAT = "hopstate-compensation-1"
 Key = dict[str, str]
 
 
@@ -79,7 +80,7 @@ class CompensationStore:
         """
         groups = []
         for each in made:
-            tensors = {"left": each.left.contiguous(), "right": each.right.contiguous()}
+            tensors = {"left": each.left, "right": each.right}
             groups.append(tensors if each.rows is None else tensors | {"rows": each.rows})
         self._write(self._path(nodes), groups)
 
@@ -96,17 +97,9 @@ class CompensationStore:
         return [groups[number] for number in sorted(groups)]
 
     def _read(self, path: Path) -> dict[str, Tensor]:
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="pt", device="cpu") as file:
-                header = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{path} is damaged or no compensation ({error}); delete it, it is made anew"
-            ) from error
-        other = [name for name, value in self.key.items() if header.get(name) != value]
+        mend = "delete it, it is made anew"
+        tensors, key = read_tensors(path, format=FORMAT, what="compensation", mend=mend)
+        other = [name for name, value in self.key.items() if key.get(name) != value]
         if other:
             raise CheckpointError(
                 f"the compensation in {self.folder} was made for another {' and another '.join(other)}; "
@@ -115,14 +108,12 @@ class CompensationStore:
         return tensors
 
     def _write(self, path: Path, groups: list[dict[str, Any]]) -> None:
-        from safetensors.torch import save_file
-
-        flat = {f"{number}.{key}": t.clone() for number, group in enumerate(groups) for key, t in group.items()}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"could not make {self.folder}: {error}; choose another folder") from error
-        replace_file(path, lambda part: save_file(flat, part, metadata=self.key))
+        flat = {f"{number}.{key}": t for number, group in enumerate(groups) for key, t in group.items()}
+        write_tensors(path, flat, self.key, format=FORMAT)
 
 
 def _digest(*parts: str | bytes) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.batching.scorer import evaluating
 from hopstate.data.active import ActiveBatch, recent_context
 from hopstate.data.events import DELETE, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -123,26 +124,20 @@ class MemoryScorer:
         gaps = torch.from_numpy(self.inputs.node_gaps(nodes, t)).float()[:, None]
         return self._scores(lambda *given: self.model.node_logits(*given)[:, 0], (nodes,), gaps)
 
-    @torch.no_grad()
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
-        training, device = self.model.training, self._device
-        self.model.eval()
         parts = [torch.zeros(0, dtype=torch.float64)]
-        for start in range(0, len(gaps), self.max_pairs):
-            part = slice(start, start + self.max_pairs)
-            ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(device) for v in nodes)
-            parts.append(logits(self.state, *ends, gaps[part].to(device)).double().sigmoid().cpu())
-        self.model.train(training)
+        with evaluating(self.model):
+            for start in range(0, len(gaps), self.max_pairs):
+                part = slice(start, start + self.max_pairs)
+                ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
+                parts.append(logits(self.state, *ends, gaps[part].to(self._device)).double().sigmoid().cpu())
         return torch.cat(parts)
 
-    @torch.no_grad()
     def observe(self, batch: EventBatch) -> None:
         """Move the memory by a batch."""
-        training = self.model.training
-        self.model.eval()
         active = self.inputs.batch(batch).to(self._device)
-        self.state = self.model.update(self.state, active, in_place=True)
-        self.model.train(training)
+        with evaluating(self.model):
+            self.state = self.model.update(self.state, active, in_place=True)
 
     @property
     def _device(self) -> torch.device:

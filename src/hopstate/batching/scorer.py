@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -13,6 +14,18 @@ from hopstate.data.neighbor_store import NeighborStore
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode without gradients, and back however the block ends."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 class PairTokenizer(Protocol):
@@ -60,18 +73,14 @@ class _HistoryScorer:
         if self.live:
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
-    @torch.no_grad()
     def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:
-        training, parts = self.model.training, []
+        parts = [torch.zeros(0, dtype=torch.float64)]
         device = next(self.model.parameters()).device
-        self.model.eval()
-        try:
+        with evaluating(self.model):
             for start in range(0, len(columns[0]), self.max_queries):
                 inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
                 parts.append(self.model(to_device(inputs, device)).double().sigmoid().flatten().cpu())
-        finally:
-            self.model.train(training)
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+        return torch.cat(parts)
 
 
 class HistoryScorer(_HistoryScorer):

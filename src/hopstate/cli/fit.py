@@ -7,6 +7,7 @@ import sys
 from hopstate.api import Run, fit_config
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.base import Method
 from hopstate.methods.configuration import config_of, parser_of
 
 USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--config FILE] [--print_config] [options]
@@ -17,12 +18,9 @@ methods: {", ".join(MODULES)}
 
 def run(argv: list[str]) -> int:
     """Run the command; 130 where Ctrl-C stopped it."""
-    if len(argv) < 2 or argv[1].startswith("-"):
-        print(USAGE)
-        if len(argv) < 2:
-            raise ConfigError("which method? name one of those above")
+    method = named_method(argv, USAGE)
+    if method is None:
         return 0
-    method = get_method(argv[1])
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
@@ -37,6 +35,20 @@ def run(argv: list[str]) -> int:
         return 130
     print_result(done)
     return 0
+
+
+def named_method(argv: list[str], usage: str) -> Method | None:
+    """Return the method that a command line names first, or None after printing usage where an option stands there.
+
+    Raises:
+        ConfigError: nothing stands there, or no method of that name.
+    """
+    if len(argv) < 2 or argv[1].startswith("-"):
+        print(usage)
+        if len(argv) < 2:
+            raise ConfigError("which method? name one of those above")
+        return None
+    return get_method(argv[1])
 
 
 def print_result(done: Run) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from hopstate.errors import ConfigError
-from hopstate.methods import MODULES, get_method
+from hopstate.cli.fit import named_method
+from hopstate.methods import MODULES
 from hopstate.methods.configuration import config_of, parser_of
 from hopstate.methods.spaces import printable, space_of
 from hopstate.tuning import Search, tune_config
@@ -18,12 +18,9 @@ methods: {", ".join(MODULES)}
 
 def run(argv: list[str]) -> int:
     """Run the command; 130 where Ctrl-C stopped it."""
-    if len(argv) < 2 or argv[1].startswith("-"):
-        print(USAGE)
-        if len(argv) < 2:
-            raise ConfigError("which method? name one of those above")
+    method = named_method(argv, USAGE)
+    if method is None:
         return 0
-    method = get_method(argv[1])
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
     parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
     parser.add_argument(

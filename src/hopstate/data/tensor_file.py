@@ -21,16 +21,19 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str
     from safetensors.torch import save_file
 
     header = {"format": format, "record": json.dumps(record)}
-    parts = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}  # none shares memory
     replace_file(Path(path), lambda part: save_file(parts, part, metadata=header))
 
 
-def read_tensors(path: str | Path, *, format: str, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(
+    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return tensors, on the CPU, and record of a file that `write_tensors` wrote.
 
     Args:
         format: the format that the file must have.
         what: what such a file holds, for messages.
+        mend: what to do about a damaged one, for messages.
 
     Raises:
         MissingFileError: there is no such file.
@@ -45,7 +48,7 @@ def read_tensors(path: str | Path, *, format: str, what: str) -> tuple[dict[str,
             header = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is damaged or no {what} ({error}); use an earlier copy") from error
+        raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
     if header.get("format") != format:
-        raise CheckpointError(f"{path} holds no {what} of this version: {header.get('format', 'no format')}")
+        raise CheckpointError(f"{path} holds no {what} of this version: {header.get('format', 'no format')}; {mend}")
     return tensors, json.loads(header["record"])

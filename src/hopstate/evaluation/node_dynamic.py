@@ -50,10 +50,8 @@ def evaluate_dynamic_nodes(
     """
     if part not in ("train", "val", "test"):
         raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {part!r}")
-    if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
-        raise DataError(f"{stream.name}: dynamic node classification needs a label 0 or 1 for every event")
     rows = split.rows(part)
-    nodes, t, y = stream.src[rows], stream.t[rows], stream.labels[rows].astype(np.int64)
+    nodes, t, y = stream.src[rows], stream.t[rows], binary_labels(stream)[rows].astype(np.int64)
     scores = drive(
         scorer,
         lambda mine: scorer.score_nodes(nodes[mine], t[mine]),
@@ -68,6 +66,20 @@ def evaluate_dynamic_nodes(
         ap, auc = bootstrap_ap_auc(scores[y == 1], scores[y == 0], None, repeats=bootstrap, seed=seed)
         found |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
     return found
+
+
+def binary_labels(stream: EventStream) -> np.ndarray:
+    """Return (E,) the labels of a stream's events, each 0 or 1.
+
+    Raises:
+        DataError: no labels, or others.
+    """
+    if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
+        raise DataError(
+            f"{stream.name}: dynamic node classification needs a label 0 or 1 of its source for every event "
+            "(--read.label_column)"
+        )
+    return stream.labels
 
 
 def score_node_queries(

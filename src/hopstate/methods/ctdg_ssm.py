@@ -15,7 +15,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negatives, training_store
+from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negatives, training_store, used_features
 from hopstate.models.ctdg_ssm import CTDGSSM
 from hopstate.training.link_task import LinkEvaluation
 from hopstate.training.loop import LoopConfig
@@ -101,27 +101,26 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
     """Return the task of predicting links of stream."""
-    model, parts = _parts(stream, config, "link")
+    model, parts = _parts(stream, config, context, "link")
     negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
     return MemoryLinkTask(model, stream, evaluation=config.evaluation, negatives=negatives, **parts)
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
     """Return the task of classifying sources of stream's events."""
-    model, parts = _parts(stream, config, "node")
+    model, parts = _parts(stream, config, context, "node")
     return MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
 
 
 def _parts(
-    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, decoder: Literal["link", "node"]
+    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, context: Context, decoder: Literal["link", "node"]
 ) -> tuple[CTDGSSM, dict[str, Any]]:
     """Return the model and what both tasks are built from."""
     split = config.split.of(stream)
     span = float(stream.t[split.train[-1]] - stream.t[split.train[0]])
     model = CTDGSSM(
         config.model,
-        node_dim=stream.x.shape[1] if stream.x is not None and stream.has_node_features else 0,
-        edge_dim=stream.edge_attr.shape[1] if stream.edge_attr is not None and stream.has_edge_features else 0,
+        **used_features(stream, context),
         num_nodes=stream.num_nodes,
         decoder=decoder,
         never=math.log1p(span) + 1,

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.batching.scorer import HistoryNodeScorer, NodeTokenizer
-from hopstate.data.event_splits import PARTS, EventSplit
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.metrics import average_precision, roc_auc
-from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
+from hopstate.errors import ConfigError
+from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_queries
+from hopstate.training.link_task import named_pairs
 
 
 class HistoryNodeTask:
@@ -55,11 +55,9 @@ class HistoryNodeTask:
         eval_batch: int = 200,
         bootstrap: int = 0,
     ) -> None:
-        if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
-            raise DataError(f"{stream.name}: dynamic node classification needs a label 0 or 1 for every event")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.model, self.stream, self.split = model, stream, split
+        self.model, self.stream, self.split, self.y = model, stream, split, binary_labels(stream)
         self.train_inputs, self.inputs = train_inputs, inputs(stream)
         self.batch_size, self.eval_batch, self.bootstrap = batch_size, eval_batch, bootstrap
 
@@ -73,10 +71,9 @@ class HistoryNodeTask:
 
     def _batches(self, start: int) -> Iterator[tuple[Any, Tensor]]:
         rows, stream = self.split.train, self.stream
-        assert stream.labels is not None
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             part = rows[first : first + self.batch_size]
-            labels = torch.from_numpy(np.asarray(stream.labels[part], np.float32))
+            labels = torch.from_numpy(self.y[part].astype(np.float32))
             yield self.train_inputs.nodes(stream.src[part], stream.t[part]), labels
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
@@ -90,28 +87,16 @@ class HistoryNodeTask:
         return HistoryNodeScorer(self.model, self.train_inputs if part == "train" else self.inputs)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled "auc" and "ap" of a part's sources."""
-        if split in ("val", "test"):
-            bootstrap = self.bootstrap if split == "test" else 0
-            options = {"batch_size": self.eval_batch, "bootstrap": bootstrap}
-            return evaluate_dynamic_nodes(self.scorer(split), self.stream, self.split, split, **options)  # type: ignore[arg-type]
-        if split != "train":
-            raise ConfigError(f"nodes are evaluated on train, val or test, not {split!r}")
-        rows = self.split.train[-len(self.split.val) :]  # the latest stand for all
-        assert self.stream.labels is not None
-        scores = self.scorer("train").score_nodes(self.stream.src[rows], self.stream.t[rows]).numpy()
-        y = self.stream.labels[rows].astype(np.int64)
-        return {"auc": roc_auc(y, scores), "ap": average_precision(y, scores)}
+        """Return pooled ROC AUC and AP of a part's sources; of "train" from training events alone."""
+        options = {"batch_size": self.eval_batch, "bootstrap": self.bootstrap if split == "test" else 0}
+        return evaluate_dynamic_nodes(self.scorer(split), self.stream, self.split, split, **options)  # type: ignore[arg-type]
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns node, t, score of the events of a part, or of "all", each scored from what came before."""
-        if split != "all" and split not in PARTS:
-            raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
-        stream = self.stream
-        rows = np.arange(len(stream)) if split == "all" else self.split.rows(split)
-        nodes, t = stream.src[rows], stream.t[rows]
-        scores = score_node_queries(self.scorer(split), stream, nodes, t, batch_size=self.eval_batch)
-        return {"node": nodes if stream.node_ids is None else stream.node_ids.names(nodes), "t": t, "score": scores}
+        """Return columns node, t, score, label of the events of a part, or of "all"."""
+        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
+        src, t = self.stream.src[rows], self.stream.t[rows]
+        scores = score_node_queries(self.scorer(split), self.stream, src, t, batch_size=self.eval_batch)
+        return {"node": named_pairs(self.stream, rows)["src"], "t": t, "score": scores, "label": self.y[rows]}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""

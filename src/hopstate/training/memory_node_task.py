@@ -16,8 +16,7 @@ from hopstate.batching.memory import MemoryScorer
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
-from hopstate.errors import DataError
-from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_queries
+from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_queries
 from hopstate.training.link_task import named_pairs
 from hopstate.training.memory_task import MemoryTask
 
@@ -31,7 +30,7 @@ class MemoryNodeTask(MemoryTask):
         rest: see `MemoryTask`.
 
     Raises:
-        DataError: the stream has no labels.
+        DataError: the stream has no labels, or others than 0 and 1.
     """
 
     metric = "auc"
@@ -41,9 +40,7 @@ class MemoryNodeTask(MemoryTask):
         self, model: Any, stream: EventStream, split: EventSplit, *, bootstrap: int, eval_batch_size: int, **rest: Any
     ) -> None:
         super().__init__(model, stream, split, **rest)
-        if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
-            raise DataError(f"{stream.name}: every event needs a label 0 or 1 of its source (--read.label_column)")
-        self.y, self.bootstrap, self.eval_batch_size = stream.labels, bootstrap, eval_batch_size
+        self.y, self.bootstrap, self.eval_batch_size = binary_labels(stream), bootstrap, eval_batch_size
 
     def _queries(self, part: slice, drawn: None) -> dict[str, Tensor]:
         rows = self.split.train[part]
