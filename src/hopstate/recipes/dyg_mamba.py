@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hopstate.recipes.links import DATA, DYGLIB, PAPER, Rows, figures
-from hopstate.recipes.recipe import Recipe, percent
+from hopstate.recipes.recipe import Recipe, percent, short
 
 _LENGTH = (64, 64, 256, 512, 512, 64, 32, 2048, 272, 256, 128, 32)
 _ROWS: dict[str, Rows] = {
@@ -80,19 +80,23 @@ def _settings(data: str, **more: Any) -> dict[str, Any]:
     return {**DYGLIB, "history.max_length": _LENGTH[DATA.index(data)], **more}
 
 
+_LINKS = tuple(
+    Recipe(
+        name=f"dyg-mamba/{data}",
+        method="dyg-mamba",
+        data=data,
+        metric="ap",
+        settings=_settings(data),
+        published=figures(_ROWS, i),
+        note="the target node is a token of its own sequence, without which the equations cannot see a repetition",
+    )
+    for i, data in enumerate(DATA)
+)
+
 RECIPES = (
-    *(
-        Recipe(
-            name=f"dyg-mamba/{data}",
-            method="dyg-mamba",
-            data=data,
-            metric="ap",
-            settings=_settings(data),
-            published=figures(_ROWS, i),
-            note="the target node is a token of its own sequence, without which the equations cannot see a repetition",
-        )
-        for i, data in enumerate(DATA)
-    ),
+    *_LINKS,
+    short(_LINKS[DATA.index("uci")], epochs=5, runs=3),
+    short(_LINKS[DATA.index("enron")], epochs=1, history__max_length=32),
     *(
         Recipe(
             name=f"dyg-mamba/{data}-{name}",

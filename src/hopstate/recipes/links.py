@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopstate.recipes.recipe import Published, Recipe, percent
+from hopstate.recipes.recipe import Published, Recipe, percent, short
 
 DYGLIB = {"split.kind": "dyglib", "evaluation.protocol": "dyglib"}
 PAPER = "DyG-Mamba 2024"
@@ -107,6 +107,35 @@ def _edgebank(strategy: str, number: int, data: str) -> Recipe:
     )
 
 
+_GRAPHMIXER = tuple(
+    Recipe(
+        name=f"graphmixer/{data}",
+        method="graphmixer",
+        data=data,
+        metric="ap",
+        settings={**DYGLIB, "model.num_links": _MIXER[i][0], "model.dropout": _MIXER[i][1]},
+        published=figures(GRAPHMIXER, i),
+        note="the most recent links throughout; DyGLib draws them at random on can-parl, un-trade and un-vote",
+    )
+    for i, data in enumerate(DATA)
+)
+_DYGFORMER = tuple(
+    Recipe(
+        name=f"dygformer/{data}",
+        method="dygformer",
+        data=data,
+        metric="ap",
+        settings={
+            **DYGLIB,
+            "model.max_length": _FORMER[i][0],
+            "model.patch_size": _FORMER[i][1],
+            "model.dropout": _FORMER[i][2],
+        },
+        published=figures(DYGFORMER, i),
+    )
+    for i, data in enumerate(DATA)
+)
+
 RECIPES = (
     *(
         Recipe(
@@ -121,32 +150,8 @@ RECIPES = (
         for data in DATA
     ),
     *(_edgebank(strategy, number, data) for strategy in EDGEBANK for number, data in enumerate(DATA)),
-    *(
-        Recipe(
-            name=f"graphmixer/{data}",
-            method="graphmixer",
-            data=data,
-            metric="ap",
-            settings={**DYGLIB, "model.num_links": _MIXER[i][0], "model.dropout": _MIXER[i][1]},
-            published=figures(GRAPHMIXER, i),
-            note="the most recent links throughout; DyGLib draws them at random on can-parl, un-trade and un-vote",
-        )
-        for i, data in enumerate(DATA)
-    ),
-    *(
-        Recipe(
-            name=f"dygformer/{data}",
-            method="dygformer",
-            data=data,
-            metric="ap",
-            settings={
-                **DYGLIB,
-                "model.max_length": _FORMER[i][0],
-                "model.patch_size": _FORMER[i][1],
-                "model.dropout": _FORMER[i][2],
-            },
-            published=figures(DYGFORMER, i),
-        )
-        for i, data in enumerate(DATA)
-    ),
+    *_GRAPHMIXER,
+    *_DYGFORMER,
+    *(short(_GRAPHMIXER[DATA.index(data)], epochs=5) for data in ("uci", "enron")),
+    *(short(_DYGFORMER[DATA.index(data)], epochs=1) for data in ("uci", "enron")),
 )

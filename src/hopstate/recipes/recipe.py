@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SPLITS = ("split.number", "loop.seed")  # what differs between the runs of a recipe over stored or drawn splits
@@ -60,6 +60,26 @@ class Recipe:
     def reference(self) -> Published | None:
         """The published figure of the recipe's own metric, or None."""
         return next((p for p in self.published if p.metric == self.metric), None)
+
+
+def short(recipe: Recipe, *, epochs: int, runs: int = 1, **settings: Any) -> Recipe:
+    """Return a recipe of links cut to what a CPU does in minutes: few epochs, random negatives alone.
+
+    Args:
+        epochs: that are trained, the learning rate as it was.
+        runs: of the row.
+        settings: more settings, dots written as double underscores.
+    """
+    cut = {"loop.epochs": epochs, "evaluation.strategies": ["random"]}
+    return replace(
+        recipe,
+        name=f"{recipe.name}-short",
+        settings={**recipe.settings, **cut, **{key.replace("__", "."): value for key, value in settings.items()}},
+        published=tuple(p for p in recipe.published if p.metric in ("ap", "auc", "new_ap", "new_auc")),
+        runs=runs,
+        note=f"for one CPU core: {epochs} epoch{'s' * (epochs > 1)} where the paper trains up to 100"
+        + "".join(f", {key.split('__')[-1]} {value}" for key, value in settings.items()),
+    )
 
 
 def percent(metric: str, mean: float, std: float | None, runs: int, source: str) -> Published:
