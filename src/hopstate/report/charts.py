@@ -13,7 +13,7 @@ from hopstate.report.page import Page, text
 from hopstate.report.style import DASHES, SERIES
 
 WIDTH, HEIGHT = 400, 240
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 60, 12, 10, 38
 MOST_POINTS = 400
 
 

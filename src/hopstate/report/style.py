@@ -59,7 +59,8 @@ h2{{font-size:1.35rem;margin:2.5rem 0 .5rem;padding-top:.5rem;border-top:1px sol
 h3{{font-size:1.05rem;margin:1.5rem 0 .5rem}}
 p{{margin:.5rem 0;max-width:46rem}}
 .quiet{{color:var(--quiet)}}
-h1,h2,h3,p,caption,li,th,td,figcaption{{overflow-wrap:anywhere}}
+h1,h2,h3,p,caption,li,figcaption{{overflow-wrap:anywhere}}
+th,td{{overflow-wrap:break-word}}
 nav ul{{display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;padding:0;margin:1rem 0;list-style:none}}
 nav a{{display:inline-block;padding:.35rem 0}}
 a{{color:var(--accent)}}
@@ -102,11 +103,13 @@ body{{font-size:10pt}}
 nav,.skip{{display:none}}
 main,header,footer{{max-width:none;padding:0}}
 .scroll{{overflow:visible}}
-table{{font-size:8pt}}
-th,td{{padding:.2rem .35rem}}
-.n{{white-space:normal}}
+table{{font-size:7.5pt}}
+th,td{{padding:.2rem .3rem}}
+thead .n{{white-space:normal}}
+td:last-child{{overflow-wrap:anywhere}}
 figure,tr{{break-inside:avoid}}
-h2,h3,caption{{break-after:avoid}}
+h2,h3,caption,h2+p{{break-after:avoid}}
+.charts{{grid-template-columns:1fr 1fr;gap:.5rem}}
 thead{{display:table-header-group}}
 figure{{border:1px solid var(--rule);background:none}}
 }}
