@@ -1,19 +1,22 @@
 """CTDG-SSM's update: cost against active nodes on every path, and events per second of a live stream.
 
 The baseline is algorithm 3 as it is listed: one dense exponential per quadrature node. Run on one core:
-    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/ctdg_update.py
+    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/ctdg_update.py [--quick] [--plot docs/images/ctdg_update.png]
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from common import machine, median_time, require_green
 from hopstate.data.active import ActiveBatch, recent_context
+from hopstate.data.figure import draw_figure
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.datasets.temporal_generators import MessageConfig, generate_messages
 from hopstate.models.ctdg_ssm import CTDGSSM
@@ -53,21 +56,42 @@ def step_seconds(path: str, n: int, order: int, *, repeats: int) -> float:
             out = evolve(change, out, U, rate)
         torch.autograd.grad(out.square().mean(), (alpha, H, U))
 
-    return median_time(work, repeats=repeats)
+    return median_time(work, repeats=repeats, warmup=min(1, repeats - 1))
 
 
-def table(order: int, sizes: list[int]) -> None:
-    """Print seconds per path and the ratio to the baseline."""
+def table(order: int, sizes: list[int]) -> list[tuple[float | None, ...]]:
+    """Print seconds per path and the ratio to the baseline; return the seconds: listed, dense, sparse."""
+    seconds = []
     print(f"\nupdate and gradients, order {order}, d = {DIM}, {LAYERS} layers, float32; ms")
     print(f"{'N_B':>6} {'listed':>10} {'dense':>10} {'sparse':>10} {'listed / best':>14}")
     for n in sizes:
-        repeats = 5 if n <= 1024 else 1
-        listed = step_seconds("listed", n, order, repeats=min(repeats, 3)) if n <= LISTED_LIMIT else None
-        dense = step_seconds("dense", n, order, repeats=repeats) if n <= 2048 else None
-        sparse = step_seconds("sparse", n, order, repeats=repeats)
+        listed = step_seconds("listed", n, order, repeats=3 if n <= 256 else 1) if n <= LISTED_LIMIT else None
+        dense = step_seconds("dense", n, order, repeats=5 if n <= 512 else 1)
+        sparse = step_seconds("sparse", n, order, repeats=5)
+        seconds.append((listed, dense, sparse))
         cells = [f"{1e3 * v:10.2f}" if v is not None else f"{'-':>10}" for v in (listed, dense, sparse)]
-        ratio = f"{listed / min(v for v in (dense, sparse) if v is not None):14.1f}" if listed else f"{'-':>14}"
+        ratio = f"{listed / min(dense, sparse):14.1f}" if listed else f"{'-':>14}"
         print(f"{n:6d} {' '.join(cells)} {ratio}", flush=True)
+    return seconds
+
+
+def plot(path: Path, sizes: list[int], found: dict[int, list[tuple[float | None, ...]]]) -> None:
+    """Draw seconds against active nodes, a panel for each order."""
+
+    def paint(figure: Any) -> None:
+        axes = figure.subplots(1, len(found), sharey=True)
+        names = ("as listed: an exponential a quadrature node", "dense", "sparse, Krylov")
+        for panel, (order, rows) in zip(axes, found.items()):
+            for name, column, mark in zip(names, zip(*rows), "s^o"):
+                points = [(n, v) for n, v in zip(sizes, column) if v is not None]
+                panel.loglog(*zip(*points), marker=mark, markersize=4, label=name)
+            panel.axvline(CTDGSSM.Config().dense_limit, color="gray", linewidth=0.8, linestyle=":")
+            panel.set(title=f"order {order}", xlabel="active nodes of a batch")
+            panel.grid(alpha=0.3)
+        axes[0].set_ylabel("seconds, update and gradients")
+        axes[0].legend(fontsize=8)
+
+    draw_figure(path, (9, 3.6), paint)
 
 
 def stream(events: int, nodes: int, batch: int, neighbors: int, order: int) -> None:
@@ -101,12 +125,16 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
-    quick = parser.parse_args().quick
+    parser.add_argument("--plot", type=Path, help="also draw the update's cost there")
+    options = parser.parse_args()
+    quick = options.quick
     require_green("tests/ops/test_quadrature.py", "tests/models/test_ctdg_ssm.py")
     print(machine())
     torch.manual_seed(0)
-    for order in (1, 2):
-        table(order, [16, 32, 64, 128, 256] if quick else [16, 32, 64, 128, 256, 512, 1024, 2048, 4000])
+    sizes = [16, 32, 64, 128, 256] if quick else [16, 32, 64, 128, 256, 512, 1024, 2048, 4000]
+    found = {order: table(order, sizes) for order in (1, 2)}
+    if options.plot:
+        plot(options.plot, sizes, found)
     print("\nlive stream, no gradients")
     for order in (0, 1, 2):
         stream(5_000 if quick else 40_000, 2_000, 128, 10, order)
