@@ -78,7 +78,7 @@ def short(recipe: Recipe, *, epochs: int, runs: int = 1, **settings: Any) -> Rec
         published=tuple(p for p in recipe.published if p.metric in ("ap", "auc", "new_ap", "new_auc")),
         runs=runs,
         note=f"for one CPU core: {epochs} epoch{'s' * (epochs > 1)} where the paper trains up to 100"
-        + "".join(f", {key.split('__')[-1]} {value}" for key, value in settings.items()),
+        + "".join(f", {key.replace('__', '.')}={value}" for key, value in settings.items()),
     )
 
 
