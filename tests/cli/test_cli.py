@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from hopstate.cli.compare import numbers
+from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
 from hopstate.errors import ConfigError
 
@@ -251,8 +251,9 @@ def test_inspect_does_not_take_faulty_events_for_a_graph(tmp_path: Path, capsys)
 
 def test_number_lists() -> None:
     assert numbers("0,2,5-7") == [0, 2, 5, 6, 7]
-    with pytest.raises(ConfigError, match="no list of numbers"):
-        numbers("a-b")
+    for text in ("a-b", "5-3", ""):
+        with pytest.raises(ConfigError, match="no list of rising numbers"):
+            numbers(text)
 
 
 def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path], tmp_path: Path) -> None:
@@ -277,3 +278,16 @@ def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path
     keep = ("best_epoch", "epochs", "metrics")
     cut_result, whole = (json.loads(Path(d, "result.json").read_text()) for d in ("cut", "whole"))
     assert {k: cut_result[k] for k in keep} == {k: whole[k] for k in keep}
+
+
+def test_methods_with_other_metrics_have_a_table_of_their_own(capsys) -> None:
+    row = {"runs": 1, "test_std": 0.0, "val_std": 0.0, "val_mean": 0.5, "seconds_per_epoch": 1.0, "parameters": 1}
+    rows = [
+        {**row, "method": "links", "metric": "ap", "test_mean": 0.8},
+        {**row, "method": "labels", "metric": "auc", "test_mean": 0.9},
+        {**row, "method": "more-links", "metric": "ap", "test_mean": 0.85},
+    ]
+    show(rows, "stream")
+    printed = capsys.readouterr().out
+    first, second = printed.split("stream: auc")
+    assert first.index("more-links") < first.index("│ links") and "labels" not in first and "labels" in second

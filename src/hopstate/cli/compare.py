@@ -88,9 +88,12 @@ def numbers(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
+            span = range(int(first), int(last or first) + 1)
+            if not span:
+                raise ValueError(part)
+            found += span
     except ValueError:
-        raise ConfigError(f"{text!r} is no list of numbers; write for example 0,1,2 or 0-9") from None
+        raise ConfigError(f"{text!r} is no list of rising numbers; write for example 0,1,2 or 0-9") from None
     return found
 
 
@@ -122,20 +125,20 @@ def _percent(row: dict[str, Any], part: str) -> str:
 
 
 def show(rows: list[dict[str, Any]], data: str) -> None:
-    """Print the table, best mean first."""
+    """Print a table for each metric, best mean first."""
     from rich.console import Console
     from rich.table import Table
 
-    metric = rows[0]["metric"]
-    table = Table(title=f"{data}: {metric} in percent, mean ± standard deviation over runs")
-    for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
-        table.add_column(name, justify="left" if name == "method" else "right")
-    for r in sorted(rows, key=lambda r: -r["test_mean"]):
-        table.add_row(
-            r["method"],
-            *(_percent(r, part) for part in ("test", "val")),
-            str(r["runs"]),
-            f"{r['seconds_per_epoch']:.2f}",
-            f"{r['parameters']:,}",
-        )
-    Console().print(table)
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        table = Table(title=f"{data}: {metric} in percent, mean ± standard deviation over runs")
+        for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
+            table.add_column(name, justify="left" if name == "method" else "right")
+        for r in sorted((row for row in rows if row["metric"] == metric), key=lambda r: -r["test_mean"]):
+            table.add_row(
+                r["method"],
+                *(_percent(r, part) for part in ("test", "val")),
+                str(r["runs"]),
+                f"{r['seconds_per_epoch']:.2f}",
+                f"{r['parameters']:,}",
+            )
+        Console().print(table)
