@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from common import machine, require_green
 from hopstate.cli.compare import numbers
 from hopstate.training.run import RunFolder, write_text
 
+# longest path → the bias of its first step: the memory has to outlast the path
+STEP_BIAS = {20: -3.0, 50: -4.0, 100: -5.0, math.inf: -6.0}
 EPOCHS = (5, 10, 20, 35, 50, 75, 100)
 
 
@@ -48,7 +51,7 @@ class Row(NamedTuple):
             "read__length": self.length,
             "model__order": self.order,
             "model__filter_start": self.start if self.start == "critical" else float(self.start),
-            "model__step_bias": -3.0 if self.length <= 20 else -4.0 if self.length <= 50 else -5.0,
+            "model__step_bias": next(bias for most, bias in STEP_BIAS.items() if self.length <= most),
             "read_node": self.read,
         }
 
