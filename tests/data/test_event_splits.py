@@ -55,6 +55,9 @@ def test_split_by_date_counts_in_the_unit_of_the_stream():
         split_at(stream_of(days, time_unit="s"), "yesterday", "1970-01-08")
     with pytest.raises(ConfigError, match="after"):
         split_at(stream_of(days), 6, 5)
+    for nan in (float("nan"), "nan"):
+        with pytest.raises(ConfigError, match="not NaN"):
+            split_at(stream_of(days), nan, 5)
 
 
 def test_split_by_masks():

@@ -150,15 +150,21 @@ def test_bad_scores_and_settings_are_named():
     split = chronological_split(stream)
 
     class Broken(Recorder):
+        value = np.nan
+
         def score(self, src, dst, t):
-            return np.full(len(src), np.nan)
+            return np.full(len(src), self.value)
+
+    class Endless(Broken):
+        value = np.inf
 
     class Wide(Recorder):
         def score(self, src, dst, t):
             return np.zeros((len(src), 1))
 
-    with pytest.raises(DataError, match="NaN"):
-        evaluate_link(Broken(), stream, split)
+    for broken in (Broken(), Endless()):
+        with pytest.raises(DataError, match="NaN or infinite, the first at row 0"):
+            evaluate_link(broken, stream, split)
     with pytest.raises(ShapeError, match="expected"):
         evaluate_link(Wide(), stream, split)
     with pytest.raises(ConfigError, match="protocol"):

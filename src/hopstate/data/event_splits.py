@@ -182,7 +182,7 @@ def instant(stream: EventStream, when: Any) -> float | int:
         when: a number, a number as text (a whole one stays exact), a date, or a date as text.
 
     Raises:
-        ConfigError: neither a number nor a date, or a date on a stream whose unit is unknown.
+        ConfigError: neither a number nor a date, NaN, or a date on a stream whose unit is unknown.
     """
     if isinstance(when, str):
         for read in (int, float, datetime.fromisoformat):
@@ -196,6 +196,8 @@ def instant(stream: EventStream, when: Any) -> float | int:
     elif isinstance(when, date) and not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if not isinstance(when, datetime):
+        if when != when:
+            raise ConfigError("a time must be a number or a date, not NaN")
         return when
     if stream.time_unit not in _SECONDS:
         raise ConfigError(

@@ -48,7 +48,7 @@ def drive(
 
     Raises:
         ShapeError: a score for each query was expected.
-        DataError: a score is NaN.
+        DataError: a score is NaN or infinite.
     """
     model.reset()
     for batch in history:
