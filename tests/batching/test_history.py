@@ -75,10 +75,11 @@ def test_gas_batch_without_missing_neighbours() -> None:
 @pytest.mark.parametrize("jump", ["none", "cat", "max"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1, 17, 60])
-def test_layerwise_inference_is_full_batch(kind: str, jump: str, size: int) -> None:
+@pytest.mark.parametrize("halo", [False, True])
+def test_layerwise_inference_is_full_batch(kind: str, jump: str, size: int, halo: bool) -> None:
     graph, model = random_graph(), backbone(kind, jump=jump)
     with torch.no_grad():
-        out = model.layerwise(features(graph, np.arange(60)), lambda: blocks(graph, size))
+        out = model.layerwise(features(graph, np.arange(60)), lambda: blocks(graph, size, halo=halo))
         assert relative_rmse(out, model(*whole_graph(graph))) < 1e-6
 
 

@@ -47,6 +47,22 @@ def test_gradient_of_product(name: str) -> None:
     assert_close_rmse(gradient, made.weighted(name).to_dense().T @ weight)
 
 
+@pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
+def test_some_rows_equal_those_of_the_whole(name: str) -> None:
+    """Receivers anywhere among the nodes, their columns in any order."""
+    made, dense = adjacency()
+    rows = np.array([3, 1, 4])
+    columns = [np.repeat(np.arange(5), dense[v].astype(int))[::-1] for v in rows]
+    indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])])
+    degree = dense.sum(1)
+    some = Adjacency.of(indptr, np.concatenate(columns), num_nodes=5, receivers=rows, degree=degree)
+    assert_close_rmse(some.weighted(name).to_dense(), made.weighted(name).to_dense()[rows])
+    first = Adjacency.of(indptr[:2], columns[0], num_nodes=5, receivers=rows[:1])  # a degree of its own entries
+    assert_close_rmse(first.weighted("mean").to_dense(), made.weighted("mean").to_dense()[rows[:1]])
+    senders, receivers = some.edge_index()
+    assert set(zip(receivers.tolist(), senders.tolist())) == {(v, int(u)) for v, c in zip(rows, columns) for u in c}
+
+
 def test_forms_are_kept_and_move() -> None:
     made, _ = adjacency()
     assert made.weighted("mean") is made.weighted("mean")

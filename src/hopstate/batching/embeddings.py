@@ -12,17 +12,15 @@ averages have not been trained).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.message import Adjacency, Weighting
 
 Forward = Callable[[nn.Module], object]
 
@@ -35,7 +33,7 @@ class Received:
     sums: Tensor
 
 
-Embed = Callable[[nn.Module], list[list[Received]]]  # for each layer, one for each of its calls
+Embed = Callable[[nn.Module], Iterable[list[Received]]]  # for each layer, one for each of its calls
 
 
 class WholePass:
@@ -65,48 +63,28 @@ class WholePass:
 
 
 class BlockPass:
-    """Runs a backbone layer by layer in blocks of nodes and keeps what its layers receive.
+    """Runs a model layer by layer in blocks of nodes and keeps what its layers receive.
 
     Args:
-        run: runs a model layer by layer over blocks, each handed through the given function before it is used.
-        num_nodes: N.
-        weighting: of the sums, or None where none are kept.
-        rows: (n,) rows that are kept, ascending; None keeps all.
+        run: gives, layer after layer, what all nodes send in a model, (N, d).
+        sums: (what nodes send, rows) → its sums over all neighbours of the rows; None where none are kept.
+        rows: (n,) rows that are kept; None keeps all.
     """
 
     def __init__(
         self,
-        run: Callable[[nn.Module, Callable[[np.ndarray, Adjacency], Any]], object],
-        num_nodes: int,
-        weighting: Weighting | None,
+        run: Callable[[nn.Module], Iterator[Tensor]],
+        sums: Callable[[Tensor, np.ndarray | None], Tensor] | None,
         rows: np.ndarray | None,
     ) -> None:
-        self.run, self.weighting = run, weighting
-        self.rows = np.arange(num_nodes) if rows is None else rows
+        self.run, self.sums, self.rows = run, sums, rows
 
-    def __call__(self, model: nn.Module) -> list[list[Received]]:
-        """Return what each layer of model receives with its present weights."""
-        kept: dict[int, Received] = {}
+    def __call__(self, model: nn.Module) -> Iterator[list[Received]]:
+        """Yield what each layer of model receives with its present weights, one layer in memory at a time."""
         with torch.no_grad():
-            self.run(model, lambda nodes, adjacency: _Observed(nodes, adjacency, self, kept))
-        return [[kept[layer]] for layer in sorted(kept)]
-
-    def keep(
-        self, kept: dict[int, Received], layer: int, nodes: np.ndarray, adjacency: Adjacency, sent: Tensor
-    ) -> None:
-        """Keep what the receivers of a block sent at a layer, and their sums."""
-        count, width = adjacency.num_receivers, sent.shape[1]
-        if layer not in kept:
-            sums = 0 if self.weighting is None else width
-            kept[layer] = Received(torch.zeros(len(self.rows), width), torch.zeros(len(self.rows), sums))
-        place = np.searchsorted(self.rows, nodes[:count])
-        found = place < len(self.rows)
-        found[found] = self.rows[place[found]] == nodes[:count][found]
-        to, own = torch.from_numpy(place[found]), torch.from_numpy(np.flatnonzero(found))
-        kept[layer].values[to] = sent[own.to(sent.device)].cpu().float()
-        if self.weighting is not None:
-            form = select_rows(adjacency.form(self.weighting), own.to(sent.device))
-            kept[layer].sums[to] = (form @ sent).cpu().float()
+            for sent in self.run(model):
+                kept = sent if self.rows is None else sent[torch.from_numpy(self.rows)]
+                yield [Received(kept, kept[:, :0] if self.sums is None else self.sums(sent, self.rows))]
 
 
 def select_rows(form: Tensor, rows: Tensor) -> Tensor:
@@ -117,21 +95,6 @@ def select_rows(form: Tensor, rows: Tensor) -> Tensor:
     place = torch.arange(int(indptr[-1]), device=rows.device) + (starts - indptr[:-1]).repeat_interleave(counts)
     parts = indptr, form.col_indices()[place], form.values()[place]
     return torch.sparse_csr_tensor(*parts, (len(rows), form.shape[1]), check_invariants=False)
-
-
-class _Observed:
-    """A block's adjacency that shows what its nodes send."""
-
-    def __init__(self, nodes: np.ndarray, adjacency: Adjacency, seen: BlockPass, kept: dict[int, Received]) -> None:
-        self.nodes, self.adjacency, self.seen, self.kept = nodes, adjacency, seen, kept
-        self.num_receivers = adjacency.num_receivers
-
-    def to(self, device: torch.device | str) -> _Observed:
-        return _Observed(self.nodes, self.adjacency.to(device), self.seen, self.kept)
-
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
-        self.seen.keep(self.kept, layer, self.nodes, self.adjacency, nodes[0])
-        return self.adjacency.convolve(conv, weighting, layer, *nodes)
 
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[Received]]:

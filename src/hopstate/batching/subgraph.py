@@ -168,12 +168,31 @@ def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
     return all_features(graph), Adjacency.of(graph.indptr, graph.indices)
 
 
-def blocks(graph: Graph, size: int) -> Iterator[tuple[np.ndarray, Adjacency]]:
-    """Yield (nodes, adjacency) of consecutive blocks of rows: the block's nodes first, then all their neighbours."""
-    cutter = Neighborhoods(graph.indptr, graph.indices)
+def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.ndarray | None, Adjacency]]:
+    """Yield consecutive blocks of rows: (None, adjacency of them over all nodes).
+
+    With halo: (nodes, adjacency over these), the block's nodes first and then all their neighbours, so that no more of
+    the graph than these has to be at hand.
+    """
+    cutter = Neighborhoods(graph.indptr, graph.indices) if halo else None
     for start in range(0, graph.num_nodes, size):
-        local = cutter.induced(np.arange(start, min(start + size, graph.num_nodes)), halo=True)
-        yield local.nodes, around_adjacency(graph, local)
+        rows = np.arange(start, min(start + size, graph.num_nodes))
+        if cutter is None:
+            yield None, rows_adjacency(graph, rows)
+        else:
+            local = cutter.induced(rows, halo=True)
+            yield local.nodes, around_adjacency(graph, local)
+
+
+def rows_adjacency(graph: Graph, rows: np.ndarray) -> Adjacency:
+    """Return the adjacency of some rows (r,), distinct, over all nodes, weighted by the whole graph's degrees."""
+    counts = graph.degree[rows]
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:  # consecutive, for blocks ascend
+        edges: slice | np.ndarray = slice(graph.indptr[rows[0]], graph.indptr[rows[-1] + 1])
+    else:
+        edges = np.arange(indptr[-1]) + np.repeat(graph.indptr[rows] - indptr[:-1], counts)
+    return Adjacency.of(indptr, graph.indices[edges], num_nodes=graph.num_nodes, receivers=rows, degree=graph.degree)
 
 
 def around_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:

@@ -16,6 +16,7 @@ is the one that best predicts, in each batch, embeddings that the basis was not 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -209,7 +210,8 @@ class Top:
                 return
         probes = None
         if c.ridge is None and c.basis == "global":
-            probes = self._probes(basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations))
+            other = basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations)
+            probes = [self._probe(group) for group in self._groups(other)]
         made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
         self.take(made, probes=probes, sets=c.initialisations)
         if self._store is not None:
@@ -217,49 +219,54 @@ class Top:
 
     def refresh(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
+        chosen = self.config.ridge is None and self.config.basis == "global"
         with evaluating(model):
-            made = embed(model)
-        self.take(made, probes=self.previous)
+            self.previous = self.take(embed(model), probes=self.previous, keep_probes=chosen)
         self._of_present_weights = True
-        if self.config.ridge is None and self.config.basis == "global":
-            self.previous = self._probes(made)
 
-    def take(self, embeddings: list[list[Received]], *, probes: list[Received] | None = None, sets: int = 1) -> None:
-        """Fit bases on what each layer received, one or several times.
+    def take(
+        self,
+        embeddings: Iterable[list[Received]],
+        *,
+        probes: list[Received] | None = None,
+        sets: int = 1,
+        keep_probes: bool = False,
+    ) -> list[Received] | None:
+        """Fit bases on what each layer received, one or several times; return probes of them where they are asked for.
 
         Args:
-            embeddings: for each layer what it received.
+            embeddings: for each layer what it received; taken one layer at a time where each has its own basis.
             probes: for each basis, embeddings to choose the ridge by.
             sets: how many sets of weights the embeddings are of; k is by default the columns that one of them gives.
+            keep_probes: return probes to choose the next bases' ridges by.
 
         Raises:
             DataError: embeddings that are not finite, or all zero.
         """
-        groups = self._groups(embeddings)
-        every = max(sum(e.values.shape[1] for e in group) for group in groups)
-        rank = every if self.config.basis == "batch" else self.config.rank or every // sets
-        bases = []
-        for number, group in enumerate(groups):
+        bases, kept = [], []
+        for number, group in enumerate(self._groups(embeddings)):
             values = [e.values for e in group]
+            every = sum(v.shape[1] for v in values)
+            rank = every if self.config.basis == "batch" else self.config.rank or every // sets
             made = _mixed(group, range_mixing(values, rank, seed=self.seed))
             probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             bases.append(Basis(made.values, made.sums, probe.values, probe.sums))
+            if keep_probes:
+                kept.append(self._probe(group))
         if not any(bool(basis.values.any()) for basis in bases):
             raise DataError("basic embeddings are all zero; the model or the features carry nothing")
         self.bases = bases
+        return kept if keep_probes else None
 
-    def _groups(self, embeddings: list[list[Received]]) -> list[list[Received]]:
+    def _groups(self, embeddings: Iterable[list[Received]]) -> Iterable[list[Received]]:
         """Return embeddings by the basis that they go into."""
         if self.config.layers == "shared":
             return [[e for layer in embeddings for e in layer]]
         return embeddings
 
-    def _probes(self, embeddings: list[list[Received]]) -> list[Received]:
-        """Return random combinations of what goes into each basis."""
-        return [
-            _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
-            for group in self._groups(embeddings)
-        ]
+    def _probe(self, group: list[Received]) -> Received:
+        """Return random combinations of what goes into a basis."""
+        return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
 
     # ---- batches ---------------------------------------------------------------------------------------
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,18 +30,19 @@ from hopstate.batching.subgraph import (
     ShadowSource,
     all_features,
     blocks,
+    rows_adjacency,
     whole_graph,
 )
 from hopstate.batching.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.layers.message import Adjacency
 from hopstate.methods.base import Context
-from hopstate.models.backbones import Backbone
+from hopstate.models.backbones import Backbone, Cuts
 from hopstate.training.batch_graph_task import SubgraphTask, one_pass
 from hopstate.training.node_task import NodeLabels
 
 NODE_SETS = ("top", "cluster", "gas")
+ROWS = 16_384  # receivers at a time in products over all nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,14 +165,23 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
     """Return what embeds a backbone for TOP: on the whole graph at once where block_size allows, else in blocks."""
     if graph.num_nodes > block_size:
 
-        def run(model: nn.Module, through: Callable[[np.ndarray, Adjacency], Any]) -> Tensor:
+        def run(model: nn.Module) -> Iterator[Tensor]:
             assert isinstance(model, Backbone)
-            x = all_features(graph)
-            return model.layerwise(
-                x, lambda: ((n, through(n, adjacency)) for n, adjacency in blocks(graph, block_size))
+            return (
+                sent
+                for sent, _ in model.stages(all_features(graph), cuts(graph, model, block_size))
+                if sent is not None
             )
 
-        return BlockPass(run, graph.num_nodes, top.weighting if top.linear else None, top.rows)
+        def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
+            every = np.arange(graph.num_nodes) if rows is None else rows
+            out = sent.new_empty(len(every), sent.shape[1])
+            for start in range(0, len(every), ROWS):
+                part = rows_adjacency(graph, every[start : start + ROWS])
+                out[start : start + ROWS] = part.form(top.weighting) @ sent
+            return out
+
+        return BlockPass(run, sums if top.linear else None, top.rows)
     x, adjacency = whole_graph(graph)
 
     def forward(model: nn.Module) -> Tensor:
@@ -232,6 +242,15 @@ def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, *, see
     return PartSampler(part, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
 
 
+def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
+    """Return what cuts a graph for layer-wise passes: rows over all nodes, or with their halo alone.
+
+    The halo is for layers that take lists of edges, and where all nodes' representations may be too much for a device.
+    """
+    halo = model.weighting == "edges" or next(model.parameters()).device.type != "cpu"
+    return lambda: blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
+
+
 def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tensor]:
     """Return a function model → (N, C) logits on the CPU: at once where block_size allows, else layer by layer."""
     whole = whole_graph(graph) if graph.num_nodes <= block_size else None
@@ -240,7 +259,7 @@ def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tens
         inner = getattr(model, "module", model)  # as it was before the loop wrapped it
         assert isinstance(inner, Backbone)
         if whole is None:
-            return inner.layerwise(all_features(graph), lambda: blocks(graph, block_size))
+            return inner.layerwise(all_features(graph), cuts(graph, inner, block_size))
         device = next(inner.parameters()).device
         return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
 

@@ -14,7 +14,7 @@ Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -26,6 +26,9 @@ from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.types import Float, shapecheck
 
+STEP = 16_384  # rows at a time where a function of single rows is applied to all nodes
+Cuts = Callable[[], Iterable[tuple[np.ndarray | None, Adjacency]]]
+"""Blocks that cover all nodes as receivers: rows of the graph that the adjacency's nodes are (None: all of them)."""
 Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
 WEIGHTING: dict[str, Weighting | None] = {
     "mlp": None,
@@ -101,12 +104,22 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; the R receivers are the first rows of x."""
-        z = x if self.plain else self.norm(x)
+        z = self.received(self.sent(x), adjacency, first)
+        return self.combined(x[: len(z)], z)
+
+    def sent(self, x: Tensor) -> Tensor:
+        """Return what nodes send their neighbours."""
+        return x if self.plain else self.norm(x)
+
+    def received(self, sent: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+        """Return (R, dim): the layer's output at the receivers."""
         if self.weighting is None:
-            z = self.conv(z)
-        else:
-            z = adjacency.convolve(self.conv, self.weighting, self.layer, z)
-        return x[: len(z)] + self.ffn(self.norm(z) if self.plain else z)
+            return self.conv(sent)
+        return adjacency.convolve(self.conv, self.weighting, self.layer, sent)
+
+    def combined(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return the block's output from its receivers' input x and what they received."""
+        return x + self.ffn(self.norm(z) if self.plain else z)
 
 
 class GCNIIBlock(nn.Module):
@@ -121,13 +134,25 @@ class GCNIIBlock(nn.Module):
         from torch_geometric.nn import GCN2Conv
 
         super().__init__()
+        self.weighting: Weighting = "symmetric"
         self.layer, self.drop = layer, nn.Dropout(config.dropout)
         self.conv = GCN2Conv(config.dim, config.alpha, config.theta, layer + 1, normalize=False)
 
     def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; first is x_0, by default x."""
-        first = x if first is None else first
-        return adjacency.convolve(self.conv, "symmetric", self.layer, self.drop(x), first[: len(x)]).relu()
+        return self.combined(x, self.received(self.sent(x), adjacency, x if first is None else first))
+
+    def sent(self, x: Tensor) -> Tensor:
+        """Return what nodes send their neighbours."""
+        return self.drop(x)
+
+    def received(self, sent: Tensor, adjacency: Convolver, first: Tensor) -> Tensor:
+        """Return (R, dim): the layer's output at the receivers."""
+        return adjacency.convolve(self.conv, "symmetric", self.layer, sent, first[: len(sent)])
+
+    def combined(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return the block's output from what its receivers received."""
+        return z.relu()
 
 
 def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None) -> nn.Module:
@@ -200,27 +225,51 @@ class Backbone(nn.Module):
             kept.append(block(kept[-1], adjacency, kept[0]))
         return kept
 
-    def layerwise(self, x: Tensor, cuts: Callable[[], Iterable[tuple[np.ndarray, Adjacency]]]) -> Tensor:
+    def layerwise(self, x: Tensor, cuts: Cuts) -> Tensor:
         """Return (N, C) logits exactly, layer after layer, with one block of nodes in work at a time.
 
         Args:
             x: (N, F) features.
-            cuts: gives, each time it is called, blocks that cover all nodes: (n,) rows of x, of which the first are
-                the block's own and the others all their neighbours, and the adjacency of the block's rows over them.
+            cuts: gives, each time it is called, blocks that cover all nodes (see `Cuts`).
         """
-        device = next(self.parameters()).device
-        step = 65536
-        kept = [torch.cat([self.embed(part.to(device)).cpu() for part in x.split(step)])]
-        for block in self.blocks:
-            out = torch.empty_like(kept[-1])
-            for nodes, adjacency in cuts():
-                rows = torch.from_numpy(nodes)
-                seen = block(kept[-1][rows].to(device), adjacency.to(device), kept[0][rows].to(device))
-                own = rows[: adjacency.num_receivers]
-                out[own] = seen[: len(own)].cpu()
-            kept = [*kept, out] if self.config.jump != "none" else [kept[0], out]
-        parts = zip(*(z.split(step) for z in (kept[1:] or kept)))
+        for _, kept in self.stages(x, cuts):  # noqa: B007  (the last of them is read below)
+            pass
+        layers, device = kept[-1:] if self.config.jump == "none" else kept[1:] or kept, self.head.weight.device
+        parts = zip(*(z.split(STEP) for z in layers))
         return torch.cat([self.logits([z.to(device) for z in part]).cpu() for part in parts])
+
+    def stages(self, x: Tensor, cuts: Cuts) -> Iterator[tuple[Tensor | None, list[Tensor]]]:
+        """Yield, before every block, what all nodes send (N, dim) and representations so far; at the end (None, all).
+
+        Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`.
+        """
+        device = self.head.weight.device
+        kept = [_in_steps(self.embed, x, device)]
+        for block in self.blocks:
+            sent = _in_steps(block.sent, kept[-1], device)
+            yield sent, kept
+            out = torch.empty_like(sent)
+            for nodes, adjacency in cuts():
+                self._one_block(block, sent, kept, (nodes, adjacency.to(device)), out)
+            del sent
+            if self.config.jump == "none":
+                kept = kept[:1] if self.kind == "gcnii" else []
+            kept = [*kept, out]
+        yield None, kept
+
+    def _one_block(
+        self, block: nn.Module, sent: Tensor, kept: list[Tensor], cut: tuple[np.ndarray | None, Adjacency], out: Tensor
+    ) -> None:
+        """Write the output of a layer at one block's receivers into out."""
+        assert isinstance(block, (ResidualBlock, GCNIIBlock))
+        nodes, adjacency = cut
+        rows = slice(None) if nodes is None else torch.from_numpy(nodes)
+        own = adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu()
+        device = adjacency.indptr.device
+        read = own if block.weighting is None else rows
+        first = kept[0][read].to(device) if self.kind == "gcnii" else None
+        z = block.received(sent[read].to(device), adjacency, first)
+        out[own] = block.combined(kept[-1][own].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
         """Return the head's output from the representations after each block; only the last one counts without jump."""
@@ -232,6 +281,20 @@ class Backbone(nn.Module):
         else:
             joined = torch.stack([z[:count] for z in layers]).amax(0)
         return self.head(self.norm(joined))
+
+
+def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
+    """Return a function of single rows of x, on the CPU, applied to a few at a time; x itself where it changes none."""
+    out: Tensor | None = None
+    for start in range(0, max(1, len(x)), STEP):
+        part = x[start : start + STEP]
+        made = function(part.to(device)).cpu()
+        if made.data_ptr() == part.data_ptr() and made.shape == part.shape:
+            return x
+        out = made.new_empty(len(x), made.shape[1]) if out is None else out
+        out[start : start + STEP] = made
+    assert out is not None
+    return out
 
 
 __all__ = ["WEIGHTING", "Adjacency", "Backbone", "BackboneConfig", "ResidualBlock"]
