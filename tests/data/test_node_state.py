@@ -130,3 +130,29 @@ def test_detached_state_carries_no_gradient() -> None:
     assert state.memory.requires_grad
     assert not state.detached().memory.requires_grad
     assert not state.detached().output.requires_grad
+
+
+def test_updates_through_a_part_equal_updates_of_the_whole_with_their_gradients() -> None:
+    whole = filled(6)
+    kept = whole.snapshot()
+    nodes = torch.tensor([5, 1, 3, 5])
+    rows, output = torch.randn(2, 2, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)
+    change = {"seen": torch.tensor([5, 3]), "time": torch.tensor([4.0, 4.0], dtype=torch.float64)}
+    found, states = [], []
+    for state in (whole, whole.part(nodes)):
+        new = state.replaced(torch.tensor([5, 3]), rows, output, **change)
+        read = torch.tensor([3, 1, 5])
+        loss = (new.memory[:, new.place(read)] ** 2).sum() + new.output[new.place(read)].prod()
+        found.append(torch.autograd.grad(loss, (rows, output)))
+        states.append(new)
+    assert states[1].rows.tolist() == [1, 3, 5]
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
+    assert same(whole, kept)  # a part is a copy
+    assert same(whole.put(states[1]), states[0].detached())
+    assert not whole.memory.requires_grad
+
+
+def test_a_part_refuses_late_events_by_their_own_numbers() -> None:
+    with pytest.raises(TimeOrderError, match="node 3 at time 1"):
+        filled().part(torch.tensor([3, 4])).check_times(torch.tensor([4, 3]), torch.tensor([0.0, 1.0]))

@@ -1,8 +1,9 @@
 """Node memory of a streaming model, passed in and returned: zeros, snapshots, growth, and one safetensors file.
 
 A state is a record: an update returns a new one and leaves the old as it was, so that a failed update changes
-nothing and keeping a snapshot is keeping the record. Where that copy costs too much (a long stream of a large
-graph, no gradients), `replaced(..., in_place=True)` writes into the same tensors; then a snapshot is a copy.
+nothing and keeping a snapshot is keeping the record. Where that copy costs too much, on a large graph: without
+gradients `replaced(..., in_place=True)` writes into the same tensors (then a snapshot is a copy); with them a few
+updates go through the `part` of the state that they concern, which `put` writes back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class NodeState:
         last_time: (N,) float64 time of each node's last event, -inf before the first.
         clock: time of the last event of all, -inf before the first.
         tag: the model and widths that the state belongs to.
+        rows: of a part, (N,) int64 the nodes that it holds, rising; None where it holds all, 0..N-1.
     """
 
     memory: Tensor
@@ -37,6 +39,7 @@ class NodeState:
     last_time: Tensor
     clock: float = -math.inf
     tag: str = ""
+    rows: Tensor | None = None
 
     @classmethod
     def zeros(
@@ -71,9 +74,12 @@ class NodeState:
         return len(self.output)
 
     def grown(self, num_nodes: int) -> NodeState:
-        """Return the state with rows of zeros for new nodes up to num_nodes; itself where it has them already."""
+        """Return the state with rows of zeros for new nodes up to num_nodes; itself where it has them already.
+
+        A part stays as it is.
+        """
         extra = num_nodes - self.num_nodes
-        if extra <= 0:
+        if extra <= 0 or self.rows is not None:
             return self
         K, _, d = self.memory.shape
         fresh = NodeState.zeros(extra, K, d, dtype=self.memory.dtype, device=self.memory.device)
@@ -84,6 +90,28 @@ class NodeState:
             last_time=torch.cat([self.last_time, fresh.last_time]),
         )
 
+    # ---- parts -------------------------------------------------------------------------------------------
+    def place(self, nodes: Tensor) -> Tensor:
+        """Return the rows in which nodes lie."""
+        return nodes if self.rows is None else torch.searchsorted(self.rows, nodes)
+
+    def part(self, nodes: Tensor) -> NodeState:
+        """Return the state of some nodes (repeats allowed) alone, still under their own numbers, as a copy."""
+        rows = nodes.unique()
+        return replace(
+            self, memory=self.memory[:, rows], output=self.output[rows], last_time=self.last_time[rows], rows=rows
+        )
+
+    @torch.no_grad()
+    def put(self, part: NodeState) -> NodeState:
+        """Write a part, without its gradients, into this state's own tensors; return the state with part's clock."""
+        assert part.rows is not None
+        self.memory.index_copy_(1, part.rows, part.memory)
+        self.output.index_copy_(0, part.rows, part.output)
+        self.last_time.index_copy_(0, part.rows, part.last_time)
+        return replace(self, clock=part.clock)
+
+    # ---- updates -----------------------------------------------------------------------------------------
     def replaced(
         self,
         nodes: Tensor,
@@ -106,6 +134,7 @@ class NodeState:
                 them.
         """
         clock = max(self.clock, float(time.max())) if len(time) else self.clock
+        nodes, seen = self.place(nodes), self.place(seen)
         if in_place:
             self.memory.index_copy_(1, nodes, memory)
             self.output.index_copy_(0, nodes, output)
@@ -193,10 +222,11 @@ class NodeState:
         Raises:
             TimeOrderError: one does; the first is named.
         """
-        late = time < self.last_time[nodes]
+        last = self.last_time[self.place(nodes)]
+        late = time < last
         if bool(late.any()):
             i = int(late.nonzero()[0])
             raise TimeOrderError(
                 f"an event of node {int(nodes[i])} at time {float(time[i]):g} comes after one at "
-                f"{float(self.last_time[nodes[i]]):g}; sort the events by time before streaming them"
+                f"{float(last[i]):g}; sort the events by time before streaming them"
             )

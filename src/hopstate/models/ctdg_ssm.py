@@ -179,7 +179,7 @@ class CTDGSSM(nn.Module):
         """Return memory (K, n, d) and output (n, d) of the active nodes after a batch."""
         transition = self._transition(batch)
         x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
-        before = state.memory[:, batch.nodes].view(len(self.cells), *x.shape)
+        before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
         memory = []
         for cell, H in zip(self.cells, before, strict=True):
             memory.append(cell(H, x, transition))
@@ -245,7 +245,7 @@ class CTDGSSM(nn.Module):
         """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.read_norm(state.output[nodes]), self.static(nodes)], 1)
+        return torch.cat([self.read_norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.

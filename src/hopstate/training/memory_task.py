@@ -101,13 +101,17 @@ class MemoryTask:
         """Return the mean binary cross-entropy of a window; the memory after its last update is kept."""
         model = self.model
         device = batch["steps"][0]["labels"].device
-        state = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
+        whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
+        steps = batch["steps"]
+        concerned = [step["update"]["nodes"] for step in steps]
+        concerned += [step[key] for step in steps for key in ("source", "target", "nodes") if key in step]
+        state = whole.part(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
-        for step in batch["steps"]:
+        for step in steps:
             state = model.update(state, ActiveBatch(**step["update"]))
             logits.append(self._logits(state, step))
             labels.append(step["labels"])
-        self._state = state.detached()
+        self._state = whole.put(state)
         scores = torch.cat(logits)
         return F.binary_cross_entropy_with_logits(scores, torch.cat(labels).to(scores.dtype))
 
@@ -116,7 +120,7 @@ class MemoryTask:
         return None
 
     def _queries(self, part: slice, drawn: Any) -> dict[str, Tensor]:
-        """Return tensors, labels among them, of what is asked of a part of the training rows."""
+        """Return what is asked of a part of the training rows: nodes as "nodes", or "source" and "target"; "labels"."""
         raise NotImplementedError
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
