@@ -1,11 +1,12 @@
-"""Time, memory and accuracy of training on a block-model graph of 200,000 nodes: full batch, METIS parts, TOP.
+"""Time, memory and accuracy of training on large block-model graphs: full batch, parts left alone, TOP, GAS.
 
-A 3-layer GCN (plain residual blocks) of width 256, 128 features, 2.4 million undirected edges, a fifth of the nodes for
-training. One kind a run, so that memory is its own:
+    python benchmarks/top_epoch.py make FOLDER [--nodes 200000 --degree 24 --features 128]
+    python benchmarks/top_epoch.py top|cluster|gas|full FOLDER [--epochs 5] [--model gcn --layers 3 --dim 256]
 
-    python benchmarks/top_epoch.py top|cluster|full [--epochs 5] [--nodes 200000]
-
-Memory is resident memory, of which importing torch and torch-geometric alone takes what "imports_gb" says.
+The graph is written once and read as memory maps; one kind a run, so that memory is its own. Memory is resident memory
+with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
+says. Batches are METIS parts (kept beside the graph), or with --planted the generator's own blocks (where METIS would take too long); those of
+top and cluster hold training nodes alone, those of gas all nodes, or histories would never be written.
 """
 
 from __future__ import annotations
@@ -14,39 +15,45 @@ import argparse
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
 import torch
 
 from common import machine, require_green
+from hopstate.batching.history import History
 from hopstate.batching.partition import partition
 from hopstate.batching.refresh import Refresher
 from hopstate.batching.samplers import PartSampler
 from hopstate.batching.subgraph import NodeSetSource, whole_graph
 from hopstate.batching.top import TopConfig
+from hopstate.data.graph import Graph
+from hopstate.data.store import load_graph, save_graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.methods.batching import embedder, exact_inference, prepared_top
 from hopstate.models.backbones import Backbone
 from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.node_task import FullGraphTask, NodeLabels
 
-BLOCK = 200_000  # nodes in work at a time in inference and refreshes
+BLOCK = 16_384  # nodes in work at a time in inference and refreshes
 
 
 class Resident:
-    """Largest resident memory while it runs, sampled every 20 ms."""
+    """Largest resident memory while it runs, in GB, sampled every 20 ms."""
 
     def __enter__(self) -> Resident:
-        self.peak, self._stop = 0, threading.Event()
+        self.peak, self._stop = 0.0, threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
 
     def _watch(self) -> None:
         process = psutil.Process()
-        while not self._stop.wait(0.02):
-            self.peak = max(self.peak, process.memory_info().rss)
+        while True:
+            self.peak = max(self.peak, round(process.memory_info().rss / 1e9, 2))
+            if self._stop.wait(0.02):
+                return
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
@@ -55,80 +62,121 @@ class Resident:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["top", "cluster", "full"])
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("kind", choices=["make", "top", "cluster", "gas", "full"])
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=200_000)
     parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--degree", type=float, default=24)
+    parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--homophily", type=float, default=0.3)
     parser.add_argument("--signal", type=float, default=1.0)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--share", type=float, default=0.2, help="of the nodes, for training")
     parser.add_argument("--parts", type=int, default=40)
     parser.add_argument("--per-batch", type=int, default=1)
+    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--model", default="gcn", choices=["gcn", "sage", "gin", "gcnii"])
+    parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--rank", type=int, help="k; by default the width")
     parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
     parser.add_argument("--all-nodes", action="store_true", help="batches of all nodes, not of training nodes alone")
     parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-accuracy", action="store_true")
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
     if not o.no_tests:
         require_green("tests/batching/test_top.py")
+    if o.kind == "make":
+        settings = {"degree": o.degree, "homophily": o.homophily, "num_features": o.features, "signal": o.signal}
+        save_graph(stochastic_block_model(o.nodes, o.classes, seed=0, **settings), o.folder)
+        return
     from torch_geometric.nn import GCNConv  # noqa: F401  (imported here, so that memory without it can be told)
 
     imports = psutil.Process().memory_info().rss
-    graph = stochastic_block_model(
-        o.nodes, o.classes, degree=24, homophily=o.homophily, num_features=128, signal=o.signal, seed=0
-    )
-    order = np.random.default_rng(0).permutation(graph.num_nodes)
-    cut = graph.num_nodes // 5
-    split = {"train": np.sort(order[:cut]), "val": np.sort(order[cut : 2 * cut]), "test": np.sort(order[2 * cut :])}
-    labels = NodeLabels(
-        y=np.array(graph.y), split=split, metrics=("accuracy",), class_names=tuple(map(str, range(o.classes)))
-    )
-    torch.manual_seed(0)
-    settings = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.2, block="plain")
-    model = Backbone(settings, kind="gcn", in_dim=128, num_classes=o.classes)
+    graph = load_graph(o.folder)
     row: dict[str, object] = {"kind": o.kind, "nodes": graph.num_nodes, "stored_edges": graph.num_edges}
-    row["imports_gb"] = round(imports / 1e9, 2)
+    print(json.dumps(row | {"imports_gb": round(imports / 1e9, 2)} | measure(o, graph) | {"machine": machine()}))
+
+
+def measure(o: argparse.Namespace, graph: Graph) -> dict[str, object]:
+    """Prepare and train; return times, memory and accuracy."""
+    order = np.random.default_rng(0).permutation(graph.num_nodes)
+    cut, end = round(o.share * graph.num_nodes), round((o.share + 1) / 2 * graph.num_nodes)
+    split = {"train": np.sort(order[:cut]), "val": np.sort(order[cut:end]), "test": np.sort(order[end:])}
+    classes = tuple(map(str, range(graph.num_classes)))
+    labels = NodeLabels(y=np.array(graph.y), split=split, metrics=("accuracy",), class_names=classes)
+    torch.manual_seed(o.seed)
+    settings = Backbone.Config(dim=o.dim, num_layers=o.layers, dropout=o.dropout, block="plain")
+    model = Backbone(settings, kind=o.model, in_dim=graph.num_features, num_classes=len(classes))
+    row: dict[str, object] = {}
     with Resident() as seen:
         task = make_task(o, graph, labels, model, split["train"], row)
-    row["preparation_gb"] = round(seen.peak / 1e9, 2)
+    row["preparation_gb"] = seen.peak
     optimizer = torch.optim.Adam(model.parameters(), o.lr)
-    times = []
-    with Resident() as seen:
-        for epoch in range(o.epochs):
-            begin, processor = time.perf_counter(), time.process_time()
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, o.epochs * task.num_batches(0))
+    wall, processor, memory = [], [], []
+    for epoch in range(o.epochs):
+        with Resident() as seen:
+            begin = time.perf_counter(), time.process_time()
             model.train()
             for batch in task.batches(epoch):  # a refresh, where one is due, is part of the epoch
                 optimizer.zero_grad()
                 task.loss(batch).backward()
                 optimizer.step()
-            times.append((time.perf_counter() - begin, time.process_time() - processor))
-    row["epochs_processor_s"] = np.round(times, 2)[:, 1].tolist()  # those that begin with a refresh take longer
-    row["median_epoch_s"], row["mean_epoch_s"] = np.median(times, 0)[0].round(2), np.mean(times, 0)[0].round(2)
-    row["epochs_gb"] = round(seen.peak / 1e9, 2)
+                falling.step()
+            wall.append(round(time.perf_counter() - begin[0], 2))
+            processor.append(round(time.process_time() - begin[1], 2))
+        memory.append(seen.peak)
+    row |= {"epochs_s": wall, "epochs_processor_s": processor, "epochs_gb": memory}
+    row |= {"median_epoch_s": float(np.median(wall)), "mean_epoch_s": float(np.mean(wall))}
     model.eval()
-    with torch.no_grad():
-        row["test_accuracy"] = round(task.evaluate("test")["accuracy"], 4)
-    print(json.dumps(row | {"epochs": o.epochs, "machine": machine()}))
+    if not o.no_accuracy:
+        with torch.no_grad():
+            row["test_accuracy"] = round(task.evaluate("test")["accuracy"], 4)
+    return row
 
 
-def make_task(o, graph, labels, model, train, row):
+def make_task(
+    o: argparse.Namespace, graph: Graph, labels: NodeLabels, model: Backbone, train: np.ndarray, row: dict[str, object]
+) -> FullGraphTask | SubgraphTask:
+    """Return the task of a kind; write what its preparation took into row."""
     if o.kind == "full":
         return FullGraphTask(model, whole_graph(graph), labels, seed=0)
     begin = time.perf_counter()
-    part = partition(graph, o.parts)
+    kept = o.folder.with_name(f"{o.folder.name}-{o.parts}-parts.npy")
+    if o.planted:
+        part = planted(graph, o.parts)
+    elif kept.exists():
+        part = np.load(kept)
+    else:
+        part = partition(graph, o.parts)
+        np.save(kept, part)
     row["partition_s"] = round(time.perf_counter() - begin, 2)
-    missing, rows, refresher = None, None if o.all_nodes else train, None
+    missing, rows, refresher = None, train, None
+    if o.all_nodes or o.kind == "gas":
+        rows = None
     if o.kind == "top":
         begin = time.perf_counter()
-        config = TopConfig(rank=o.rank, refresh=o.refresh)
-        missing = prepared_top(graph, config, model, seed=0, rows=rows, block_size=BLOCK)
+        missing = prepared_top(
+            graph, TopConfig(rank=o.rank, refresh=o.refresh), model, seed=0, rows=rows, block_size=BLOCK
+        )
         row["compensation_s"] = round(time.perf_counter() - begin, 2)
         if o.refresh:
             refresher = Refresher(missing, model, embedder(graph, missing, BLOCK), o.refresh)
-    source = NodeSetSource(graph, PartSampler(part, o.per_batch, seed=0, rows=rows), train, missing)
-    predict = exact_inference(graph, BLOCK)
-    return SubgraphTask(model, source, labels, predict, seed=0, ahead=0, refresh=refresher)
+    elif o.kind == "gas":
+        missing = History(graph.num_nodes, [o.dim] * o.layers)
+    source = NodeSetSource(graph, PartSampler(part, o.per_batch, seed=o.seed, rows=rows), train, missing)
+    return SubgraphTask(model, source, labels, exact_inference(graph, BLOCK), seed=0, ahead=0, refresh=refresher)
+
+
+def planted(graph: Graph, parts: int) -> np.ndarray:
+    """Return the part of each node: the block model's classes, each cut at random into equal parts."""
+    assert graph.y is not None
+    each = -(-parts // graph.num_classes)
+    return np.asarray(graph.y) * each + np.random.default_rng(0).integers(each, size=graph.num_nodes)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def _finder_mixing(columns: list[Tensor], scales: list[Tensor], rank: int, seed:
 
 def _inverse_lengths(columns: list[Tensor]) -> list[Tensor]:
     """Return what scales each column to length one; 0 for columns of zeros, NaN for columns that are not finite."""
-    lengths = [c.norm(dim=0) for c in columns]
+    lengths = [sum(part.square().sum(0, dtype=torch.float64) for part in c.split(4096)).sqrt().to(c) for c in columns]
     return [
         torch.where(n > 0, 1 / n, torch.where(n == 0, 0.0, torch.nan)).where(n < torch.inf, torch.nan) for n in lengths
     ]

@@ -175,24 +175,27 @@ def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.
     the graph than these has to be at hand.
     """
     cutter = Neighborhoods(graph.indptr, graph.indices) if halo else None
+    degree = torch.from_numpy(graph.degree.astype(np.float32))
     for start in range(0, graph.num_nodes, size):
         rows = np.arange(start, min(start + size, graph.num_nodes))
         if cutter is None:
-            yield None, rows_adjacency(graph, rows)
+            yield None, rows_adjacency(graph, rows, degree)
         else:
             local = cutter.induced(rows, halo=True)
             yield local.nodes, around_adjacency(graph, local)
 
 
-def rows_adjacency(graph: Graph, rows: np.ndarray) -> Adjacency:
-    """Return the adjacency of some rows (r,), distinct, over all nodes, weighted by the whole graph's degrees."""
+def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
+    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
     counts = graph.degree[rows]
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:  # consecutive, for blocks ascend
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
         edges: slice | np.ndarray = slice(graph.indptr[rows[0]], graph.indptr[rows[-1] + 1])
     else:
         edges = np.arange(indptr[-1]) + np.repeat(graph.indptr[rows] - indptr[:-1], counts)
-    return Adjacency.of(indptr, graph.indices[edges], num_nodes=graph.num_nodes, receivers=rows, degree=graph.degree)
+    tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, graph.indices[edges], rows))
+    starts, columns, receivers = tensors
+    return Adjacency(starts, columns, num_nodes=graph.num_nodes, receivers=receivers, degree=degree)
 
 
 def around_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:

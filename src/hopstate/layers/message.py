@@ -139,9 +139,9 @@ class Adjacency:
 
     def _degree(self) -> Tensor:
         if self.degree is not None:
-            return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))]).double()
-        degree = torch.zeros(self.num_nodes, dtype=torch.float64, device=self.indptr.device)
-        degree[self._receivers()] = self.indptr.diff().double()
+            return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
+        degree = torch.zeros(self.num_nodes, device=self.indptr.device)
+        degree[self._receivers()] = self.indptr.diff().float()
         return degree
 
     def _receivers(self) -> Tensor:
@@ -149,17 +149,15 @@ class Adjacency:
 
     def _make(self, weighting: Weighting) -> Tensor:
         degree, rows, columns, indptr = self._degree(), self._rows(), self.indices, self.indptr
-        to = self._receivers()
+        own = degree[self._receivers()].double()
         if weighting == "symmetric":
-            inverse = (degree + 1).rsqrt()
-            weight = inverse[to][rows] * inverse[columns]
+            weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
-            per_row = 1 / degree[to] if weighting == "mean" else torch.ones_like(degree[to])
-            weight = per_row[rows]
+            weight = (1 / own if weighting == "mean" else torch.ones_like(own))[rows]
         if self.scale is not None:
             weight = weight * self.scale
         if weighting == "symmetric":
-            indptr, columns, weight = self._with_loops(rows, weight, 1 / (degree[to] + 1))
+            indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
         return self._csr(indptr, columns, weight)
 
     def _with_loops(self, rows: Tensor, weight: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:

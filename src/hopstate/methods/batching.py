@@ -42,7 +42,7 @@ from hopstate.training.batch_graph_task import SubgraphTask, one_pass
 from hopstate.training.node_task import NodeLabels
 
 NODE_SETS = ("top", "cluster", "gas")
-ROWS = 16_384  # receivers at a time in products over all nodes
+ROWS = 4096  # receivers at a time in products over all nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,17 +167,19 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
 
         def run(model: nn.Module) -> Iterator[Tensor]:
             assert isinstance(model, Backbone)
-            return (
-                sent
-                for sent, _ in model.stages(all_features(graph), cuts(graph, model, block_size))
-                if sent is not None
-            )
+            stages = model.stages(all_features(graph), cuts(graph, model, block_size))
+            for _ in range(model.config.num_layers):  # not to the end: what the last layer makes of it is not needed
+                sent = next(stages)[0]
+                assert sent is not None
+                yield sent
+                del sent
 
         def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
             every = np.arange(graph.num_nodes) if rows is None else rows
+            degree = torch.from_numpy(graph.degree.astype(np.float32))
             out = sent.new_empty(len(every), sent.shape[1])
             for start in range(0, len(every), ROWS):
-                part = rows_adjacency(graph, every[start : start + ROWS])
+                part = rows_adjacency(graph, every[start : start + ROWS], degree)
                 out[start : start + ROWS] = part.form(top.weighting) @ sent
             return out
 

@@ -26,7 +26,7 @@ from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.types import Float, shapecheck
 
-STEP = 16_384  # rows at a time where a function of single rows is applied to all nodes
+STEP = 4096  # rows at a time where a function of single rows is applied to all nodes
 Cuts = Callable[[], Iterable[tuple[np.ndarray | None, Adjacency]]]
 """Blocks that cover all nodes as receivers: rows of the graph that the adjacency's nodes are (None: all of them)."""
 Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
@@ -264,7 +264,7 @@ class Backbone(nn.Module):
         assert isinstance(block, (ResidualBlock, GCNIIBlock))
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
-        own = adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu()
+        own = _consecutive(adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu())
         device = adjacency.indptr.device
         read = own if block.weighting is None else rows
         first = kept[0][read].to(device) if self.kind == "gcnii" else None
@@ -281,6 +281,13 @@ class Backbone(nn.Module):
         else:
             joined = torch.stack([z[:count] for z in layers]).amax(0)
         return self.head(self.norm(joined))
+
+
+def _consecutive(rows: Tensor) -> Tensor | slice:
+    """Return distinct rows as a slice where they are one in order, which reads and writes without a list of them."""
+    if len(rows) and bool((rows.diff() == 1).all()):
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
 
 
 def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
