@@ -5,8 +5,9 @@
 
 The graph is written once and read as memory maps; one kind a run, so that memory is its own. Memory is resident memory
 with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
-says. Batches are METIS parts (kept beside the graph), or with --planted the generator's own blocks (where METIS would take too long); those of
-top and cluster hold training nodes alone, those of gas all nodes, or histories would never be written.
+says. Batches are METIS parts (kept beside the graph), or with --planted the generator's own blocks (where METIS would
+take too long); those of top and cluster hold training nodes alone, those of gas all nodes, or histories would never be
+written.
 """
 
 from __future__ import annotations

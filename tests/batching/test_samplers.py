@@ -65,6 +65,8 @@ def test_parts_and_uniform_cover_the_rows_once_an_epoch(shuffle: bool) -> None:
 def test_parts_that_do_not_cover_the_training_nodes() -> None:
     with pytest.raises(DataError, match="parts cover 10 nodes, but node 12"):
         PartSampler(np.zeros(10, int), 1, seed=0, rows=np.array([3, 12]))
+    with pytest.raises(DataError, match="parts do not cover node 3"):
+        PartSampler(np.array([0, 1, 1, -1]), 1, seed=0, rows=np.array([0, 3]))
     with pytest.raises(ConfigError, match="5 parts to a batch, but there are 2"):
         PartSampler(np.array([0, 1]), 5, seed=0)
 

@@ -60,7 +60,7 @@ class PartSampler:
     """Some parts of a partition to a batch, in an order drawn for every epoch.
 
     Args:
-        part: (N,) int64 part of each node.
+        part: (N,) int64 part of each node; negative where it is in none.
         per_batch: parts to a batch.
         seed: fixes the order.
         rows: only these nodes are in batches (the training nodes, say); None takes all.
@@ -68,6 +68,7 @@ class PartSampler:
 
     Raises:
         ConfigError: more parts to a batch than there are, or no node in any part.
+        DataError: a row that is in no part.
     """
 
     def __init__(
@@ -76,6 +77,10 @@ class PartSampler:
         rows = np.arange(len(part)) if rows is None else np.unique(rows)
         if len(rows) and rows[-1] >= len(part):
             raise DataError(f"the parts cover {len(part)} nodes, but node {rows[-1]} is to be trained on")
+        if len(rows) and part[rows].min() < 0:
+            raise DataError(
+                f"the parts do not cover node {rows[part[rows] < 0][0]}, which batches are to hold"
+            )
         order = rows[np.argsort(part[rows], kind="stable")]
         bounds = np.flatnonzero(np.diff(part[order])) + 1
         self._members = [m for m in np.split(order, bounds) if len(m)]
