@@ -5,9 +5,9 @@
     python benchmarks/top_convergence.py plot RUNS.jsonl --out docs/images/top-convergence.svg
 
 KIND is full, top, random (TOP with a basis of random weights, never refreshed), cluster, gas, saint, neighbor or labor;
-SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). A 3-layer GCN; every kind takes the
-same number of optimiser steps, with a learning rate that falls to zero by a cosine, on the same splits and from the
-same weights. Time is the processor's, that of training steps and refreshes alone.
+SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). A 3-layer GCN; every kind takes --steps
+optimiser steps, with a learning rate that falls to zero by a cosine, on the same splits and from the same weights. Time
+is the processor's, that of training steps and refreshes alone.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from hopstate.training.loop import LoopConfig
 from hopstate.training.seed import seed_everything
 
 PARTS = 100
+KINDS = ["full", "top", "random", "cluster", "gas", "saint", "neighbor", "labor"]
 
 
 def batching(graph: Graph, kind: str, share: float, refresh: int) -> Batching:
@@ -107,54 +108,73 @@ def chosen(run: dict) -> float:
     return 100 * max(run["points"], key=lambda p: p["val"])["test"]
 
 
+def groups(runs: list[dict]) -> dict[tuple[str, str, float, int], list[dict]]:
+    """Return runs of all seeds by (data, kind, share, steps), in the order in which kinds are drawn."""
+    names = {name: [r for r in runs if key(r) == name] for name in dict.fromkeys(map(key, runs))}
+    return dict(sorted(names.items(), key=lambda item: (item[0][0], KINDS.index(item[0][1]), -item[0][2], item[0][3])))
+
+
+def key(run: dict) -> tuple[str, str, float, int]:
+    """Return (data, kind, share, steps) of a run."""
+    return run["data"], run["kind"], run["share"], run["points"][-1]["steps"]
+
+
 def table(runs: list[dict]) -> str:
     """Return a Markdown table of means over seeds, and paired differences to full batch with their standard errors."""
-    lines = [
-        "| data | batches | share | seeds | test | to full batch | s an epoch | s in all |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    head = ("data", "batches", "share", "steps", "seeds", "test", "to full batch", "s an epoch", "s in all")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     full = {(r["data"], r["seed"]): chosen(r) for r in runs if r["kind"] == "full"}
-    for data, kind, share in dict.fromkeys((r["data"], r["kind"], r["share"]) for r in runs):
-        same = [r for r in runs if (r["data"], r["kind"], r["share"]) == (data, kind, share)]
+    for (data, kind, share, steps), same in groups(runs).items():
         scores = np.array([chosen(r) for r in same])
         gaps = np.array([chosen(r) - full[data, r["seed"]] for r in same if (data, r["seed"]) in full])
         error = gaps.std(ddof=1) / np.sqrt(len(gaps)) if len(gaps) > 1 else np.nan
         last = [r["points"][-1] for r in same]
         epoch, total = np.mean([p["seconds"] / p["epoch"] for p in last]), np.mean([p["seconds"] for p in last])
         lines.append(
-            f"| {data} | {kind} | {share:g} | {len(same)} | {scores.mean():.2f} ± {scores.std():.2f} | "
+            f"| {data} | {kind} | {share:g} | {steps} | {len(same)} | {scores.mean():.2f} ± {scores.std():.2f} | "
             f"{gaps.mean():+.2f} ± {error:.2f} | {epoch:.3f} | {total:.0f} |"
         )
     return "\n".join(lines)
 
 
 def plot(runs: list[dict], out: Path) -> None:
-    """Draw the mean test metric over seeds against epochs and against seconds."""
+    """Draw the mean test metric over seeds against epochs and against seconds, each kind's longest runs."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    names = list(dict.fromkeys(r["data"] for r in runs))
-    figure, axes = plt.subplots(2, len(names), figsize=(4.2 * len(names), 6.4), squeeze=False)
+    longest = {name[:3]: same for name, same in groups(runs).items()}
+    names = list(dict.fromkeys(data for data, _, _ in longest))
+    figure, axes = plt.subplots(2, len(names), figsize=(4.2 * len(names), 7), squeeze=False)
+    shown: dict[str, object] = {}
     for column, data in enumerate(names):
-        kinds = list(dict.fromkeys((r["kind"], r["share"]) for r in runs if r["data"] == data))
-        for color, (kind, share) in enumerate(kinds):
-            same = [r["points"] for r in runs if (r["data"], r["kind"], r["share"]) == (data, kind, share)]
-            length = min(map(len, same))
-            test = 100 * np.mean([[p["test"] for p in points[:length]] for points in same], 0)
+        ends = []
+        for (_, kind, share), same in (item for item in longest.items() if item[0][0] == data):
+            length = min(len(r["points"]) for r in same)
+            points = [r["points"][:length] for r in same]
+            test = 100 * np.mean([[p["test"] for p in run] for run in points], 0)
+            ends.append((test[-1], test.max()))
+            style = "--" if (kind, share) == ("top", 0.5) else "-"
             for row, axis in enumerate(("epoch", "seconds")):
-                along = np.mean([[p[axis] for p in points[:length]] for points in same], 0)
-                label = kind if kind == "full" else f"{kind} {share:.0%}"
-                axes[row, column].plot(along, test, label=label, color=f"C{color}", linewidth=1.3)
-                axes[row, column].set(xlabel={"epoch": "epochs", "seconds": "training time, s"}[axis], xscale="log")
-                axes[row, column].set_ylim(np.percentile(test, 10) - 2, test.max() + 1) if color == 0 else None
+                along = np.mean([[p[axis] for p in run] for run in points], 0)
+                label = {"full": "full batch", "random": "top, random weights"}.get(kind, kind)
+                label += "" if kind == "full" else f", {share:.0%}"
+                (line,) = axes[row, column].plot(
+                    along, test, style, color=f"C{KINDS.index(kind)}", linewidth=2 if kind in ("full", "top") else 1.1
+                )
+                shown.setdefault(label, line)
+        for row, axis in enumerate(("epochs", "training time, processor s")):
+            axes[row, column].set(
+                xlabel=axis, xscale="log", ylim=(min(low for low, _ in ends) - 5, max(high for _, high in ends) + 0.5)
+            )
+            axes[row, column].set_ylabel("test ROC AUC, %" if data == "minesweeper" else "test accuracy, %")
+            axes[row, column].grid(alpha=0.3)
         axes[0, column].set_title(data)
-        axes[0, column].set_ylabel("test ROC AUC, %" if data == "minesweeper" else "test accuracy, %")
-        axes[0, column].legend(fontsize=7, loc="lower right")
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.legend(shown.values(), shown.keys(), loc="lower center", ncol=5, fontsize=9, frameon=False)
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, metadata={"Date": None})
+    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 def main() -> None:
