@@ -155,6 +155,29 @@ def test_tokens_are_induced_subgraphs(graph, direct, loops, monkeypatch):
     assert step == len(tokens.walked)
 
 
+@pytest.mark.parametrize("loops", [False, True])
+def test_every_way_of_building_tokens_gives_the_same(loops, monkeypatch):
+    g = nx.barabasi_albert_graph(300, 6, seed=3)  # degrees above and below what is looked at in one go
+    g.add_edges_from([(0, 0), (9, 9)] if loops else [])
+    g.add_nodes_from(range(300, 303))
+    table, nodes = WalkTable.of(*csr(g)), np.arange(303)
+    assert table.loops == loops
+    made = []
+    for limit, wide in ((1 << 20, True), (1 << 20, False), (0, False)):
+        monkeypatch.setattr(walks_module, "_DIRECT", limit)
+        monkeypatch.setattr(walks_module, "_WIDE", wide)
+        for m, s, M in ((3, 2, 9), (1, 5, 2), (2, 1, 40)):  # tokens of up to 82 nodes: some share slots of a hash table
+            made.append(walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M))
+            bare = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edges=False)
+            np.testing.assert_array_equal(bare.nodes, made[-1].nodes)
+            told = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edge_ids=True)
+            np.testing.assert_array_equal(told.target, made[-1].target)
+    for first, *others in zip(made[:3], made[3:6], made[6:]):
+        for other in others:
+            for name in ("offsets", "nodes", "degree", "target"):
+                np.testing.assert_array_equal(getattr(first, name), getattr(other, name), err_msg=name)
+
+
 def test_no_walks_make_each_node_its_token(graph):
     tokens = walk_subgraphs(WalkTable.of(*csr(graph)), np.arange(63), max_length=0, repeats=4, walks=4)
     np.testing.assert_array_equal(tokens.nodes, np.arange(63))

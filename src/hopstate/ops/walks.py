@@ -22,6 +22,7 @@ from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.ops.parallel import run_units
 
 _DIRECT = 1 << 20  # largest table whose every place is marked; above, a hash table per token
+_WIDE = True  # let a processor that can do so look at several places at once
 
 _NONE32, _NONE64 = np.empty(0, np.uint32), np.empty(0, np.float64)
 
@@ -54,6 +55,13 @@ class WalkTable:
     def widest(self) -> int:
         """The largest degree."""
         return int(np.diff(self.indptr).max(initial=0))
+
+    @cached_property
+    def loops(self) -> bool:
+        """Whether a node has an edge to itself."""
+        degree = np.diff(self.indptr)
+        edges = np.arange(degree.sum()) + 2 * np.repeat(np.arange(1, self.num_nodes + 1), degree)
+        return bool((self.table[edges] == np.repeat(self.place, degree)).any())
 
     @classmethod
     def of(cls, indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> WalkTable:
@@ -212,7 +220,7 @@ def walk_subgraphs(
         ConfigError: negative m, s or M below 1, p or q not above 0.
         DataError: a node that does not exist.
     """
-    from hopstate.ops import subgraph_kernels
+    from hopstate.ops import subgraph_kernels, wide_kernels
 
     _check(table, nodes, max_length, walks, p, q)
     if repeats < 1:
@@ -222,8 +230,8 @@ def walk_subgraphs(
     largest = max(bounds, default=1)
     if largest > 2**16:
         raise ConfigError(f"a token may hold up to 65,536 nodes; {walks} walks of {max_length} steps visit {largest:,}")
-    direct = len(table.table) <= _DIRECT
-    bits = max(8, (8 * largest - 1).bit_length())
+    direct = len(table.table) <= min(_DIRECT, 8 * len(nodes) * repeats * sum(bounds))  # clearing marks costs, too
+    bits = max(10, (8 * largest - 1).bit_length())
     graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
 
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -237,11 +245,13 @@ def walk_subgraphs(
             seed,
             bound,
             table.widest,
+            table.loops,
             edges,
             edge_ids,
             keep_walks,
             direct,
             bits,
+            _WIDE and wide_kernels.WIDE,
         )
 
     return _join(table, _on_threads(make, nodes))
