@@ -45,6 +45,10 @@ def load_dataset(name: str, **options: Any) -> Any:
         from hopstate.data.pyg import read_pyg_dataset
 
         return read_pyg_dataset(entry.pyg, **{"name": entry.name, **options})
+    if _tu_file(entry).is_file():
+        from hopstate.data.readers.tu import read_tu
+
+        return read_tu(_tu_file(entry), **options)
     if entry.pyg:
         from hopstate.data.pyg_sets import read_pyg_set
 
@@ -86,7 +90,7 @@ def on_disk(entry: Dataset) -> str:
     if entry.files:
         return "yes" if all(file.local.is_file() for file in entry.files) else "no"
     if entry.pyg:
-        return "yes" if _pyg_folder(entry).is_dir() else "no"
+        return "yes" if _pyg_folder(entry).is_dir() or _tu_file(entry).is_file() else "no"
     if entry.ogb:
         return "yes" if (cache_folder() / "ogb" / entry.ogb.replace("-", "_") / "processed").is_dir() else "no"
     return "yes" if _event_folder(entry).is_dir() else "no"
@@ -116,6 +120,11 @@ def _pyg_folder(entry: Dataset) -> Path:
     """Return the folder in which torch-geometric keeps a processed data set of the cache."""
     _, kind, *name = entry.pyg.split(":")
     return cache_folder().joinpath("pyg", kind, *name, "processed")
+
+
+def _tu_file(entry: Dataset) -> Path:
+    """Return the TU text file that is taken, with the folds beside it, where the user has put one in the cache."""
+    return cache_folder() / "tu" / f"{entry.pyg.rpartition(':')[2]}.txt"
 
 
 def _checked(entry: Dataset, graph: Graph, path: Path) -> Graph:
