@@ -1,5 +1,7 @@
 """GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,25 @@ def test_evaluation_does_not_depend_on_what_was_trained_before(tmp_path):
             assert torch.equal(made.logits(rows), before)
 
 
+def test_walks_follow_a_column_of_the_edge_features(tmp_path):
+    star = Graph.from_edges(
+        np.array([(0, i) for i in range(1, 9)]), 9, x=np.ones((9, 1), np.float32), y=np.arange(9) % 2,
+        masks={name: np.arange(9) % 3 == i for i, name in enumerate(("train", "val", "test"))},
+    )  # fmt: skip
+    source = np.repeat(np.arange(9), star.degree)
+    only = (star.indices == 4) | (source != 0)  # out of the centre to node 4 alone
+    star = star.with_(edge_attr=np.stack([np.ones(len(only)), only], 1).astype(np.float32))
+    context = Context(run=tmp_path, cache=tmp_path / "cache")
+    for column, near in ((None, set(range(9))), (1, {0, 4})):
+        walks = WalksConfig(max_length=1, repeats=1, walks=200, weights=column)
+        made = build(star, GMNRun(data="toy", model=SMALL, walks=walks), context)
+        inputs = next(made.batches(0))[0]
+        assert set(inputs.token_nodes[: inputs.token_offsets[1]].tolist()) == near
+    for column in (2, -1):
+        with pytest.raises(DataError, match=r"walks\.weights"):
+            build(star, GMNRun(data="toy", model=SMALL, walks=WalksConfig(weights=column)), context)
+
+
 def test_a_batch_reads_the_induced_subgraph(tmp_path):
     g = graph()
     near = np.array([2, 3, 11, 12, 40])
@@ -133,6 +154,18 @@ def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
     assert np.isfinite(train(made, 1)).all()
 
 
+@pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size):
+    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    config = GMNRun(
+        data="toy", model=replace(SMALL, local=local), walks=FEW, batch_size=batch_size,
+        encoding=EncodingConfig(kind="rwse", size=2, relative=True),
+    )  # fmt: skip
+    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 1)).all()
+
+
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(DataError, match=r"0\.\.3"):
         task(tmp_path, order=OrderConfig(kind="column", column=9))
@@ -161,6 +194,26 @@ def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
             task(tmp_path, order=OrderConfig(kind="column", file=str(file)))
     with pytest.raises(ConfigError, match=r"kind=column"):
         OrderConfig(column=2)
+
+
+@pytest.mark.parametrize("budget", [1 << 20, 20 << 20, 1 << 28])
+def test_settings_that_do_not_fit_are_answered_with_some_that_do(budget):
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    with pytest.raises(ConfigError) as refused:
+        choose(5000, 40_000, 16, SMALL, budget, **{**free, "max_length": 9, "repeats": 9, "batch_size": 5000})
+    text = str(refused.value)
+    if "these would fit" not in text:
+        least = int(re.search(r"smallest take ([\d,]+) MiB", text)[1].replace(",", ""))
+        with pytest.raises(ConfigError, match="smallest take"):
+            choose(5000, 40_000, 16, SMALL, (least - 1) << 20, **free)
+        assert choose(5000, 40_000, 16, SMALL, least << 20, **free).bytes <= least << 20
+        return
+    m, s, M, batch = re.search(r"would fit: m=(\d+), s=(\d+), M=(\d+): .*?, (.*?) (?:nodes )?a step", text).groups()
+    given = {"max_length": int(m), "repeats": int(s), "walks": int(M)}
+    given["batch_size"] = None if batch == "the whole graph" else int(batch.replace(",", ""))
+    found = choose(5000, 40_000, 16, SMALL, budget, **given)
+    assert found.bytes <= budget
+    assert found.batch_size == given["batch_size"]
 
 
 def test_settings_fit_the_budget_and_keep_what_is_given():
@@ -218,6 +271,19 @@ def test_a_batch_of_graphs_equals_each_alone(tmp_path):
         both = made.model(made.collate(np.array([7, 2]), 0, None))
         alone = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
     torch.testing.assert_close(both, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):
+    x, masks = np.ones((7, 1), np.float32), folds([np.arange(3)], [np.array([3])], 4)
+    union = Graph.from_edges(np.array([(0, 1), (1, 2), (4, 5)]), 7, x=x)
+    few = GraphSet(union=union, offsets=np.array([0, 3, 4, 6, 7]), y=np.arange(4) % 2, masks=masks)
+    context = Context(run=tmp_path, cache=tmp_path)
+    run = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, batch_size=1)
+    for made in (build_graphs(few, run, context), build_gin(few, GINRun(data="toy", batch_size=1), context)):
+        assert made.num_batches(0) >= 2
+        assert np.isfinite(train(made, 1)).all()
+    with pytest.raises(DataError, match="no node"):
+        GraphSet(union=union, offsets=np.array([0, 3, 3, 6, 7]), y=np.arange(4) % 2, masks=masks)
 
 
 def test_gin_learns_in_the_same_loop(tmp_path):

@@ -181,6 +181,10 @@ def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cann
 
 
 def test_bad_settings_are_named():
+    with pytest.raises(ConfigError, match=r"unknown model\.variant 'gmm'; did you mean 'gmn'"):
+        GMN.Config(variant="gmm")
+    with pytest.raises(ConfigError, match=r"unknown model\.pooling 'avg'"):
+        GMN.Config(pooling="avg")
     with pytest.raises(ConfigError, match="gps-mamba"):
         GMN(GMN.Config(variant="gps-mamba"), in_dim=2, out_dim=2, tokens=3)
     with pytest.raises(ConfigError, match=r"needs model\.mpnn"):

@@ -72,7 +72,7 @@ class MessageBlock(nn.Module):
         super().__init__()
         self.kind, self.edges = kind, edges and kind in ("gatedgcn", "gine")
         self.conv = _conv(kind, dim, self.edges)
-        make = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
+        make = BatchNorm if norm == "batch" else nn.LayerNorm
         self.norm = make(dim)
         self.edge_norm = make(dim) if kind == "gatedgcn" and self.edges and not last else None
         self.dropout = dropout
@@ -85,19 +85,24 @@ class MessageBlock(nn.Module):
         if self.kind == "gatedgcn":
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
-                e = e + F.dropout(F.relu(_normalised(self.edge_norm, gate)), self.dropout, self.training)
+                e = e + F.dropout(F.relu(self.edge_norm(gate)), self.dropout, self.training)
         elif self.kind == "gine":
             z = self.conv(wide, graph.edge_index(), e)
         else:
             z = self.conv(wide, graph.weighted({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
-        return wide + F.dropout(F.relu(_normalised(self.norm, z)), self.dropout, self.training), e
+        return wide + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 
-def _normalised(norm: nn.Module, x: Tensor) -> Tensor:
-    """Batch norm has no statistics of a single row to learn from: the running ones serve it."""
-    if isinstance(norm, nn.BatchNorm1d) and norm.training and len(x) < 2:
-        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
-    return norm(x)
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation over rows; a single row has no statistics to learn from, and the running ones serve it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return (n, d) normalised rows."""
+        if self.training and len(input) < 2:
+            return F.batch_norm(
+                input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        return super().forward(input)
 
 
 def _conv(kind: MessageKind, dim: int, edges: bool) -> nn.Module:

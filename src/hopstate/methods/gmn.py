@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, nearest
+from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.gmn_auto import Choice, choose
 from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
@@ -43,6 +43,7 @@ class WalksConfig:
         repeats: s, tokens of each length.
         walks: M, walks of a token.
         p, q: node2vec's return and in-out parameters.
+        weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
         window: steps back that the bits of walk features look.
         resample_every: epochs that share their walks; 0 draws them once.
         memory_budget: what a training step may take ("2GiB", "500MB", or bytes).
@@ -53,6 +54,7 @@ class WalksConfig:
     walks: int | None = None
     p: float = 1.0
     q: float = 1.0
+    weights: int | None = None
     window: int = 8
     resample_every: int = 0
     memory_budget: str = "4GiB"
@@ -154,6 +156,18 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0
     )  # fmt: skip
 
 
+def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
+    """Return (E,) weights of the walks' steps from a column of the edge features, or None."""
+    if column is None:
+        return None
+    width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    if graph.edge_attr is None or not 0 <= column < width:
+        raise DataError(
+            f"walks.weights is a column of the edge features, of which {graph.name} has {width}; got {column}"
+        )
+    return graph.edge_attr[:, column]
+
+
 def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0) -> tuple[Material, Choice]:
     """Return the graph made ready, and the settings for it; share as in `chosen_settings`."""
     assert graph.x is not None
@@ -171,7 +185,7 @@ def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0)
         )
     ready = Material(
         indptr=graph.indptr, indices=graph.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
-        key=node_keys(graph, config.order), settings=choice.walks,
+        key=node_keys(graph, config.order), settings=choice.walks, weights=walk_weights(graph, config.walks.weights),
         signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
     )  # fmt: skip
     return ready, choice

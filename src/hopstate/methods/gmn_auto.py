@@ -5,6 +5,7 @@ Estimates count the floats that a training step keeps for its backward pass; eve
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from hopstate.errors import ConfigError
@@ -98,15 +99,29 @@ def choose(
         if found is not None:
             return found
     needed = _bytes(num_nodes, num_edges, features, model, start, batch_size)
-    would = choose(
-        num_nodes, num_edges, features, model, max(budget, 1 << 26), max_length=0 if max_length == 0 else None,
-        repeats=None, walks=None, batch_size=None, p=p, q=q, window=window,
-    ) if (max_length, repeats, walks, batch_size) != (None,) * 4 else None  # fmt: skip
     raise ConfigError(
         f"m={start.max_length}, s={start.repeats}, M={start.walks} on "
         f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, "
         f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; "
-        + (f"these would fit: {would}" if would else "raise it")
+        + _would_fit(num_nodes, num_edges, features, model, budget, start)
+    )
+
+
+def _would_fit(n: int, e: int, features: int, model: GMN.Config, budget: int, start: WalkSettings) -> str:
+    """Return words that name settings within the budget, else the least budget there are settings for."""
+    modest = replace(
+        start, max_length=min(3, start.max_length), repeats=min(2, start.repeats), walks=min(8, start.walks)
+    )
+    smaller = _smaller(modest, True, True, True)
+    for candidate in smaller:
+        if found := _fit(n, e, features, model, budget, candidate, None):
+            return f"these would fit: {found}"
+    size = n
+    while model.variant != "gps-mamba" and min(size, 1 << 20) // 2 >= _SMALLEST_BATCH:
+        size = min(size, 1 << 20) // 2
+    least = _bytes(n, e, features, model, smaller[-1], size)
+    return (
+        f"no walks and batches fit it; the smallest take {math.ceil(least / 2**20):,} MiB: raise it, or lower model.dim"
     )
 
 

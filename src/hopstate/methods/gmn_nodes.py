@@ -33,6 +33,7 @@ class Material:
         key: (N,) sort key of the node sequence.
         settings: walks.
         signs: number of trailing eigenvector columns, flipped at random in training.
+        weights: (E,) weights of the walks' steps; None walks uniformly.
     """
 
     indptr: np.ndarray
@@ -42,11 +43,12 @@ class Material:
     key: np.ndarray
     settings: WalkSettings
     signs: int = 0
+    weights: np.ndarray | None = None
 
     @cached_property
     def table(self) -> WalkTable:
         """The graph laid out for walking."""
-        return WalkTable.of(self.indptr, self.indices)
+        return WalkTable.of(self.indptr, self.indices, self.weights)
 
     def features(self, rng: np.random.Generator | None, rows: np.ndarray | None = None) -> Tensor:
         """Return x of all rows or of some, eigenvectors with random signs where rng is given."""
@@ -210,7 +212,8 @@ class BatchNodeTask(_NodeTask):
         if m.edge_attr is not None:
             taken = tokens.get("edges") if tokens is not None else None
             if taken is not None and tokens is not None:  # tokens' edges lie among the induced ones
-                tokens["edges"] = torch.from_numpy(np.where(taken >= 0, np.searchsorted(ids, taken), -1))
+                own = taken.numpy()
+                tokens["edges"] = torch.from_numpy(np.where(own >= 0, np.searchsorted(ids, own), -1))
             edge_attr = torch.from_numpy(m.edge_attr[ids])
         if tokens is not None:
             tokens["nodes"] = torch.from_numpy(place[len(rows) :])

@@ -48,7 +48,7 @@ def node_keys(graph: Graph, config: OrderConfig) -> np.ndarray:
 
 def _from_features(graph: Graph, number: int | str | None) -> np.ndarray:
     assert graph.x is not None
-    if not isinstance(number, int) or not 0 <= number < graph.x.shape[1]:
+    if type(number) is not int or not 0 <= number < graph.x.shape[1]:
         raise DataError(f"order.column is a column of the features, 0..{graph.x.shape[1] - 1}; got {number}")
     return graph.x[:, number]
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.mpnn import Pooling, pool
+from hopstate.layers.mpnn import BatchNorm, Pooling, pool
 from hopstate.models.gmn import GMNInputs
 
 
@@ -56,9 +56,9 @@ class GIN(nn.Module):
         )
         for i in range(c.num_layers):
             width = in_dim if i == 0 else c.dim
-            mlp = nn.Sequential(nn.Linear(width, c.dim), nn.BatchNorm1d(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))
+            mlp = nn.Sequential(nn.Linear(width, c.dim), BatchNorm(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))
             self.convs.append(GINConv(mlp, train_eps=True))
-            self.norms.append(nn.BatchNorm1d(c.dim))
+            self.norms.append(BatchNorm(c.dim))
             self.heads.append(nn.Linear(c.dim, out_dim))
 
     def forward(self, inputs: GMNInputs) -> Tensor:

@@ -10,12 +10,12 @@ added, then a feed-forward part follows, as in GPS.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, nearest
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import MPNN, MessageBlock, MessageKind, Pooling, WalkEncoder, pool
 from hopstate.layers.ssm import BidirectionalMamba
@@ -115,6 +115,11 @@ class GMN(nn.Module):
         dropout: float = 0.1
 
         def __post_init__(self) -> None:
+            for name, known in (("variant", get_args(Variant)), ("pooling", get_args(Pooling))):
+                if (value := getattr(self, name)) not in known:
+                    raise ConfigError(
+                        f"unknown model.{name} {value!r}{nearest(value, known)}; known: {', '.join(known)}"
+                    )
             if min(self.dim, self.state_dim) < 1 or self.expand <= 0:
                 raise ConfigError("model.dim and model.state_dim must be at least 1 and model.expand above 0")
             counts = (self.local_layers, self.token_layers, self.node_layers, self.mpnn_layers, self.conv_width)
@@ -226,8 +231,9 @@ class _WalkTokens(nn.Module):
         assert inputs.walks is not None
         assert inputs.token_offsets is not None
         if e is not None and inputs.token_edges is not None:
-            taken = inputs.token_edges
-            e = e.index_select(0, taken.clamp(min=0)) * (taken >= 0)[:, None]
+            came = (inputs.token_edges >= 0).nonzero()[:, 0]  # not along an edge: starts, and steps of walks that stay
+            taken = e.index_select(0, inputs.token_edges[came])
+            e = e.new_zeros(len(inputs.token_edges), e.shape[1]).index_copy(0, came, taken)
         rows = h.index_select(0, inputs.token_nodes)
         return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
 
