@@ -5,9 +5,10 @@
     python benchmarks/top_convergence.py plot RUNS.jsonl --out docs/images/top-convergence.svg
 
 KIND is full, top, random (TOP with a basis of random weights, never refreshed), cluster, gas, saint, neighbor or labor;
-SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). A 3-layer GCN; every kind takes --steps
-optimiser steps, with a learning rate that falls to zero by a cosine, on the same splits and from the same weights. Time
-is the processor's, that of training steps and refreshes alone.
+SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). Batches of top, cluster and gas are
+METIS parts; top@random draws nodes uniformly. A 3-layer GCN; every kind takes --steps optimiser steps, with a learning
+rate that falls to zero by a cosine, on the same splits and from the same weights. Time is the processor's, that of
+training steps and refreshes alone.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from hopstate.training.loop import LoopConfig
 from hopstate.training.seed import seed_everything
 
 PARTS = 100
-KINDS = ["full", "top", "random", "cluster", "gas", "saint", "neighbor", "labor"]
+KINDS = ["full", "top", "top@random", "random", "cluster", "gas", "saint", "neighbor", "labor"]
 
 
 def batching(graph: Graph, kind: str, share: float, refresh: int) -> Batching:
     """Return the settings of a kind of batch that holds a share of the nodes."""
+    kind, _, nodes = kind.partition("@")
     if kind == "full":
         return Batching()
     top = TopConfig(refresh=0 if kind == "random" else refresh)
@@ -45,6 +47,7 @@ def batching(graph: Graph, kind: str, share: float, refresh: int) -> Batching:
     size = {"saint": max(1, size // 4), "neighbor": round(0.6 * size), "labor": round(0.6 * size)}.get(kind, size)
     return Batching(
         kind="top" if kind == "random" else kind,
+        nodes="random" if nodes == "random" else "parts",
         num_parts=PARTS,
         parts_per_batch=max(1, round(share * PARTS)),
         batch_size=size,
@@ -158,10 +161,16 @@ def plot(runs: list[dict], out: Path) -> None:
             style = "--" if (kind, share) == ("top", 0.5) else "-"
             for row, axis in enumerate(("epoch", "seconds")):
                 along = np.mean([[p[axis] for p in run] for run in points], 0)
-                label = {"full": "full batch", "random": "top, random weights"}.get(kind, kind)
+                label = {"full": "full batch", "random": "top, random weights", "top@random": "top, random nodes"}.get(
+                    kind, kind
+                )
                 label += "" if kind == "full" else f", {share:.0%}"
                 (line,) = axes[row, column].plot(
-                    along, test, style, color=f"C{KINDS.index(kind)}", linewidth=2 if kind in ("full", "top") else 1.1
+                    along,
+                    test,
+                    style,
+                    color=f"C{KINDS.index(kind)}",
+                    linewidth=2 if kind in ("full", "top", "top@random") else 1.1,
                 )
                 shown.setdefault(label, line)
         for row, axis in enumerate(("epochs", "training time, processor s")):
