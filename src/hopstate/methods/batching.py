@@ -55,6 +55,8 @@ class Batching:
             unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
         nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, or GraphSAINT's subgraphs;
             saint draws by this too ("parts" and "random" mean "saint-walk" there).
+            A few small parts of a homophilous graph hold few of its classes: batches of a tenth of such a graph train
+            top better from random nodes.
         num_parts: parts of the partition; at most the number of nodes.
         parts_per_batch: parts drawn together to a batch.
         partitioner: "metis" (needs pymetis), "bisection" (built in), or "auto": metis where it is installed.

@@ -104,14 +104,14 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; the R receivers are the first rows of x."""
-        z = self.received(self.sent(x), adjacency, first)
+        z = self.received(self.sent(x), adjacency)
         return self.combined(x[: len(z)], z)
 
     def sent(self, x: Tensor) -> Tensor:
         """Return what nodes send their neighbours."""
         return x if self.plain else self.norm(x)
 
-    def received(self, sent: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+    def received(self, sent: Tensor, adjacency: Convolver) -> Tensor:
         """Return (R, dim): the layer's output at the receivers."""
         if self.weighting is None:
             return self.conv(sent)
@@ -246,6 +246,7 @@ class Backbone(nn.Module):
         device = self.head.weight.device
         kept = [_in_steps(self.embed, x, device)]
         for block in self.blocks:
+            assert isinstance(block, (ResidualBlock, GCNIIBlock))
             sent = _in_steps(block.sent, kept[-1], device)
             yield sent, kept
             out = torch.empty_like(sent)
@@ -258,17 +259,24 @@ class Backbone(nn.Module):
         yield None, kept
 
     def _one_block(
-        self, block: nn.Module, sent: Tensor, kept: list[Tensor], cut: tuple[np.ndarray | None, Adjacency], out: Tensor
+        self,
+        block: ResidualBlock | GCNIIBlock,
+        sent: Tensor,
+        kept: list[Tensor],
+        cut: tuple[np.ndarray | None, Adjacency],
+        out: Tensor,
     ) -> None:
         """Write the output of a layer at one block's receivers into out."""
-        assert isinstance(block, (ResidualBlock, GCNIIBlock))
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
         own = _consecutive(adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu())
         device = adjacency.indptr.device
         read = own if block.weighting is None else rows
-        first = kept[0][read].to(device) if self.kind == "gcnii" else None
-        z = block.received(sent[read].to(device), adjacency, first)
+        there = sent[read].to(device)
+        if isinstance(block, GCNIIBlock):
+            z = block.received(there, adjacency, kept[0][read].to(device))
+        else:
+            z = block.received(there, adjacency)
         out[own] = block.combined(kept[-1][own].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
