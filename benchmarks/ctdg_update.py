@@ -80,7 +80,7 @@ def plot(path: Path, sizes: list[int], found: dict[int, list[tuple[float | None,
 
     def paint(figure: Any) -> None:
         axes = figure.subplots(1, len(found), sharey=True)
-        names = ("as listed: an exponential a quadrature node", "dense", "sparse, Krylov")
+        names = ("as listed: an exponential a quadrature node", "dense", "sparse")
         for panel, (order, rows) in zip(axes, found.items()):
             for name, column, mark in zip(names, zip(*rows), "s^o"):
                 points = [(n, v) for n, v in zip(sizes, column) if v is not None]
