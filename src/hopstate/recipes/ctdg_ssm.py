@@ -65,6 +65,8 @@ _CHOSEN: dict[str, Any] = {
     "evaluation.protocol": "pooled",
 }
 _STATIC = {"enron": "onehot", "uci": "random"}
+_WIDE = {"wikipedia": {"model.dim": 128}, "reddit-temporal": {"model.dim": 128}}  # Table 9
+_OURS = "max_norm 100, windows of 4 batches, gradients clipped at 1 and patience 20 are ours, not stated by the paper"
 _NODES = {"wikipedia": (88.61, 0.64), "reddit-temporal": (69.50, 0.82)}
 # order of the filter → length of the path → accuracy
 _SEQUENCES = {
@@ -93,10 +95,10 @@ RECIPES = (
             method="ctdg-ssm",
             data=data,
             metric="auc",
-            settings={**DYGLIB, "model.static": _STATIC.get(data, "none")},
+            settings={**DYGLIB, "model.static": _STATIC.get(data, "none"), **_WIDE.get(data, {})},
             published=_figures(data),
             runs=5,
-            note=_NOTE,
+            note=f"{_OURS}; {_NOTE}",
         )
         for data in _LINKS
     ),
@@ -118,9 +120,11 @@ RECIPES = (
             name=f"ctdg-ssm/{data}-nodes",
             method="ctdg-ssm-nodes",
             data=data,
-            metric="roc_auc",
-            published=(percent("roc_auc", mean, std, 5, f"{_PAPER}, Table 3"),),
+            metric="auc",
+            settings=_WIDE[data],
+            published=(percent("auc", mean, std, 5, f"{_PAPER}, Table 3"),),
             runs=5,
+            note=_OURS,
         )
         for data, (mean, std) in _NODES.items()
     ),

@@ -129,9 +129,9 @@ RECIPES = (
             name=f"dyg-mamba/{data}-nodes",
             method="dyg-mamba-nodes",
             data=data,
-            metric="roc_auc",
+            metric="auc",
             settings={"history.max_length": _LENGTH[DATA.index(data)]},
-            published=(percent("roc_auc", mean, std, 10, f"{PAPER}, Table 11"),),
+            published=(percent("auc", mean, std, 10, f"{PAPER}, Table 11"),),
         )
         for data, (mean, std) in _NODES.items()
     ),
