@@ -285,3 +285,34 @@ def test_tgb_asks_for_py_tgb(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tgb", None)
     with pytest.raises(MissingExtraError, match="pip install py-tgb"):
         read_events("tgb:tgbl-wiki")
+
+
+def test_numeric_columns_that_are_not_used_are_told(tmp_path):
+    path = write(tmp_path, "src,dst,t,f0,amount,note\n0,1,1,5,2.5,a\n1,0,2,6,3.5,b\n")
+    with pytest.warns(HopstateWarning, match=r"not used: amount; .*--read.edge_columns '\[f0, amount\]'"):
+        assert read_events(path).edge_attr.tolist() == [[5], [6]]
+    assert read_events(path, edge_columns=["f0", "amount"]).edge_attr.tolist() == [[5, 2.5], [6, 3.5]]
+    assert read_events(path, edge_columns=[]).edge_attr is None
+
+
+def test_options_that_a_table_does_not_have_are_refused(tmp_path):
+    path = write(tmp_path, "src,dst,t\n0,1,1\n1,0,2\n")
+    write_events(full_stream(), tmp_path / "made.parquet")
+    for source in (path, tmp_path / "made.parquet", pd.read_csv(path)):
+        with pytest.raises(ConfigError, match="'time_colum'; did you mean 'time_column'"):
+            read_events(source, time_colum="t")
+        with pytest.raises(ConfigError, match="does not take the option 'src'"):
+            read_events(source, src="t")
+    with pytest.raises(ConfigError, match="does not take the option 'edge_attr'"):
+        read_events(dyglib(tmp_path), edge_attr=np.zeros((3, 1)))
+    assert read_events(tmp_path / "made.parquet", time_unit="ms", num_nodes=7).num_nodes == 7
+
+
+def test_dates_are_counted_in_the_unit_asked_for(tmp_path):
+    path = write(tmp_path, "src,dst,time\n0,1,2024-03-01T00:00:00\n1,0,2024-03-01T00:00:01.25\n")
+    stream = read_events(path, time_unit="us")
+    assert (stream.t.tolist(), stream.time_unit) == ([1709251200_000000, 1709251201_250000], "us")
+    with pytest.raises(DataError, match="finer than a whole s; take time_unit=ms"):
+        read_events(path, time_unit="s")
+    with pytest.raises(ConfigError, match="not in 'h'"):
+        read_events(path, time_unit="h")

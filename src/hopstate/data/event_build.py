@@ -11,6 +11,8 @@ from hopstate.data.events import DELETE, EventStream
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
+UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
+
 
 def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
     """Build a stream from columns in any order; see `EventStream.from_arrays`."""

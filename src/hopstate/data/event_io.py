@@ -30,6 +30,7 @@ EVENT_FORMATS = {
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
+_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that no file's columns give
 
 
 def read_events(source: Any, *, format: str = "auto", from_start: bool = True, **options: Any) -> EventStream:
@@ -87,21 +88,30 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "folder":
         return _with_fields(load_events(path), text, options)
     if kind in ("dyglib", "jodie"):
-        _check_fields(options, f"{text} (read as {kind})")
+        _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
-    return readers.read_event_table(path, **_parquet_facts(path), **options)
+    _check_options(options, text, _table_options())
+    return readers.read_event_table(path, **{**_parquet_facts(path), **options})
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
-    _check_fields(options, where)
+    _check_options(options, where, _FIELDS)
     return stream.with_(**options) if options else stream
 
 
-def _check_fields(options: dict[str, Any], where: str) -> None:
-    """Raise a ConfigError for an option that has no meaning where columns have no names to choose from."""
+def _table_options() -> tuple[str, ...]:
+    from hopstate.data.readers.event_tables import OPTIONS
+
+    return (*OPTIONS, "edge_columns", "x", "node_ids", *_FACTS)
+
+
+def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
+    """Raise a ConfigError for an option that a source has no use for."""
     for name in options:
-        if name not in _FIELDS:
-            raise ConfigError(f"{where} does not take the option {name!r}; it takes: {', '.join(_FIELDS)}")
+        if name not in known:
+            raise ConfigError(
+                f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
+            )
 
 
 def _detect(path: Path) -> str:
@@ -140,10 +150,12 @@ def _features(path: Path) -> np.ndarray:
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
+        _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
     if hasattr(source, "columns") and hasattr(source, "iloc"):
         from hopstate.data.readers.event_tables import events_from_frame
 
+        _check_options(options, "a table", _table_options())
         return events_from_frame(source, **options)
     raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a pandas table or TemporalData")
 

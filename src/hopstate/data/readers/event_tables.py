@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_build import stream_from_arrays
+from hopstate.data.event_build import UNITS, stream_from_arrays
 from hopstate.data.events import EventStream
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, MissingFileError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning, MissingFileError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,12 +57,14 @@ def events_from_table(
     Args:
         table: one row for each event.
         columns: names of source, target, time, kind and label; None goes by the usual names.
-        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on.
+        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a `HopstateWarning`
+            names numeric columns beyond them. An empty list takes none.
         fields: of `EventStream`.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
         DataError: no rows, or ids or times that cannot be used; the row is named.
+        ConfigError: a time_unit that dates are not read in.
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
@@ -80,11 +83,10 @@ def events_from_table(
         if ids.dtype.kind == "i" and ids.min() < 0:
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
-    t, unit = _times(table, str(time))
-    fields.setdefault("time_unit", unit)
+    t, fields["time_unit"] = _times(table, str(time), fields.get("time_unit", ""))
     rows = _rows(src, dst, fields)
     if edge_columns is None:
-        edge_columns = [str(c) for c in table.frame.columns if FEATURE.fullmatch(str(c)) and c not in named]
+        edge_columns = _feature_columns(table, named)
     attr = np.stack([_numbers(table, c) for c in edge_columns], 1).astype(np.float32) if len(edge_columns) else None
     return stream_from_arrays(
         *rows,
@@ -94,6 +96,24 @@ def events_from_table(
         edge_attr=attr,
         **fields,
     )
+
+
+def _feature_columns(table: Table, named: Sequence[str | None]) -> list[str]:
+    """Return the columns that are features by their names; numeric ones beyond them are told, not taken."""
+    from pandas.api.types import is_numeric_dtype
+
+    rest = [str(name) for name in table.frame.columns if name not in named]
+    taken = [name for name in rest if FEATURE.fullmatch(name)]
+    unused = [name for name in rest if name not in taken and is_numeric_dtype(table.frame[name])]
+    if unused:
+        warnings.warn(
+            f"{table.path}: numeric columns that are not used: {', '.join(unused)}; take them as event features with "
+            f"--read.edge_columns '[{', '.join(taken + unused)}]' (edge_columns in Python), or leave them out with "
+            f"'[{', '.join(taken)}]'",
+            HopstateWarning,
+            stacklevel=4,
+        )
+    return taken
 
 
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
@@ -129,8 +149,11 @@ def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.
     return rows
 
 
-def _times(table: Table, column: str) -> tuple[np.ndarray, str]:
-    """Return times and their unit, "" where unknown; dates become the coarsest of s, ms, us, ns that loses nothing."""
+def _times(table: Table, column: str, unit: str) -> tuple[np.ndarray, str]:
+    """Return times and their unit, "" where unknown.
+
+    Dates are counted in the unit that is asked for, else in the coarsest of s, ms, us, ns that loses nothing.
+    """
     import pandas as pd
 
     values = table.frame[column]
@@ -141,16 +164,19 @@ def _times(table: Table, column: str) -> tuple[np.ndarray, str]:
         bad = np.flatnonzero(~np.isfinite(values.to_numpy()))
         if len(bad):
             raise DataError(f"{table.path}: the time in {table.place(bad[0])} is {values[bad[0]]}")
-        return values.to_numpy(), ""
+        return values.to_numpy(), unit
     try:
         dates = pd.to_datetime(values, utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
     except (ValueError, TypeError):
         raise _unreadable_time(table, column) from None
     t = dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
-    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if not (t % size).any():
-            return t // size, unit
-    return t, "ns"
+    exact = [name for name, size in UNITS.items() if not (t % size).any()]
+    unit = unit or exact[0]
+    if unit not in UNITS:
+        raise ConfigError(f"{table.path} holds dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
+    if unit not in exact:
+        raise DataError(f"{table.path}: dates finer than a whole {unit}; take time_unit={exact[0]} or round them")
+    return t // UNITS[unit], unit
 
 
 def _unreadable_time(table: Table, column: str) -> DataError:
