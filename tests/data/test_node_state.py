@@ -153,6 +153,15 @@ def test_updates_through_a_part_equal_updates_of_the_whole_with_their_gradients(
     assert not whole.memory.requires_grad
 
 
+def test_a_part_keeps_its_nodes_in_copies_and_knows_no_others() -> None:
+    part = filled().part(torch.tensor([3, 1]))
+    for copy in (part.snapshot(), part.to("cpu"), part.detached()):
+        assert copy.place(torch.tensor([3, 1])).tolist() == [1, 0]
+    for node in (0, 2, 4):
+        with pytest.raises(AssertionError):
+            part.place(torch.tensor([node]))
+
+
 def test_a_part_refuses_late_events_by_their_own_numbers() -> None:
     with pytest.raises(TimeOrderError, match="node 3 at time 1"):
         filled().part(torch.tensor([3, 4])).check_times(torch.tensor([4, 3]), torch.tensor([0.0, 1.0]))

@@ -66,7 +66,7 @@ def test_it_learns_what_the_past_tells():
     assert set(task.evaluate("train")) == {"auc", "ap", "positives"}
     table = task.predict("val")
     assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
-    with pytest.raises(ConfigError, match="not .all."):
+    with pytest.raises(ConfigError, match=r"not .all."):
         task.evaluate("all")
 
 

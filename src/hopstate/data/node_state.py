@@ -92,8 +92,12 @@ class NodeState:
 
     # ---- parts -------------------------------------------------------------------------------------------
     def place(self, nodes: Tensor) -> Tensor:
-        """Return the rows in which nodes lie."""
-        return nodes if self.rows is None else torch.searchsorted(self.rows, nodes)
+        """Return the rows in which nodes lie; a part must hold them."""
+        if self.rows is None:
+            return nodes
+        found = torch.searchsorted(self.rows, nodes)
+        assert not len(nodes) or torch.equal(self.rows[found.clamp(max=len(self.rows) - 1)], nodes)
+        return found
 
     def part(self, nodes: Tensor) -> NodeState:
         """Return the state of some nodes (repeats allowed) alone, still under their own numbers, as a copy."""
@@ -154,11 +158,15 @@ class NodeState:
 
     def snapshot(self) -> NodeState:
         """Return a copy that no later in-place update touches; to restore, go on from it."""
-        return NodeState.from_tensors({k: v.clone() for k, v in self.tensors().items()}, self.clock, self.tag)
+        return self._with({k: v.clone() for k, v in self.tensors().items()}, self.rows)
 
     def to(self, device: torch.device | str) -> NodeState:
         """Return the state on a device."""
-        return NodeState.from_tensors({k: v.to(device) for k, v in self.tensors().items()}, self.clock, self.tag)
+        rows = None if self.rows is None else self.rows.to(device)
+        return self._with({k: v.to(device) for k, v in self.tensors().items()}, rows)
+
+    def _with(self, tensors: dict[str, Tensor], rows: Tensor | None) -> NodeState:
+        return replace(NodeState.from_tensors(tensors, self.clock, self.tag), rows=rows)
 
     # ---- storage -----------------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:
