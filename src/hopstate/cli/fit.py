@@ -56,7 +56,8 @@ def print_result(done: Run) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{done.method}, epoch {done.best_epoch} (chosen on validation)")
+    when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
+    table = Table(title=f"{done.method}, {when}")
     table.add_column("metric")
     for split in done.metrics:
         table.add_column(split, justify="right")
