@@ -49,11 +49,6 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
     return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
 
 
-def is_graph_folder(folder: Path) -> bool:
-    """Return whether a folder was written by `save_graph`."""
-    return (folder / META).is_file()
-
-
 def write_folder(
     folder: Path, marker: str, what: str, meta: dict[str, Any], arrays: dict[str, np.ndarray | None]
 ) -> None:
