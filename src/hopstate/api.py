@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.cache import cache_folder
+from hopstate.data.files import check_writable, replace_file
 from hopstate.data.table import check_table_path, write_table
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
@@ -24,6 +25,8 @@ from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hopstate.data.events import EventStream
 
 
 @dataclass(frozen=True)
@@ -232,37 +235,62 @@ def stream(
         save: where the state after the events is written; None takes state.safetensors of the run folder.
         out: also write the scores there (.csv or .parquet).
         own: the run's own data, where it was trained on a record in memory.
-        read: how data are read, e.g. {"time_column": "when"}; see the method's configuration.
+        read: how data are read where that differs from the run's own files, e.g. {"time_column": "when"}; see the
+            method's configuration.
         device: where to compute; None takes the run's own setting.
 
     Returns:
-        Columns src, dst, t, score.
+        Columns src, dst, t (in the unit of the run's own data), score.
 
     Raises:
-        ConfigError: the run's method keeps no memory.
-        TimeOrderError, DataError, CheckpointError: see `hopstate.training.memory_task.MemoryLinkTask.continue_on`;
-            the kept state stays as it was.
+        ConfigError: the run's method keeps no memory, or an option of read that its configuration does not have.
+        TimeOrderError, DataError, ShapeError, CheckpointError: see
+            `hopstate.training.memory_task.MemoryLinkTask.continue_on`; the kept state stays as it was.
+        StorageError: the state or the scores could not be written; then neither is.
     """
     import pandas as pd
     import torch
 
-    from hopstate.data.event_io import read_events
     from hopstate.data.stream_state import StreamState
 
+    folder = RunFolder.open(run)
+    kept = folder.path / "state.safetensors"
+    target = kept if save is None else Path(save)
+    check_writable(target)
     if out is not None:
         check_table_path(out)
-    kept = RunFolder.open(run).path / "state.safetensors"
+        check_writable(Path(out))
     with trained(run, own, device=device) as (_, task), torch.no_grad():
         if not hasattr(task, "continue_on"):
             raise ConfigError(f"{run} keeps no memory of nodes, so there is nothing to go on from; use predict")
+        new = _new_events(folder, data, read or {})
         start = kept if state is None and kept.is_file() else state
         before = task.warm() if fresh or start is None else StreamState.load(start, model=task.fingerprint)
-        columns, after = task.continue_on(before, read_events(data, from_start=False, **(read or {})))
+        columns, after = task.continue_on(before, new)
     table = pd.DataFrame(columns)
-    if out is not None:
-        write_table(table, Path(out))
-    after.save(kept if save is None else save)
+
+    def write(part: Path) -> None:  # the state under another name, then the scores, then the state's own name
+        after.save(part)
+        if out is not None:
+            write_table(table, Path(out))
+
+    replace_file(target, write)
     return table
+
+
+def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventStream:
+    """Return events that a run goes on over, tables read as its own files were but for what read says."""
+    from hopstate.data.event_io import read_events
+
+    if read.get("x") is not None:
+        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
+    settings = folder.read_json("config.json")
+    method = get_method(settings.pop("method"))
+    # features and number of the nodes are of the run's own data; records have no columns to name
+    columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
+    own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
+    config = config_from(method, settings | {"read": own | dict(read)})
+    return read_events(data, from_start=False, **asdict(config.read))
 
 
 class trained:  # noqa: N801 - a context manager

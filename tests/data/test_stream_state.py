@@ -9,7 +9,8 @@ import torch
 
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
-from hopstate.data.stream_state import StreamState
+from hopstate.data.stream_state import FORMAT, StreamState
+from hopstate.data.tensor_file import write_tensors
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, MissingFileError, TimeOrderError
 
@@ -88,3 +89,49 @@ def test_what_cannot_follow_is_named(tmp_path: Path) -> None:
     now.save(tmp_path / "state.safetensors")
     with pytest.raises(CheckpointError, match="another model"):
         StreamState.load(tmp_path / "state.safetensors", model="xyz")
+
+
+def test_the_events_taken_last_are_refused(tmp_path: Path) -> None:
+    new = events([5, 5], num_nodes=5)
+    now = state(events([1, 5]))
+    whole, part = now.joined(new)
+    after = StreamState.at_end(whole, now.memory.grown(5), "abc", last=part.content_hash)
+    after.save(tmp_path / "state.safetensors")
+    for held in (after, StreamState.load(tmp_path / "state.safetensors")):
+        with pytest.raises(DataError, match=r"streamed already.*--state.*--fresh"):
+            held.joined(new)
+        assert len(held.joined(events([5, 5, 5]))[0]) == 7
+
+
+@pytest.mark.parametrize(("own", "unit"), [("", "s"), ("s", ""), ("day", "s"), ("s", "h")])
+def test_times_of_another_unit_are_refused(tmp_path: Path, own: str, unit: str) -> None:
+    now = state(events([1, 5], time_unit=own))
+    now.save(tmp_path / "state.safetensors")
+    for held in (now, StreamState.load(tmp_path / "state.safetensors")):
+        with pytest.raises(DataError, match=r"earlier events in .*--read\.time_unit"):
+            held.joined(events([6, 7], time_unit=unit))
+        assert held.joined(events([6, 7], time_unit=own))[0].time_unit == own
+
+
+def test_units_of_dates_are_converted_where_nothing_is_lost() -> None:
+    fine, coarse = state(events([1000, 5000], time_unit="ms")), state(events([1, 5], time_unit="s"))
+    whole, part = fine.joined(events([6, 7], time_unit="s"))
+    assert whole.t.tolist() == [1000, 5000, 6000, 7000]
+    assert (whole.time_unit, part.time_unit, part.t.dtype) == ("ms", "ms", np.int64)
+    assert coarse.joined(events([6000, 7000], time_unit="ms"))[1].t.tolist() == [6, 7]
+    with pytest.raises(DataError, match="finer than a whole s"):
+        coarse.joined(events([6000, 7001], time_unit="ms"))
+
+
+def test_a_file_that_does_not_tell_its_unit_takes_that_of_what_follows(tmp_path: Path) -> None:
+    now = state(events([1, 5]))
+    tensors = now.memory.tensors() | {
+        f"events.{k}": torch.from_numpy(getattr(now.events, k).copy()) for k in ("src", "dst", "t")
+    }
+    record = {"clock": now.memory.clock, "tag": now.memory.tag, "model": "abc", "num_nodes": now.events.num_nodes}
+    write_tensors(tmp_path / "old.safetensors", tensors, record, format=FORMAT)
+    old = StreamState.load(tmp_path / "old.safetensors")
+    assert (old.time_unit, old.last) == (None, "")
+    assert old.joined(events([6, 7], time_unit="s"))[0].time_unit == "s"
+    old.save(tmp_path / "again.safetensors")
+    assert StreamState.load(tmp_path / "again.safetensors").time_unit is None

@@ -12,7 +12,7 @@ from hopstate.api import evaluate, fit, predict, stream
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError, ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.errors import CheckpointError, ConfigError, DataError, ShapeError, StorageError, TimeOrderError
 
 SMALL = {
     "model__dim": 8,
@@ -153,8 +153,119 @@ def test_integer_ids_and_edge_features(tmp_path: Path) -> None:
     assert scores["dst"].tolist() == later.dst.tolist()
     assert scores["score"].between(0, 1).all()
     assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 14
-    with pytest.raises(ShapeError, match="edge_attr of 3 columns; the batch has 0"):
+    with pytest.raises(ShapeError, match=r"edge_attr of 3 columns; .* has 0: give .*--read\.edge_columns"):
         run.stream(part(200, 14).with_(edge_attr=None), own=first.with_(x=x))
+
+
+def test_new_files_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Time and feature columns named at training need no naming again, and may be named otherwise."""
+
+    def written(name: str, count: int, start: int, when: str = "when", what: str = "amount") -> str:
+        part = table(count, start, seed=start).assign(amount=np.arange(count) / 7)
+        part.rename(columns={"time": when, "amount": what}).to_csv(tmp_path / name, index=False)
+        return str(tmp_path / name)
+
+    flags = [f"--{k.replace('__', '.')}={v}" for k, v in SMALL.items()]
+    own = ["--read.time_column=when", "--read.edge_columns=[amount]", "--read.num_nodes=null"]
+    run, out = str(tmp_path / "run"), ["--out", str(tmp_path / "scores.csv")]
+    assert main(["fit", "ctdg-ssm", "--data", written("events.csv", 240, 0), *own, "--out", run, *flags]) == 0
+    later = ["stream", run, "--data", written("later.csv", 20, 240), *out]
+    assert main([*later, "--save", str(tmp_path / "own.safetensors")]) == 0
+    first = (tmp_path / "scores.csv").read_text()
+    renamed = ["stream", run, "--data", written("renamed.csv", 20, 240, "at", "sum"), *out]
+    assert main([*renamed, "--read.time_column", "at", "--read.edge_columns", "[sum]"]) == 0
+    assert (tmp_path / "scores.csv").read_text() == first
+    kept = (Path(run) / "state.safetensors").read_bytes()
+    capsys.readouterr()
+    more = ["stream", run, "--data", written("more.csv", 20, 260), *out]
+    for wrong, message in (
+        (["--read.time_colum", "x"], "did you mean 'read.time_column'"),
+        (["--read.num_nodes", "many"], "read.num_nodes"),
+        (["--read.x", "x.npy"], "leave read.x out"),
+    ):
+        assert main([*more, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    assert main([*more, "--read.edge_columns", "[]"]) == 1
+    assert "more has 0: give the event features that it was trained with" in capsys.readouterr().err
+    assert main([*more, "--read.edge_columns", "[sum]"]) == 1
+    assert "no column 'sum'" in capsys.readouterr().err
+    assert (Path(run) / "state.safetensors").read_bytes() == kept
+
+
+def test_the_number_of_nodes_is_read_as_a_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def written(name: str, start: int, largest: int) -> str:
+        src, dst = rng.integers(0, 10, (2, 100))
+        dst[0] = largest
+        pd.DataFrame({"src": src, "dst": dst, "t": start + np.arange(100)}).to_csv(tmp_path / name, index=False)
+        return str(tmp_path / name)
+
+    run = fit("ctdg-ssm", written("events.csv", 0, 9), out=tmp_path / "run", read__num_nodes=12, **SMALL)
+    command = ["stream", str(run.path), "--out", str(tmp_path / "s.csv"), "--data"]
+    assert main([*command, written("later.csv", 100, 30), "--read.num_nodes", "50"]) == 0
+    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 31
+    assert main([*command, written("new.csv", 200, 60)]) == 0  # the run's own number does not bind later files
+    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 61
+
+
+def test_a_file_at_one_time_is_counted_once(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(events, tmp_path / "run")
+    table(3).assign(time=239, target="stranger").to_csv(tmp_path / "one.csv", index=False)
+    command = ["stream", str(run.path), "--data", str(tmp_path / "one.csv"), "--out", str(tmp_path / "one-scores.csv")]
+    assert main(command) == 0
+    kept = (run.path / "state.safetensors").read_bytes()
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert "streamed already" in error
+    assert "--fresh" in error
+    assert (run.path / "state.safetensors").read_bytes() == kept
+    assert main([*command, "--fresh"]) == 0
+    stream(run.path, table(4).assign(time=239))  # others at the same time may follow
+    assert len(StreamState.load(run.path / "state.safetensors").events) == 247
+
+
+def test_dates_do_not_follow_numbers(events: Path, tmp_path: Path) -> None:
+    run = run_of(events, tmp_path / "run")
+    later = table(20, start=240)
+    dated = later.assign(time=pd.to_datetime(later["time"], unit="D").dt.strftime("%Y-%m-%d"))
+    with pytest.raises(DataError, match="counts time in s, earlier events in a unit that nobody named"):
+        stream(run.path, dated)
+    assert not (run.path / "state.safetensors").exists()
+    both = table().assign(time=pd.date_range("2026-01-01", periods=240, freq="h").strftime("%Y-%m-%dT%H:%M:%S.5"))
+    both.to_csv(tmp_path / "dated.csv", index=False)
+    run = run_of(tmp_path / "dated.csv", tmp_path / "dated")
+    whole = table(1).assign(time="2026-02-01")  # counted in ms, as the run's own, and not in s
+    assert stream(run.path, whole)["t"].tolist() == [1_769_904_000_000]
+
+
+def test_where_state_or_scores_cannot_be_written_neither_is(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, later = run_of(events, tmp_path / "run"), table(20, start=240)
+    scores, state = tmp_path / "scores.csv", run.path / "state.safetensors"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.csv").mkdir()
+    for options in ({"save": tmp_path / "folder", "out": scores}, {"out": tmp_path / "folder.csv"}):
+        with pytest.raises(StorageError, match="it is a folder"):
+            stream(run.path, later, **options)
+    with pytest.raises(StorageError):
+        stream(run.path, later, save=events / "state.safetensors", out=scores)  # a file is no folder
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    for name in ("safetensors.torch.save_file", "pandas.DataFrame.to_csv"):
+        with monkeypatch.context() as here:
+            here.setattr(name, full)
+            with pytest.raises(StorageError, match="no space left"):
+                stream(run.path, later, out=scores)
+    assert not scores.exists()
+    assert not state.exists()
+    assert not [p.name for p in (*run.path.iterdir(), *tmp_path.iterdir()) if p.name.endswith(".part")]
+    stream(run.path, later, out=tmp_path / "new" / "scores.csv", save=tmp_path / "kept" / "state.safetensors")
+    assert (tmp_path / "new" / "scores.csv").is_file()
+    assert (tmp_path / "kept" / "state.safetensors").is_file()
 
 
 def test_command_line(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

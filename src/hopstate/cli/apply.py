@@ -68,6 +68,7 @@ def _stream(argv: list[str]) -> int:
     parser = _parser(
         "stream", "Let a memory model go on over new events: score each before it is seen, keep the state."
     )
+    parser.epilog = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--state", default=None, help="state to go on from (default: RUN/state.safetensors, if any)")
     parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,10 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         part.chmod(0o666 & ~_umask())  # some writers make files that only their owner may read
         part.replace(path)
+    except StorageError:  # of another file that write writes: it has said so
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
     except (OSError, SafetensorError) as error:
         with contextlib.suppress(OSError):
             part.unlink()
@@ -32,6 +37,22 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         raise StorageError(
             f"could not write {path}: {error}{kept}; free some space or choose another folder"
         ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file can be written at path, as far as can be told before the work; its folder is made.
+
+    Raises:
+        StorageError: it cannot.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StorageError(f"could not write {path}: {error}; choose another place") from error
 
 
 def _umask() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hopstate.data.event_build import check_deletes
+from hopstate.data.event_build import UNITS, check_deletes
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
 from hopstate.data.tensor_file import read_tensors, write_tensors
@@ -32,28 +32,41 @@ class StreamState:
         memory: what the model remembers.
         events: all events so far: src, dst, t, kind and the user's ids.
         model: fingerprint of the model whose memory it is.
+        time_unit: of the events' times, "" where unknown; None where a file of an earlier version does not tell.
+        last: content hash of the events that were taken last, in the state's rows; "" where none were.
     """
 
     memory: NodeState
     events: EventStream
     model: str = ""
+    time_unit: str | None = ""
+    last: str = ""
 
     @classmethod
-    def at_end(cls, stream: EventStream, memory: NodeState, model: str) -> StreamState:
-        """Return the state after all events of a stream: the memory of its nodes then, and the model's fingerprint."""
+    def at_end(cls, stream: EventStream, memory: NodeState, model: str, *, last: str = "") -> StreamState:
+        """Return the state after all events of a stream.
+
+        Args:
+            stream: the events.
+            memory: of its nodes then.
+            model: the model's fingerprint.
+            last: content hash of the events that were taken last.
+        """
         bare = stream.with_(edge_attr=None, labels=None, x=None, num_nodes=stream.num_nodes)
-        return cls(memory=memory, events=bare, model=model)
+        return cls(memory=memory, events=bare, model=model, time_unit=stream.time_unit, last=last)
 
     def joined(self, new: EventStream) -> tuple[EventStream, EventStream]:
         """Return the events so far and new ones as one bare stream, and new ones alone in its rows and event ids.
 
-        Ids that have not been met become the next rows.
+        Ids that have not been met become the next rows, and times are counted in the state's unit.
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
-            DataError: ids of another kind, or a deletion of an edge that does not stand.
+            DataError: the events that were taken last once more, times of another unit that cannot be converted, ids
+                of another kind, or a deletion of an edge that does not stand.
         """
         old = self.events
+        new = new if self.time_unit is None else _in_unit(new, self.time_unit)
         if len(old) and len(new) and new.t[0] < old.t[-1]:
             raise TimeOrderError(
                 f"{new.name} begins at {new.t[0]}, but the memory has seen events up to {old.t[-1]}; give only later "
@@ -68,12 +81,19 @@ class StreamState:
             kind=np.concatenate(kinds) if old.has_deletes or new.has_deletes else None,
             num_nodes=num_nodes,
             node_ids=ids,
+            time_unit=new.time_unit,
             name=new.name,
             source=new.source,
         )
-        check_deletes(whole)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(old)}
-        return whole, new.with_(src=src, dst=dst, **rest)
+        part = new.with_(src=src, dst=dst, **rest)
+        if len(part) and part.content_hash == self.last:
+            raise DataError(
+                f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
+                "ones, or go on from another state (--state) or from the end of the run's own data (--fresh)"
+            )
+        check_deletes(whole)
+        return whole, part
 
     def save(self, path: str | Path) -> None:
         """Write the state to one safetensors file, atomically.
@@ -88,6 +108,7 @@ class StreamState:
             text = json.dumps(e.node_ids.ids.tolist()).encode()
             tensors["events.ids"] = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
         record = {"clock": self.memory.clock, "tag": self.memory.tag, "model": self.model, "num_nodes": e.num_nodes}
+        record |= {"time_unit": self.time_unit, "last": self.last}
         write_tensors(path, tensors, record, format=FORMAT)
 
     @classmethod
@@ -110,11 +131,32 @@ class StreamState:
         try:
             ids = arrays.pop("ids", None)
             names = None if ids is None else Vocabulary(np.array(json.loads(ids.tobytes())))
-            events = EventStream(**arrays, num_nodes=record["num_nodes"], node_ids=names, name="earlier events")
+            unit = record.get("time_unit")
+            facts = {"num_nodes": record["num_nodes"], "time_unit": unit or "", "name": "earlier events"}
+            events = EventStream(**arrays, **facts, node_ids=names)
         except (DataError, TypeError, ValueError) as error:
             raise CheckpointError(f"the events in {path} are damaged ({error}); use an earlier copy") from error
         memory = NodeState.from_tensors(tensors, record["clock"], record["tag"])
-        return cls(memory=memory, events=events, model=record["model"])
+        last = record.get("last", "")
+        return cls(memory=memory, events=events, model=record["model"], time_unit=unit, last=last)
+
+
+def _in_unit(new: EventStream, unit: str) -> EventStream:
+    """Return new events with times in a unit, where that loses nothing."""
+    if new.time_unit == unit:
+        return new
+    units = [name or "a unit that nobody named" for name in (new.time_unit, unit)]
+    if not {new.time_unit, unit} <= UNITS.keys():
+        raise DataError(
+            f"{new.name} counts time in {units[0]}, earlier events in {units[1]}; "
+            "convert the times, or name their unit if it is the same (--read.time_unit)"
+        )
+    ours, theirs = UNITS[unit], UNITS[new.time_unit]
+    if theirs >= ours:
+        return new.with_(t=new.t * (theirs // ours), time_unit=unit)
+    if (new.t % (ours // theirs)).any():
+        raise DataError(f"{new.name} has times finer than a whole {unit}, in which earlier events count; round them")
+    return new.with_(t=new.t // (ours // theirs), time_unit=unit)
 
 
 def _rows(old: EventStream, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], Vocabulary | None, int]:

@@ -30,7 +30,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
 from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, ShapeError
 from hopstate.evaluation.drive import drive
 from hopstate.training.link_task import LinkEvaluation, LinkTask, named_pairs, training_negatives
 
@@ -227,11 +227,12 @@ class MemoryLinkTask(MemoryTask, LinkTask):
 
         Raises:
             CheckpointError: a state of another model.
-            TimeOrderError, DataError: see `StreamState.joined`; or features of another width, or an event of a node
-                beyond a fixed vocabulary.
+            ShapeError: event features of another width than the model's.
+            TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
         """
         if state.model != self.fingerprint:
             raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
+        _check_width(self.model.edge_dim, events)
         whole, new = state.joined(events)
         known = whole.with_(x=_padded(self.stream.x, whole.num_nodes))
         size = self.evaluation.batch_size
@@ -244,8 +245,17 @@ class MemoryLinkTask(MemoryTask, LinkTask):
             rows=np.arange(len(new)),
             edges=batch_edges(new.t, size),
         )
-        after = StreamState.at_end(whole, scorer.state.to("cpu"), state.model)
+        after = StreamState.at_end(whole, scorer.state.to("cpu"), state.model, last=new.content_hash)
         return named_pairs(new, np.arange(len(new))) | {"score": scores}, after
+
+
+def _check_width(width: int, events: EventStream) -> None:
+    found = 0 if events.edge_attr is None else events.edge_attr.shape[1]
+    if width and found != width:
+        raise ShapeError(
+            f"the model takes edge_attr of {width} columns; {events.name} has {found}: give the event features that it "
+            "was trained with; in a table, name their columns (--read.edge_columns '[amount]')"
+        )
 
 
 def _padded(x: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
