@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import itertools
 import json
 import re
@@ -15,6 +16,8 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, FormatError, MissingFileError
 from hopstate.report import write_report
+from hopstate.report.charts import BOTTOM, HEIGHT, Line, line_chart, ticks
+from hopstate.report.page import Page
 from hopstate.report.style import DARK, LIGHT, SERIES
 from hopstate.reproduce import results
 
@@ -47,6 +50,13 @@ def make_run(folder: Path, method: str, data: str, test: dict[str, float], *, se
     (folder / "result.json").write_text(json.dumps(result))
     environment = {"time": "2026-01-01T00:00:00+00:00", "versions": {"hopstate": "0.1.0"}, "processor": "a processor"}
     (folder / "environment.json").write_text(json.dumps(environment))
+
+
+def table(report: Path, caption: str) -> list[list[str]]:
+    """Return the rows of a table of a report, column names first."""
+    part = report.read_text().split(f">{caption}</caption>")[1].split("</table>")[0]
+    rows = part.split("<tr")[1:]
+    return [[html.unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
 
 
 def make_influence(path: Path, neighbor: str = "bob") -> None:
@@ -219,6 +229,63 @@ def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "result.json").unlink()
     assert "Not finished: gcn, run" in "".join(Seen(write_report([tmp_path], tmp_path / "r.html").read_text()).words)
+
+
+def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+    def run(name: str, source: str, digest: str, value: float) -> None:
+        make_run(tmp_path / name, "gcn", source, {"ap": value}, seed=len(name))
+        if digest:
+            (tmp_path / name / "data.json").write_text(json.dumps({"content_hash": digest}))
+
+    run("a", "/home/a/events.csv", "1" * 32, 0.8)
+    run("aa", "/home/a/events.csv", "1" * 32, 0.6)
+    run("aaa", "/elsewhere/same/events.csv", "1" * 32, 0.7)  # a copy
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert [row[2] for row in table(page, "Results on events.csv")[1:]] == ["70.00 ± 10.00"]
+    run("b", "/home/b/events.csv", "2" * 32, 0.5)
+    run("bb", "/home/b/events.csv", "", 0.3)  # stopped before its data were known
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert table(page, "Results on b/events.csv")[1][2] == "40.00 ± 14.14"
+    assert table(page, "Results on a/events.csv")[1][2] == "70.00 ± 14.14"
+    run("later", "/home/a/events.csv", "3" * 32, 0.1)  # the file was changed
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert table(page, "Results on a/events.csv (11111111)")[1][2] == "70.00 ± 14.14"
+    assert table(page, "Results on a/events.csv (33333333)")[1][2] == "10.00"
+    assert "a/events.csv (33333333)" in {row[2] for row in table(page, "What was run, and where")}
+
+
+def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> None:
+    make_run(tmp_path / "worse", "gcn", "peptides", {"mae": 0.5})
+    make_run(tmp_path / "better", "sage", "peptides", {"mae": 0.25})
+    page = write_report([tmp_path], tmp_path / "r.html")
+    rows = table(page, "Results on peptides")[1:]
+    assert [(row[0], row[2]) for row in rows] == [("sage", "0.2500"), ("gcn", "0.5000")]
+    bars = "".join(Seen(page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]).words)
+    assert "sage: 0.2500; gcn: 0.5000" in bars
+
+
+def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, ap=0.762))
+    page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
+    for caption in ("Results on cora", "Published against measured on uci"):
+        assert "95% interval" not in table(page, caption)[0]
+        assert {len(row) for row in table(page, caption)} == {len(table(page, caption)[0])}
+    assert "95% interval" in table(full, "Results on uci")[0]
+    numbers = page.read_text().split(">Results on cora</caption>")[1].split("</table>")[0]
+    assert [c for c, name in re.findall(r'class="(.)">([^<]*)</th>', numbers)] == ["n"] * 4  # words are no numbers
+
+
+def test_epochs_are_whole_numbers() -> None:
+    for last in (2, 3, 7, 12, 199):
+        found = ticks(1, last, whole=True)
+        assert found
+        assert all(value == int(value) for value in found)
+    assert 1.2 in ticks(1, 2)
+    held: list[tuple[float, float]] = [(1, 0.5), (2, 0.7)]
+    drawn = line_chart(Page("t", "i"), "loss", "about", [Line(0, held)], "epoch", "loss")
+    across = re.findall(rf'y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">([^<]*)<', drawn)
+    assert across == ["1", "2"]
 
 
 def test_errors_say_what_is_wrong(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ const light = c => { const f = c.slice(0, 3).map(v => linear(v / 255));
   return .2126 * f[0] + .7152 * f[1] + .0722 * f[2]; };
 const ground = e => { for (; e; e = e.parentElement) { const c = parse(view.getComputedStyle(e).backgroundColor);
   if (c[3] > 0) return c; } return [255, 255, 255, 1]; };
-let least = 99, smallest = 99;
+let least = 99, smallest = 99, largest = 0;
 for (const e of doc.body.querySelectorAll('*')) {
   const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
   if (!own || ['TITLE', 'title', 'desc', 'STYLE'].includes(e.tagName)) continue;
@@ -33,11 +33,15 @@ for (const e of doc.body.querySelectorAll('*')) {
   const svg = e.ownerSVGElement;
   const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
   smallest = Math.min(smallest, parseFloat(style.fontSize) * scale);
+  if (svg) largest = Math.max(largest, parseFloat(style.fontSize) * scale);
 }
 seen.overflow = doc.documentElement.scrollWidth - doc.documentElement.clientWidth;
 seen.width = doc.documentElement.clientWidth;
 seen.least = least;
 seen.smallest = smallest;
+seen.largest = largest / parseFloat(view.getComputedStyle(doc.body).fontSize);
+seen.times = [...doc.querySelectorAll('td[data-label=started]')].map(e => { const words = doc.createRange();
+  words.selectNodeContents(e); return new Set([...words.getClientRects()].map(box => box.top)).size; });
 seen.flat = [...doc.querySelectorAll('svg[role=img], table')].filter(e => e.getBoundingClientRect().height < 10).length;
 seen.outside = [...doc.querySelectorAll('svg[role=img] text')].filter(e => {
   const box = e.getBoundingClientRect(), all = e.ownerSVGElement.getBoundingClientRect();
@@ -125,6 +129,8 @@ def test_it_fits_and_can_be_read(
     assert seen["overflow"] <= 0
     assert seen["least"] >= 4.5
     assert seen["smallest"] >= 9
+    assert seen["largest"] <= 1  # text of charts beside that of the page
+    assert set(seen["times"]) == {1}  # lines of a moment
     assert seen["flat"] == 0
     assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
     assert seen["outside"] == []

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hopstate import __version__
-from hopstate.data.files import replace_file
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.report import sections
 from hopstate.report.collect import collect
 from hopstate.report.page import Page
 from hopstate.reproduce import results
+from hopstate.training.run import write_text
 
 
 def write_report(
@@ -60,9 +60,5 @@ def write_report(
     content = page.html(f"Made by hopstate {__version__} on {today:%Y-%m-%d %H:%M} UTC. This page holds all it shows.")
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda part: _write(part, content))
+    write_text(path, content)
     return path
-
-
-def _write(path: Path, content: str) -> None:
-    path.write_text(content, encoding="utf-8")

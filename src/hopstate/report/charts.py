@@ -37,10 +37,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Axes:
-    """Data ranges of a chart, and where they lie on it."""
+    """Data ranges of a chart, and where they lie on it; a whole x counts something."""
 
     x: tuple[float, float]
     y: tuple[float, float]
+    whole: bool = False
 
     def across(self, value: float) -> float:
         """Return the horizontal place of x."""
@@ -58,7 +59,7 @@ class Axes:
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
             parts.append(f'<text x="{LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{number(value)}</text>')
         base = HEIGHT - BOTTOM
-        for value in ticks(*self.x):
+        for value in ticks(*self.x, whole=self.whole):
             at = self.across(value)
             parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{base}" y2="{base + 4}"/>')
             parts.append(f'<text x="{at:.1f}" y="{base + 16}" text-anchor="middle">{number(value)}</text>')
@@ -71,9 +72,9 @@ class Axes:
 
 
 def line_chart(page: Page, title: str, about: str, lines: Sequence[Line], x_label: str, y_label: str) -> str:
-    """Return a figure of lines; about says in words what it shows."""
+    """Return a figure of lines over whole numbers x; about says in words what it shows."""
     every = [point for line in lines for point in line.points]
-    axes = Axes(padded([x for x, _ in every], 0), padded([y for _, y in every], 0.05))
+    axes = Axes(padded([x for x, _ in every], 0), padded([y for _, y in every], 0.05), whole=True)
     drawn = [axes.draw(x_label, y_label)]
     for line in lines:
         place = " ".join(f"{axes.across(x):.1f},{axes.down(y):.1f}" for x, y in thinned(line.points))
@@ -186,11 +187,11 @@ def padded(values: Sequence[float], share: float) -> tuple[float, float]:
     return low - room, high + room
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Return round numbers within a range."""
+def ticks(low: float, high: float, wanted: int = 5, *, whole: bool = False) -> list[float]:
+    """Return round numbers within a range, about so many as wanted; whole ones if asked."""
     raw = (high - low) / wanted
     unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw)
+    step = max(next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw), 1.0 if whole else 0.0)
     first = math.ceil(low / step - 1e-9)
     return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 

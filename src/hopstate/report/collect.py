@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ class RunInfo:
 
     Args:
         path: the folder.
-        method, data: names.
+        method: its name.
+        data: its name; with the folder, or with the beginning of a digest, where the name alone is of several.
+        source: where the data were, as in the configuration.
+        content_hash: digest of the data; "" for a run that was stopped before it knew.
         metric: what chose the model; "" for a run that was not finished.
         number: seed, and split or fold where there is one, in words.
         settings: flat, without what numbers a run or changes no result.
@@ -35,6 +38,8 @@ class RunInfo:
     path: Path
     method: str
     data: str
+    source: str
+    content_hash: str
     metric: str
     number: str
     settings: dict[str, Any]
@@ -104,7 +109,7 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
             runs.setdefault(folder.resolve(), read_run(folder))
             for file in sorted(folder.glob("explain*.csv")):
                 tables.setdefault(file.resolve(), influence(file))
-    return grouped(list(runs.values())), list(tables.values())
+    return grouped(told_apart(list(runs.values()))), list(tables.values())
 
 
 def read_run(path: Path) -> RunInfo:
@@ -118,12 +123,15 @@ def read_run(path: Path) -> RunInfo:
     flat = flatten(config)
     result = folder.read_json("result.json") if (path / "result.json").is_file() else {}
     environment = folder.read_json("environment.json") if (path / "environment.json").is_file() else {}
+    known = folder.read_json("data.json") if (path / "data.json").is_file() else {}
     if "method" not in config or "data" not in config:
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
     return RunInfo(
         path=path,
         method=config["method"],
         data=Path(str(config["data"])).name,
+        source=str(config["data"]),
+        content_hash=known.get("content_hash", ""),
         metric=result.get("metric", ""),
         number=", ".join(
             f"{key.split('.')[-2 if key.endswith('number') else -1]} {flat[key]}" for key in _NUMBERS if key in flat
@@ -134,6 +142,29 @@ def read_run(path: Path) -> RunInfo:
         result=result,
         environment=environment,
     )
+
+
+def told_apart(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """Return runs with the folder, or a digest's beginning, beside the names that differing data share."""
+    alike: dict[str, list[RunInfo]] = {}
+    for run in runs:
+        alike.setdefault(run.data, []).append(run)
+    return [run if len(_contents(alike[run.data])) < 2 else _named(run, alike[run.data]) for run in runs]
+
+
+def _contents(runs: Sequence[RunInfo]) -> set[str]:
+    return {run.content_hash for run in runs if run.content_hash}
+
+
+def _named(run: RunInfo, alike: Sequence[RunInfo]) -> RunInfo:
+    """Return run with its data named so that no other data of alike are named so."""
+
+    def folder(one: RunInfo) -> str:
+        return "/".join(Path(one.source).parts[-2:])
+
+    same = [one for one in alike if folder(one) == folder(run)]
+    digest = f" ({run.content_hash[:8] or 'unknown'})" if len(_contents(same)) > 1 else ""
+    return replace(run, data=folder(run) + digest)
 
 
 def grouped(runs: Sequence[RunInfo]) -> list[Group]:

@@ -50,16 +50,35 @@ class Page:
         """Add a paragraph."""
         self._body.append(f'<p class="quiet">{text(words)}</p>')
 
-    def table(self, caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
-        """Add a table; the first cell of a row names it, and the first `words` columns hold words, not numbers.
+    def table(
+        self,
+        caption: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        words: int = 1,
+        unbroken: Sequence[str] = (),
+    ) -> None:
+        """Add a table without the columns in which no row says anything.
 
         Its roles are written out because browsers forget them where the style makes blocks of rows.
+
+        Args:
+            caption: above it.
+            columns: their names.
+            rows: cells by column; the first names the row.
+            words: so many columns, the first ones, hold words; the others numbers.
+            unbroken: columns of words whose cells stay on one line where there is room to scroll.
         """
         name = self.new_id("table")
+        kept = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+        kinds = ["n" if i >= words else "w" if columns[i] in unbroken else "" for i in kept]
+        columns = [columns[i] for i in kept]
         head = "".join(
-            f'<th scope="col" role="columnheader"{_side(i, words)}>{text(c)}</th>' for i, c in enumerate(columns)
+            f'<th scope="col" role="columnheader"{_class(kind)}>{text(c)}</th>'
+            for c, kind in zip(columns, kinds, strict=True)
         )
-        body = "".join(_row(columns, row, words) for row in rows)
+        body = "".join(_row(columns, [row[i] for i in kept], kinds) for row in rows)
         self._body.append(
             f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0"><table role="table">'
             f'<caption id="{name}">{text(caption)}</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
@@ -90,14 +109,14 @@ class Page:
         )
 
 
-def _side(column: int, words: int) -> str:
-    return "" if column < words else ' class="n"'
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
 
 
-def _row(columns: Sequence[str], row: Sequence[str], words: int) -> str:
+def _row(columns: Sequence[str], row: Sequence[str], kinds: Sequence[str]) -> str:
     """Return a row; on narrow screens rows become blocks whose cells are labelled by their columns."""
     cells = "".join(
-        f'<td role="cell" data-label="{text(columns[i])}"{_side(i, words)}>{text(c)}</td>'
+        f'<td role="cell" data-label="{text(columns[i])}"{_class(kinds[i])}>{text(c)}</td>'
         for i, c in enumerate(row[1:], 1)
     )
     return f'<tr role="row"><th scope="row" role="rowheader">{text(row[0])}</th>{cells}</tr>'

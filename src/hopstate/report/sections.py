@@ -47,7 +47,7 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
 def _best(group: Group) -> float:
     found = summary(group.values(group.metric))
     assert found is not None
-    return found.mean if group.metric.split("_")[-1] in tables.PLAIN else -found.mean
+    return tables.rank(group.metric, found.mean)
 
 
 def _result(group: Group) -> list[str]:
@@ -155,15 +155,15 @@ def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]
 
 def _bars(held: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts.Bar]]:
     """Return bars by metric, best first."""
-    found: dict[str, list[charts.Bar]] = {}
+    found: dict[str, list[tuple[float, charts.Bar]]] = {}
     for label, metric, values in held:
         one = summary(values)
         if one is not None:
-            scale = 1 if metric.split("_")[-1] in tables.PLAIN else 100
-            spread = None if one.std is None else scale * one.std
+            spread = None if one.std is None else tables.scaled(metric, one.std)
             note = tables.figure(metric, one.mean, one.std)
-            found.setdefault(tables.metric_words(metric), []).append(charts.Bar(label, scale * one.mean, spread, note))
-    return {words: sorted(bars, key=lambda bar: -bar.value) for words, bars in found.items()}
+            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note)
+            found.setdefault(tables.metric_words(metric), []).append((tables.rank(metric, one.mean), bar))
+    return {words: [bar for _, bar in sorted(bars, key=lambda each: each[0])] for words, bars in found.items()}
 
 
 def strategies(page: Page, groups: Sequence[Group]) -> None:
@@ -274,4 +274,4 @@ def runs(page: Page, groups: Sequence[Group]) -> None:
             rows.append([Path(run.path).name, group.label, run.data, run.number, version, e.get("time", ""),
                          str(e.get("gpu") or e.get("processor", ""))])  # fmt: skip
     columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware")
-    page.table("What was run, and where", columns, rows, words=len(columns))
+    page.table("What was run, and where", columns, rows, words=len(columns), unbroken=("started",))

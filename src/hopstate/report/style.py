@@ -73,10 +73,11 @@ caption{{text-align:left;padding:.25rem 0;color:var(--quiet)}}
 th,td{{padding:.4rem .6rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--rule)}}
 thead th{{background:var(--panel);border-bottom:2px solid var(--rule);vertical-align:bottom}}
 .n{{text-align:right;white-space:nowrap}}
+.w{{white-space:nowrap}}
 tbody th{{font-weight:600;min-width:8rem}}
 .charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}}
-figure{{margin:0;padding:.75rem;background:var(--panel);border-radius:.5rem;min-width:0}}
-figure svg{{display:block;width:100%;height:auto;max-width:40rem}}
+figure{{margin:0;padding:.75rem;background:var(--panel);border-radius:.5rem;min-width:0;max-width:34.5rem}}
+figure svg{{display:block;width:100%;height:auto}}
 figcaption{{font-size:.9rem;margin-bottom:.25rem}}
 svg text{{fill:var(--text);font:12px system-ui,-apple-system,"Segoe UI",sans-serif}}
 svg .axis{{stroke:var(--quiet);stroke-width:1}}

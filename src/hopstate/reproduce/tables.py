@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hopstate.data.files import replace_file
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.recipes import Published, all_recipes
 from hopstate.reproduce.results import Line, Row, rows
 from hopstate.reproduce.statistics import Difference, Summary, compare, summary
+from hopstate.training.run import write_text
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {
@@ -22,7 +23,7 @@ WORDS = {
     "macro_f1": "macro F1",
     "mae": "MAE",
 }
-PLAIN = ("mae", "rmse", "loss")  # no share of 1
+ERRORS = ("mae", "rmse", "loss")
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,26 @@ def metric_words(metric: str) -> str:
     return ", ".join([WORDS.get(name, name.replace("_", " ")), *parts])
 
 
+def is_error(metric: str) -> bool:
+    """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
+    return metric.split("_")[-1] in ERRORS
+
+
+def rank(metric: str, mean: float) -> float:
+    """Return the key that sorts means best first; what is no number comes last."""
+    return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean
+
+
+def scaled(metric: str, value: float) -> float:
+    """Return a value as it is shown: in percent where the metric is a share of 1."""
+    return value if is_error(metric) else 100 * value
+
+
 def figure(metric: str, mean: float, std: float | None) -> str:
     """Return mean ± std, in percent where the metric is a share of 1."""
-    scale, digits = (1, 4) if metric.split("_")[-1] in PLAIN else (100, 2)
-    spread = "" if std is None else f" ± {scale * std:.{digits}f}"
-    return f"{scale * mean:.{digits}f}{spread}"
+    digits = 4 if is_error(metric) else 2
+    spread = "" if std is None else f" ± {scaled(metric, std):.{digits}f}"
+    return f"{scaled(metric, mean):.{digits}f}{spread}"
 
 
 def seconds(value: float | None) -> str:
@@ -173,9 +189,5 @@ def write_markdown(path: str | Path, lines: Sequence[Line]) -> bool:
     head, rest = text.split(BEGIN)
     new = f"{head}{BEGIN}\n\n{markdown(lines)}\n\n{END}{rest.split(END)[1]}"
     if new != text:
-        replace_file(path, lambda part: _write(part, new))
+        write_text(path, new)
     return new != text
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
