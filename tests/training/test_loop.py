@@ -175,6 +175,44 @@ def test_folder_of_a_start_that_failed_before_training_is_taken(tmp_path: Path) 
     assert done.progress.epoch == 1
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path: Path, resume: bool) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    stale = [run.path / name for name in ("data.json", "split.npz", "negatives/test_random.npz")]
+    kept = run.path / "tokens" / "hops_0123.npy"
+    for file in (*stale, kept):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("of the refused start")
+    RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
+    assert run.read_json("config.json") == {"loop": {"seed": 2}}
+    assert not [file for file in stale if file.exists()]
+    assert kept.is_file()  # named by what it was made of
+
+
+@pytest.mark.parametrize(
+    "more", ["thesis.txt", "negatives/thesis.txt", "checkpoint.safetensors", "metrics.jsonl", "result.json"]
+)
+def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: Path, more: str) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    for name in ("split.npz", more):
+        (run.path / name).parent.mkdir(exist_ok=True)
+        (run.path / name).write_text("kept")
+    for resume in (False, True):
+        with pytest.raises(ConfigError, match=r"choose another --out"):
+            RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
+    assert (run.path / "split.npz").read_text() == (run.path / more).read_text() == "kept"
+    assert run.read_json("config.json") == {"loop": {"seed": 1}}
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])
+def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(HopstateError):
+            RunFolder.create(tmp_path, {"loop": {"seed": 1}}, resume=resume)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
+
+
 def test_metrics_that_cannot_be_added_are_a_named_error(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     (run.path / "metrics.jsonl").mkdir()

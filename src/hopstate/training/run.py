@@ -38,8 +38,23 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+# what a run leaves in its folder before its first step, as patterns; what depends on its settings comes first
+MADE = ("data.json", "split.npz", "negatives/*.npz")
+LEFT = (
+    *MADE,
+    "config.json",
+    "environment*.json",
+    "tokens/hops_*.npy",
+    "tokens/.hops_*.part",
+    "histories/history-*.npy",
+)
+
+
 class RunFolder:
-    """Files of one run. Nothing in it is ever deleted; what is rewritten is replaced whole."""
+    """Files of one run.
+
+    Nothing of a run that began to train is ever deleted; what is rewritten is replaced whole.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -52,17 +67,22 @@ class RunFolder:
     def create(cls, path: str | Path, config: dict[str, Any], *, resume: bool = False) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
+        A folder in which an earlier start was refused before its training began is taken as if it were empty.
+
         Raises:
-            ConfigError: the folder holds something and resume is off, or its run had other settings.
+            ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
-        left = {path.name for path in run.path.iterdir()} if run.path.is_dir() else set()
-        if not left <= {"config.json", "environment.json"}:  # these alone: an earlier start failed before training
-            if not resume:
-                raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
-            if (run.path / "config.json").is_file():
-                run._check_same(config)
+        if run._only_left():
+            for made in (file for pattern in MADE for file in run.path.glob(pattern)):
+                made.unlink()
+        elif not (run.path / "config.json").is_file():
+            raise ConfigError(f"{path} is not empty and holds no run; choose another --out")
+        elif not resume:
+            raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
+        else:
+            run._check_same(config)
         run.path.mkdir(parents=True, exist_ok=True)
         run.write_json("config.json", config)
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
@@ -84,6 +104,15 @@ class RunFolder:
         if not (run.path / "config.json").is_file():
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
         return run
+
+    def _only_left(self) -> bool:
+        """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
+        if not self.path.is_dir():
+            return True
+        files = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
+        own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
+        started = {self.path / "config.json", self.path / "environment.json"} <= files
+        return not files or (started and files <= own)
 
     def _check_same(self, config: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
