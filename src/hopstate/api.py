@@ -118,8 +118,8 @@ def fit_config(
     run = RunFolder.create(out or new_folder(method.name, config.data), stored_config(method, config), resume=resume)
     seed_everything(config.loop.seed)
     context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-    if (run.path / "data.json").is_file() and not same_data(run, record):  # before anything of the run is rewritten
-        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
+    if (run.path / "data.json").is_file():  # before anything of the run is rewritten
+        check_same_data(run, record)
     task = method.build(record, config, context)
     run.write_json("data.json", describe(record, task, context))
     trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
@@ -394,6 +394,12 @@ def load_data(source: str, read: Any, kind: str) -> Any:
 def same_data(run: RunFolder, record: Any) -> bool:
     """Return whether record is what a run was trained on."""
     return run.read_json("data.json")["content_hash"] == record.content_hash
+
+
+def check_same_data(run: RunFolder, record: Any) -> None:
+    """Raise CheckpointError where record is not what a run was trained on."""
+    if not same_data(run, record):
+        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
 
 
 def data_metrics(source: str) -> tuple[str, ...]:

@@ -120,6 +120,48 @@ def test_compare_prints_one_table_and_keeps_finished_runs(tables: dict[str, Path
     assert "mean ± standard deviation" in capsys.readouterr().out
 
 
+def test_compare_takes_no_result_of_other_data(tables: dict[str, Path], capsys) -> None:
+    arguments = ["compare", "mlp", f"--data={tables['edges']}", "--out=both", "--", *options(tables)[1:], *QUICK]
+    arguments += ["--model.dim=8"]
+    assert main(arguments) == 0
+    kept = Path("both/mlp-split0-seed0/result.json").read_bytes()
+    features = pd.read_csv(tables["features"])
+    features["f0"] += 1
+    features.to_csv(tables["features"], index=False)
+    capsys.readouterr()
+    assert main(arguments) == 1
+    assert "the data have changed since both/mlp-split0-seed0" in capsys.readouterr().err
+    assert Path("both/mlp-split0-seed0/result.json").read_bytes() == kept
+
+
+def test_compare_counts_no_run_twice(tmp_path: Path, capsys) -> None:
+    assert numbers("0,0-1,1") == [0, 1]
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"src": rng.integers(0, 9, 200), "dst": rng.integers(9, 15, 200), "t": np.arange(200.0)})
+    frame.to_csv(tmp_path / "events.csv", index=False)
+    assert main(["compare", "recency", "--data=events.csv", "--splits=0-2", "--out=both"]) == 2
+    assert "--seeds 0-2" in capsys.readouterr().err
+    assert not Path("both").exists()
+
+
+def test_a_refused_fit_leaves_its_folder_free(tables: dict[str, Path], capsys) -> None:
+    fit = ["fit", "gcn", *options(tables), *QUICK, "--model.dim=8", "--out=run"]
+    assert main([*fit, "--loop.device=abacus"]) == 2
+    assert {"split.npz", "data.json"} <= {path.name for path in Path("run").iterdir()}
+    Path("run/thesis.txt").write_text("mine")
+    assert main([*fit, "--model.num_layers=1"]) == 2
+    assert Path("run/split.npz").is_file()
+    Path("run/thesis.txt").unlink()
+    labels = pd.read_csv(tables["labels"])
+    labels["split"] = labels["split"].map({"train": "test", "val": "val", "test": "train"})
+    labels.to_csv(tables["labels"], index=False)
+    assert main([*fit, "--model.num_layers=1"]) == 0
+    assert json.loads(Path("run/config.json").read_text())["model"]["num_layers"] == 1
+    capsys.readouterr()
+    assert main(fit) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
 def test_config_file_print_config_and_flags_agree(tables: dict[str, Path], capsys) -> None:
     with pytest.raises(SystemExit):
         main(["fit", "nagphormer", *options(tables), *SMALL, "--print_config"])
@@ -281,7 +323,7 @@ def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path
 
 
 def test_methods_with_other_metrics_have_a_table_of_their_own(capsys) -> None:
-    row = {"runs": 1, "test_std": 0.0, "val_std": 0.0, "val_mean": 0.5, "seconds_per_epoch": 1.0, "parameters": 1}
+    row = {"runs": 1, "test_std": None, "val_std": None, "val_mean": 0.5, "seconds_per_epoch": 1.0, "parameters": 1}
     rows = [
         {**row, "method": "links", "metric": "ap", "test_mean": 0.8},
         {**row, "method": "labels", "metric": "auc", "test_mean": 0.9},
@@ -293,3 +335,13 @@ def test_methods_with_other_metrics_have_a_table_of_their_own(capsys) -> None:
     assert first.index("more-links") < first.index("│ links")
     assert "labels" not in first
     assert "labels" in second
+
+
+def test_errors_are_shown_as_they_are_the_smallest_first(capsys) -> None:
+    row = {"metric": "mae", "runs": 2, "val_mean": 0.5, "val_std": 0.1, "seconds_per_epoch": 1.0, "parameters": 1}
+    means = {"worst": 0.75, "undefined": float("nan"), "best": 0.25}
+    show([{**row, "method": name, "test_mean": mean, "test_std": 0.125} for name, mean in means.items()], "molecules")
+    printed = capsys.readouterr().out
+    assert "percent" not in printed
+    assert "0.2500 ± 0.1250" in printed
+    assert printed.index("best") < printed.index("worst") < printed.index("undefined")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from hopstate import api
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.configuration import config_of, parser_of
+from hopstate.reproduce import tables
+from hopstate.reproduce.statistics import summary
 from hopstate.training.run import RunFolder, write_text
 
+NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
 written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 
@@ -25,22 +27,26 @@ def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
     parser.add_argument("methods", help="names joined by commas")
     parser.add_argument("--data", required=True, help="a file, a folder, or the name of a data set")
-    parser.add_argument("--splits", default="0", help="numbers of splits, e.g. 0,1,2 or 0-9 (default: 0)")
+    parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
     options = parser.parse_args(own)
     folder = Path(options.out) if options.out else api.new_folder("compare", options.data)
-    rows = []
-    for name in options.methods.split(","):
+    names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
+    for name in names:  # before anything is trained
+        _check_splits(name, splits)
+    rows: list[dict[str, Any]] = []
+    records: dict[str, Any] = {}
+    for name in names:
         results = []
-        for split in numbers(options.splits):
-            for seed in numbers(options.seeds):
+        for split in splits:
+            for seed in seeds:
                 where = folder / f"{name}-split{split}-seed{seed}"
                 fixed = [f"--data={options.data}", f"--loop.seed={seed}"]
-                number = {"graph": "--split.number", "graphs": "--fold"}.get(get_method(name).data)
-                if number is not None:  # a stream has one split: time's
+                number = NUMBER.get(get_method(name).data)
+                if number is not None:
                     fixed.append(f"{number}={split}")
-                results.append(_one(name, [*fixed, *_settings(name, rest, options.methods.split(","))], where))
+                results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records))
                 if results[-1] is None:
                     return 130
         rows.append(_row(name, [r for r in results if r is not None]))
@@ -50,15 +56,35 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _one(name: str, arguments: list[str], where: Path) -> dict[str, Any] | None:
-    """Return the result of one run: an earlier one of the same settings, or a new or continued one."""
+def _check_splits(name: str, splits: list[int]) -> None:
+    """Raise ConfigError where a method has one split only and others are asked for."""
+    if get_method(name).data not in NUMBER and splits != [0]:
+        raise ConfigError(
+            f"--splits {','.join(map(str, splits))}: {name} works on data that have one split (a stream's is time's), "
+            f"so the runs would be one and the same; vary --seeds, e.g. --seeds 0-{max(1, len(splits) - 1)}"
+        )
+
+
+def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the result of one run: an earlier one of the same settings and data, or a new or continued one.
+
+    Args:
+        name: of the method.
+        arguments: its settings.
+        where: the run folder.
+        records: data that earlier runs read; those of this one are added.
+    """
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
     config = config_of(method, parser.parse_args(arguments), parser)
     folder = RunFolder(where)
+    read = f"{method.data} {config.read!r}"
+    if read not in records:
+        records[read] = api.load_data(config.data, config.read, method.data)
     if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
+        api.check_same_data(folder, records[read])
         return folder.read_json("result.json")
-    done = api.fit_config(method, config, out=where, resume=True)
+    done = api.fit_config(method, config, out=where, resume=True, record=records[read])
     return None if done.interrupted else folder.read_json("result.json")
 
 
@@ -76,7 +102,7 @@ def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the whole numbers of a list such as 0,2,5-7.
+    """Return the whole numbers of a list such as 0,2,5-7, each once.
 
     Raises:
         ConfigError: text is no such list.
@@ -94,17 +120,18 @@ def numbers(text: str) -> list[int]:
             found += span
     except ValueError:
         raise ConfigError(f"{text!r} is no list of rising numbers; write for example 0,1,2 or 0-9") from None
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     metric = results[0]["metric"]
 
-    def over(pick: Any) -> tuple[float, float]:
-        values = np.array([pick(r) for r in results], float)
-        return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    def over(values: list[float | None]) -> tuple[float, float | None]:
+        found = summary([math.nan if value is None else value for value in values])
+        assert found is not None
+        return found.mean, found.std
 
-    test, val = over(lambda r: r["metrics"]["test"][metric]), over(lambda r: r["metrics"]["val"][metric])
+    test, val = (over([r["metrics"][part][metric] for r in results]) for part in ("test", "val"))
     return {
         "method": name,
         "metric": metric,
@@ -113,15 +140,10 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "test_std": test[1],
         "val_mean": val[0],
         "val_std": val[1],
-        "seconds_per_epoch": over(lambda r: r["seconds_per_epoch"])[0],
-        "seconds": over(lambda r: r["seconds"])[0],
+        "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
+        "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
     }
-
-
-def _percent(row: dict[str, Any], part: str) -> str:
-    spread = f" ± {100 * row[f'{part}_std']:.2f}" if row["runs"] > 1 else ""
-    return f"{100 * row[f'{part}_mean']:.2f}{spread}"
 
 
 def show(rows: list[dict[str, Any]], data: str) -> None:
@@ -130,13 +152,15 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     from rich.table import Table
 
     for metric in dict.fromkeys(row["metric"] for row in rows):
-        table = Table(title=f"{data}: {metric} in percent, mean ± standard deviation over runs")
+        unit = "" if tables.is_error(metric) else " in percent"
+        table = Table(title=f"{data}: {metric}{unit}, mean ± standard deviation over runs")
         for name in ("method", "test", "validation", "runs", "s/epoch", "parameters"):
             table.add_column(name, justify="left" if name == "method" else "right")
-        for r in sorted((row for row in rows if row["metric"] == metric), key=lambda r: -r["test_mean"]):
+        mine = [row for row in rows if row["metric"] == metric]
+        for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
             table.add_row(
                 r["method"],
-                *(_percent(r, part) for part in ("test", "val")),
+                *(tables.figure(metric, r[f"{part}_mean"], r[f"{part}_std"]) for part in ("test", "val")),
                 str(r["runs"]),
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",
