@@ -13,6 +13,7 @@ from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.stream_state import StreamState
 from hopstate.errors import CheckpointError, ConfigError, DataError, ShapeError, StorageError, TimeOrderError
+from hopstate.evaluation.metrics import roc_auc
 
 SMALL = {
     "model__dim": 8,
@@ -310,7 +311,9 @@ def test_classes_of_nodes_at_their_events(tmp_path: Path, capsys: pytest.Capture
     command = ["fit", "ctdg-ssm-nodes", "--data", str(tmp_path / "labels.csv"), *flags, *train, *columns]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0
     assert evaluate(tmp_path / "run")["auc"] > 0.9
-    assert list(predict(tmp_path / "run", split="test")) == ["node", "t", "score", "label"]
+    scores = predict(tmp_path / "run", split="test")
+    assert list(scores) == ["node", "t", "score", "label"]
+    assert roc_auc(scores["label"].to_numpy(), scores["score"].to_numpy()) == evaluate(tmp_path / "run")["auc"]
     assert main(["check-leak", str(tmp_path / "run"), "--moments", "2", "--queries", "16"]) == 0
     assert "no leak" in capsys.readouterr().out
     table().to_csv(tmp_path / "bare.csv", index=False)

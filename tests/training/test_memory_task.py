@@ -13,8 +13,9 @@ from hopstate.batching.memory import ActiveEvents, _ends
 from hopstate.data.active import ActiveBatch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import CheckpointError, ConfigError, DataError, LeakError
+from hopstate.errors import CheckpointError, ConfigError, DataError, LeakError, ShapeError
 from hopstate.evaluation.link import score_part
+from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.base import Context
 from hopstate.methods.configuration import config_from
 from hopstate.methods.ctdg_ssm import METHODS, CTDGSSMRun, build
@@ -226,6 +227,61 @@ def test_a_fixed_vocabulary_refuses_new_nodes_and_keeps_its_memory(tmp_path: Pat
     with torch.no_grad(), pytest.raises(DataError, match="beyond the 20 nodes"):
         t.continue_on(state, new)
     assert all(torch.equal(v, kept.tensors()[k]) for k, v in state.memory.tensors().items())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_start_state_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """After a success, and after a failure past the first batch; no new node, whose rows would be a copy anyway."""
+    t = task(tmp_path)
+    state = t.warm()
+    kept = {name: tensor.clone() for name, tensor in state.memory.tensors().items()}
+    later = stream(40, seed=1)
+    later = later.with_(t=later.t + 1000)
+    if fails:
+        update, calls = t.model.update, []
+
+        def failing(*args: Any, **rest: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise RuntimeError("out of memory")
+            return update(*args, **rest)
+
+        monkeypatch.setattr(t.model, "update", failing)
+        with torch.no_grad(), pytest.raises(RuntimeError, match="out of memory"):
+            t.continue_on(state, later)
+    else:
+        with torch.no_grad():
+            _, after = t.continue_on(state, later)
+        assert not torch.equal(after.memory.memory, kept["memory"])
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in state.memory.tensors().items())
+
+
+def test_event_features_of_another_width_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    t = task(tmp_path)
+    later = stream(40)
+    bare = later.with_(t=later.t + 1000, edge_attr=None)
+    with torch.no_grad(), pytest.raises(ShapeError, match=r"2 columns; events has 0: .*--read\.edge_columns"):
+        t.continue_on(t.warm(), bare)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_predictions_of_a_part_are_the_scores_behind_its_evaluation(tmp_path: Path, part: str) -> None:
+    """Training does not end where a batch from event 0 would, and memories depend on where batches end."""
+    t = task(tmp_path)
+    held = t.report(part).scores
+    positive = held[part, "random"].positive
+    found = t.predict(part)["score"]
+    assert np.allclose(found, positive, rtol=0, atol=1e-6)
+    labels = held[part, "random"].pooled()[0]
+    ap = average_precision(labels, np.concatenate([found, held[part, "random"].negative]))
+    assert ap == pytest.approx(t.evaluate(part)["ap"], abs=1e-6)
+
+
+def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> None:
+    t = task(tmp_path)
+    found = t.predict("train")["score"]
+    assert len(found) == len(t.split.train)
+    assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=1e-6)  # both begin at event 0
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"truncate": 0}, {"num_neighbors": 0}])

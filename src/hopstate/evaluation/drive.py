@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.batching.events import batch_edges
+from hopstate.batching.events import batch_edges, event_batches
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.errors import ShapeError
 from hopstate.evaluation.metrics import check_scores
@@ -63,6 +63,36 @@ def drive(
         if b + 1 < len(edges):
             model.observe(stream.take(rows[edges[b] : edges[b + 1]]))
     return check_scores(scores)
+
+
+def drive_part(
+    model: Observer,
+    score: Callable[[np.ndarray], Any],
+    stream: EventStream,
+    asked: np.ndarray,
+    *,
+    rows: np.ndarray,
+    batch_size: int,
+) -> np.ndarray:
+    """Return (Q,) scores of some events of a part; batches begin where the part does, and memories depend on that.
+
+    Args:
+        model: what is reset and shown all events before the part, then the part.
+        score: positions in the stream to their scores.
+        stream: the events.
+        asked: (Q,) positions of the events that are scored, all among rows.
+        rows: (P,) ascending positions of the part.
+        batch_size: events scored before the model sees them (at least: ties stay whole).
+    """
+    return drive(
+        model,
+        lambda mine: score(asked[mine]),
+        stream,
+        np.searchsorted(rows, asked),
+        rows=rows,
+        edges=batch_edges(stream.t[rows], batch_size),
+        history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
+    )
 
 
 def drive_anywhere(

@@ -9,11 +9,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hopstate.batching.events import batch_edges, event_batches
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.drive import Observer, drive, drive_anywhere
+from hopstate.evaluation.drive import Observer, drive_anywhere, drive_part
 from hopstate.evaluation.intervals import bootstrap_ap_auc
 from hopstate.evaluation.metrics import average_precision, roc_auc
 
@@ -51,16 +50,8 @@ def evaluate_dynamic_nodes(
     if part not in ("train", "val", "test"):
         raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {part!r}")
     rows = split.rows(part)
-    nodes, t, y = stream.src[rows], stream.t[rows], binary_labels(stream)[rows].astype(np.int64)
-    scores = drive(
-        scorer,
-        lambda mine: scorer.score_nodes(nodes[mine], t[mine]),
-        stream,
-        np.arange(len(rows)),
-        rows=rows,
-        edges=batch_edges(t, batch_size),
-        history=event_batches(stream, np.arange(rows[0]), batch_size=batch_size),
-    )
+    y = binary_labels(stream)[rows].astype(np.int64)
+    scores = score_node_events(scorer, stream, rows, rows=rows, batch_size=batch_size)
     found = {"auc": roc_auc(y, scores), "ap": average_precision(y, scores), "positives": float(y.sum())}
     if bootstrap and len(np.unique(y)) == 2:
         ap, auc = bootstrap_ap_auc(scores[y == 1], scores[y == 0], None, repeats=bootstrap, seed=seed)
@@ -80,6 +71,17 @@ def binary_labels(stream: EventStream) -> np.ndarray:
             "(--read.label_column)"
         )
     return stream.labels
+
+
+def score_node_events(
+    scorer: NodeScorer, stream: EventStream, asked: np.ndarray, *, rows: np.ndarray, batch_size: int = 200
+) -> np.ndarray:
+    """Return (Q,) scores of the sources of events asked (Q,), amid those of the part at rows; see `drive_part`."""
+
+    def score(at: np.ndarray) -> Any:
+        return scorer.score_nodes(stream.src[at], stream.t[at])
+
+    return drive_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size)
 
 
 def score_node_queries(

@@ -18,8 +18,8 @@ from hopstate.batching.scorer import HistoryNodeScorer, NodeTokenizer
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
-from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_queries
-from hopstate.training.link_task import named_pairs
+from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
+from hopstate.training.link_task import asked_of, named_pairs
 
 
 class HistoryNodeTask:
@@ -92,11 +92,11 @@ class HistoryNodeTask:
         return evaluate_dynamic_nodes(self.scorer(split), self.stream, self.split, split, **options)  # type: ignore[arg-type]
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns node, t, score, label of the events of a part, or of "all"."""
-        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
-        src, t = self.stream.src[rows], self.stream.t[rows]
-        scores = score_node_queries(self.scorer(split), self.stream, src, t, batch_size=self.eval_batch)
-        return {"node": named_pairs(self.stream, rows)["src"], "t": t, "score": scores, "label": self.y[rows]}
+        """Return columns node, t, score, label of the events of a part (those of `evaluate`), or of "all"."""
+        asked, rows = asked_of(self.stream, self.split, split)
+        scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
+        named = named_pairs(self.stream, asked)
+        return {"node": named["src"], "t": named["t"], "score": scores, "label": self.y[asked]}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""

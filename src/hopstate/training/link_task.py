@@ -21,7 +21,8 @@ from hopstate.batching.scorer import HistoryScorer, PairTokenizer
 from hopstate.data.event_splits import PARTS, EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, nearest
-from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part, score_queries
+from hopstate.evaluation.drive import drive_part
+from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.training.seed import stream as random_stream
 from hopstate.training.task import Parts
@@ -133,13 +134,23 @@ class LinkTask:
         return found
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns src, dst, t, score of the events of a part, or of "all", each scored from what came before."""
+        """Return columns src, dst, t, score of the events of a part, or of "all", each scored from what came before.
+
+        Scores of a part are those behind its pooled evaluation, events with new nodes scored amid their part.
+        """
         if split != "all" and split not in PARTS:
             raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
-        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
-        src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
-        scores = score_queries(self.scorer(split), self.stream, src, dst, t, batch_size=self.evaluation.batch_size)
-        return named_pairs(self.stream, rows) | {"score": scores}
+        stream, scorer = self.stream, self.scorer(split)
+        asked, rows = asked_of(stream, self.split, split)
+        scores = drive_part(
+            scorer,
+            lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
+            stream,
+            asked,
+            rows=rows,
+            batch_size=self.evaluation.batch_size,
+        )
+        return named_pairs(stream, asked) | {"score": scores}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""
@@ -271,6 +282,13 @@ class HistoryLinkTask(LinkTask):
 
     def _scorer(self, inputs: PairTokenizer) -> HistoryScorer:
         return HistoryScorer(self.model, inputs, max_queries=min(512, self.pairs_at_once or 512))
+
+
+def asked_of(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of a part's events, or of "all", and those of the part that they are scored amid."""
+    if part == "all":
+        return np.arange(len(stream)), np.arange(len(stream))
+    return split.rows(part), split.rows(part.removeprefix("new_"))
 
 
 def named_pairs(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -16,8 +16,8 @@ from hopstate.batching.memory import MemoryScorer
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
-from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_queries
-from hopstate.training.link_task import named_pairs
+from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
+from hopstate.training.link_task import asked_of, named_pairs
 from hopstate.training.memory_task import MemoryTask
 
 
@@ -58,19 +58,16 @@ class MemoryNodeTask(MemoryTask):
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return ROC AUC and AP of a part's labels; of "train" with look-ups that see training events alone."""
-        scorer = MemoryScorer(self.model, self.train_inputs if split == "train" else self.inputs)
+        scorer = self._scorer(split)
         options = {"batch_size": self.eval_batch_size, "bootstrap": self.bootstrap if split == "test" else 0}
         return evaluate_dynamic_nodes(scorer, self.stream, self.split, split, **options)  # type: ignore[arg-type]
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns node, t, score, label of the events of a part, or of "all"."""
-        rows = np.arange(len(self.stream)) if split == "all" else self.split.rows(split)
-        src, t = self.stream.src[rows], self.stream.t[rows]
-        scorer = MemoryScorer(self.model, self.inputs)
-        scores = score_node_queries(scorer, self.stream, src, t, batch_size=self.eval_batch_size)
-        return {
-            "node": named_pairs(self.stream, rows)["src"],
-            "t": t,
-            "score": scores,
-            "label": self.y[rows],
-        }
+        """Return columns node, t, score, label of the events of a part (those of `evaluate`), or of "all"."""
+        asked, rows = asked_of(self.stream, self.split, split)
+        scores = score_node_events(self._scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch_size)
+        named = named_pairs(self.stream, asked)
+        return {"node": named["src"], "t": named["t"], "score": scores, "label": self.y[asked]}
+
+    def _scorer(self, part: str) -> MemoryScorer:
+        return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
