@@ -288,3 +288,15 @@ def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> 
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CTDGSSMRun(data="x", **wrong)
+
+
+def test_a_checkpoint_keeps_the_memory_with_its_clock(tmp_path: Path) -> None:
+    t = task(tmp_path)
+    for batch in t.batches(0):
+        t.loss(batch)
+    other = task(tmp_path / "other")
+    other.load_state(t.state())
+    assert t._state is not None
+    assert other._state is not None
+    assert other._state.clock == t._state.clock > 0
+    assert torch.equal(other._state.memory, t._state.memory)
