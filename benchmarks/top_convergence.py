@@ -140,13 +140,20 @@ def table(runs: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def on(grid: list[int], points: list[dict], name: str) -> np.ndarray:
+    """Return a figure of a run's evaluations at given epochs, by linear interpolation."""
+    return np.interp(grid, [p["epoch"] for p in points], [p[name] for p in points])
+
+
 def plot(runs: list[dict], out: Path) -> None:
-    """Draw the mean test metric over seeds against epochs and against seconds, each kind's longest runs."""
+    """Draw the mean test metric over seeds that all kinds have against epochs and seconds, each kind's longest runs."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    every = set.intersection(*({r["seed"] for r in same} for same in groups(runs).values()))
+    runs = [r for r in runs if r["seed"] in every]  # a seed is a split, too: curves of the same ones compare
     longest = {name[:3]: same for name, same in groups(runs).items()}
     names = list(dict.fromkeys(data for data, _, _ in longest))
     figure, axes = plt.subplots(2, len(names), figsize=(4.2 * len(names), 7), squeeze=False)
@@ -154,19 +161,19 @@ def plot(runs: list[dict], out: Path) -> None:
     for column, data in enumerate(names):
         ends = []
         for (_, kind, share), same in (item for item in longest.items() if item[0][0] == data):
-            length = min(len(r["points"]) for r in same)
-            points = [r["points"][:length] for r in same]
-            test = 100 * np.mean([[p["test"] for p in run] for run in points], 0)
+            grid = [p["epoch"] for p in min((r["points"] for r in same), key=len)]
+            mean = {axis: np.mean([on(grid, r["points"], axis) for r in same], 0) for axis in ("test", "seconds")}
+            mean |= {"epoch": np.array(grid), "test": 100 * mean["test"]}
+            test = mean["test"]
             ends.append((test[-1], test.max()))
             style = "--" if (kind, share) == ("top", 0.5) else "-"
             for row, axis in enumerate(("epoch", "seconds")):
-                along = np.mean([[p[axis] for p in run] for run in points], 0)
                 label = {"full": "full batch", "random": "top, random weights", "top@random": "top, random nodes"}.get(
                     kind, kind
                 )
                 label += "" if kind == "full" else f", {share:.0%}"
                 (line,) = axes[row, column].plot(
-                    along,
+                    mean[axis],
                     test,
                     style,
                     color=f"C{KINDS.index(kind)}",

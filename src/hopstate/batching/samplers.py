@@ -78,9 +78,7 @@ class PartSampler:
         if len(rows) and rows[-1] >= len(part):
             raise DataError(f"the parts cover {len(part)} nodes, but node {rows[-1]} is to be trained on")
         if len(rows) and part[rows].min() < 0:
-            raise DataError(
-                f"the parts do not cover node {rows[part[rows] < 0][0]}, which batches are to hold"
-            )
+            raise DataError(f"the parts do not cover node {rows[part[rows] < 0][0]}, which batches are to hold")
         order = rows[np.argsort(part[rows], kind="stable")]
         bounds = np.flatnonzero(np.diff(part[order])) + 1
         self._members = [m for m in np.split(order, bounds) if len(m)]
