@@ -76,7 +76,12 @@ def binary_labels(stream: EventStream) -> np.ndarray:
 def score_node_events(
     scorer: NodeScorer, stream: EventStream, asked: np.ndarray, *, rows: np.ndarray, batch_size: int = 200
 ) -> np.ndarray:
-    """Return (Q,) scores of the sources of events asked (Q,), amid those of the part at rows; see `drive_part`."""
+    """Return (Q,) a scorer's scores of the sources of events asked (Q,), amid those of a part at rows (P,).
+
+    Args:
+        scorer: the model; reset first.
+        asked, rows: see `hopstate.evaluation.drive.drive_part`.
+    """
 
     def score(at: np.ndarray) -> Any:
         return scorer.score_nodes(stream.src[at], stream.t[at])
