@@ -112,13 +112,13 @@ class ResidualBlock(nn.Module):
         return x if self.plain else self.norm(x)
 
     def received(self, sent: Tensor, adjacency: Convolver) -> Tensor:
-        """Return (R, dim): the layer's output at the receivers."""
+        """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim)."""
         if self.weighting is None:
             return self.conv(sent)
         return adjacency.convolve(self.conv, self.weighting, self.layer, sent)
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return the block's output from its receivers' input x and what they received."""
+        """Return (R, dim) the block's output from its receivers' input x and what they received, z, both (R, dim)."""
         return x + self.ffn(self.norm(z) if self.plain else z)
 
 
@@ -147,11 +147,11 @@ class GCNIIBlock(nn.Module):
         return self.drop(x)
 
     def received(self, sent: Tensor, adjacency: Convolver, first: Tensor) -> Tensor:
-        """Return (R, dim): the layer's output at the receivers."""
+        """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim), first (S, dim) their x_0."""
         return adjacency.convolve(self.conv, "symmetric", self.layer, sent, first[: len(sent)])
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return the block's output from what its receivers received."""
+        """Return (R, dim) the block's output from what its receivers received, z (R, dim)."""
         return z.relu()
 
 
@@ -241,7 +241,8 @@ class Backbone(nn.Module):
     def stages(self, x: Tensor, cuts: Cuts) -> Iterator[tuple[Tensor | None, list[Tensor]]]:
         """Yield, before every block, what all nodes send (N, dim) and representations so far; at the end (None, all).
 
-        Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`.
+        Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`
+        for x and cuts, blocks of receivers with their adjacency.
         """
         device = self.head.weight.device
         kept = [_in_steps(self.embed, x, device)]
