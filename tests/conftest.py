@@ -5,6 +5,8 @@ from pathlib import Path
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+if "PYTEST_XDIST_WORKER" in os.environ:  # side by side, workers with a thread for every core wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
