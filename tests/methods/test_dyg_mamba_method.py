@@ -185,7 +185,7 @@ def test_nodes_are_classified(tmp_path):
     assert 0.4 < done.metrics["test"]["auc"] <= 1
     assert done.evaluate() == done.metrics["test"]
     table = done.predict(split="test")
-    assert list(table) == ["node", "t", "score"]
+    assert list(table) == ["node", "t", "score", "label"]
     assert table.score.between(0, 1).all()
     stream = _few()
     with pytest.raises(DataError, match="label 0 or 1"):
