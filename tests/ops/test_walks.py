@@ -163,7 +163,7 @@ def test_every_way_of_building_tokens_gives_the_same(loops, monkeypatch):
     table, nodes = WalkTable.of(*csr(g)), np.arange(303)
     assert table.loops == loops
     made = []
-    for limit, wide in ((1 << 20, True), (1 << 20, False), (0, False)):
+    for limit, wide in ((1 << 20, True), (1 << 20, False), (0, True), (0, False)):
         monkeypatch.setattr(walks_module, "_DIRECT", limit)
         monkeypatch.setattr(walks_module, "_WIDE", wide)
         for m, s, M in ((3, 2, 9), (1, 5, 2), (2, 1, 40)):  # tokens of up to 82 nodes: some share slots of a hash table
@@ -172,7 +172,7 @@ def test_every_way_of_building_tokens_gives_the_same(loops, monkeypatch):
             np.testing.assert_array_equal(bare.nodes, made[-1].nodes)
             told = walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M, edge_ids=True)
             np.testing.assert_array_equal(told.target, made[-1].target)
-    for first, *others in zip(made[:3], made[3:6], made[6:]):
+    for first, *others in zip(made[:3], made[3:6], made[6:9], made[9:]):
         for other in others:
             for name in ("offsets", "nodes", "degree", "target"):
                 np.testing.assert_array_equal(getattr(first, name), getattr(other, name), err_msg=name)

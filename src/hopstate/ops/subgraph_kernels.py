@@ -17,7 +17,7 @@ from numba import njit
 from hopstate.ops.propagate_kernels import prefetch
 from hopstate.ops.random_kernels import seeded
 from hopstate.ops.walk_kernels import LINE, advance
-from hopstate.ops.wide_kernels import NEIGHBOURS, PLACES, copy, make
+from hopstate.ops.wide_kernels import HASH, NEIGHBOURS, PLACES, copy, make, make_held
 
 NODES = 32  # nodes whose walks are drawn together
 GROUP = 4  # tokens that go through each step together, a power of two
@@ -26,6 +26,7 @@ _32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _ONE, _TWO = np.uint64(1), np.uint64(2)
 first_seen, inside = make(GROUP)
+held_at_once, held_in_two = make_held(1), make_held(2)
 
 
 @njit(cache=True, nogil=True)
@@ -96,16 +97,16 @@ def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, 
 
 @njit(cache=True, nogil=True)
 def _slot(key, shift):
-    return ((np.uint64(key) * np.uint64(2654435769)) & _LOW) >> np.uint64(shift)
+    return ((np.uint64(key) * np.uint64(HASH)) & _LOW) >> np.uint64(shift)
 
 
 @njit(cache=True, nogil=True)
 def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
     """Write the different places to nodes[first:], in order, and into a hash table with one more than where they stand.
 
-    Returns where they end, and whether each is in its own slot.
+    Returns where they end, and the most slots that one stands away from its own.
     """
-    size, count, settled = np.uint64(mark.size - 1), first, True
+    size, count, far = np.uint64(mark.size - 1), first, np.uint64(0)
     for i in range(start, start + total):
         s = np.uint64(seen[i])
         own = slot = _slot(s, shift)
@@ -117,8 +118,27 @@ def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
             prefetch(table, s)  # for its edges
             prefetch(table, s + LINE)
             mark[slot] = (s << _32) | np.uint64(count)
-            settled &= slot == own
-    return count, settled
+            far = max(far, (slot - own) & size)
+    return count, np.int64(far)
+
+
+@njit(cache=True, nogil=True)
+def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, target):
+    """As `_edges_settled`, for several neighbours at once, where no place is more than one slot away from its own."""
+    at, base, count = np.uint64(used), first + 1, last - first
+    for i in range(first, last):
+        s = np.uint64(nodes[np.uint64(i)])
+        nodes[np.uint64(i)] = table[s]
+        lo, before = s + _TWO, at
+        hi = lo + np.uint64(table[s + _ONE])
+        if far:
+            for j in range(lo, hi, NEIGHBOURS):
+                at += np.uint64(held_in_two(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+        else:
+            for j in range(lo, hi, NEIGHBOURS):
+                at += np.uint64(held_at_once(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+        degree[i] = at - before
+    return np.int64(at)
 
 
 @njit(cache=True, nogil=True)
@@ -223,20 +243,18 @@ def _room(nodes, first, last, table, widest, free):
 
 
 @njit(cache=True, nogil=True)
-def subgraphs(
-    graph, batch, longest, repeats, per, seed, bound, widest, loops, edges, positions, walks, direct, bits, wide
-):
+def subgraphs(graph, batch, longest, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide):
     """Tokens of the nodes in batch, each node's longest walks first and the node itself last.
 
-    bound is the most rows that a node's tokens can have, widest the largest degree, loops whether any node has an edge
-    to itself. Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their
-    table positions, and the walks as places, each token's one after the other, each walk's steps together.
+    rows has room for the rows of all tokens and one more: nodes, degree (empty where edges are not asked for), and room
+    for some edges: target. widest is the largest degree, loops whether any node has an edge to itself.
+
+    Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
+    positions, and the walks as places, each token's one after the other, each walk's steps together.
     """
-    place, table = graph[0], graph[1]
+    (place, table), (nodes, degree, target) = graph[:2], rows
     each, lengths, shift = longest * repeats + 1, longest * (longest + 1) // 2, 32 - bits
-    sizes, nodes = np.empty(batch.size * each, np.int32), np.empty(batch.size * bound + 1, np.uint32)
-    degree, target = np.empty(nodes.size if edges else 0, np.int32), np.empty(0, np.uint16)
-    position = np.empty(0, np.int64)
+    sizes, position, edges = np.empty(batch.size * each, np.int32), np.empty(0, np.int64), degree.size > 0
     walked = np.empty(batch.size * (1 + repeats * per * (lengths + longest)) if walks else 0, np.uint32)
     width, stride = min(NODES, max(1, batch.size)) * repeats * per, longest * per + 1
     flat, seen = np.empty((lengths + 1) * width + PLACES, np.uint32), np.empty(GROUP * stride + PLACES, np.uint32)
@@ -244,7 +262,7 @@ def subgraphs(
     start, state = np.empty(width, np.uint32), np.empty(width, np.uint64)
     mark = np.full(table.size * GROUP if direct else 0, -1, np.int32)
     hashed, near = np.zeros(0 if direct else 1 << bits, np.uint64), np.empty(widest + 1, np.uint32)
-    total, bounds, settled = np.empty(GROUP, np.int64), np.zeros(GROUP + 1, np.int64), True
+    total, bounds, far = np.empty(GROUP, np.int64), np.zeros(GROUP + 1, np.int64), 0
     together, token, used, steps = GROUP if direct else 1, 0, 0, 0
     for i in range(batch.size):
         if i % NODES == 0:
@@ -265,7 +283,7 @@ def subgraphs(
                 if direct:
                     bounds[g + 1] = _distinct(mark, g, seen, g * stride, total[g], bounds[g], nodes, wide)
                 else:
-                    bounds[1], settled = _distinct_hashed(hashed, shift, seen, 0, total[0], bounds[0], nodes, table)
+                    bounds[1], far = _distinct_hashed(hashed, shift, seen, 0, total[0], bounds[0], nodes, table)
                 sizes[token] = bounds[g + 1] - bounds[g]
                 token += 1
             if edges:
@@ -281,7 +299,9 @@ def subgraphs(
                         nodes[lo], degree[lo] = table[own], 0
                     elif direct:
                         used = _edges_direct(mark, g, lo, hi, nodes, table, used, degree, target, position, wide)
-                    elif settled:
+                    elif wide and far < 2 and not positions:
+                        used = _edges_held(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
+                    elif far == 0:
                         used = _edges_settled(hashed, shift, lo, hi, nodes, table, used, degree, target, position)
                     else:
                         used = _edges_hashed(hashed, shift, lo, hi, nodes, table, used, degree, target, position, near)

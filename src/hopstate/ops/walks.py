@@ -22,6 +22,7 @@ from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.ops.parallel import run_units
 
 _DIRECT = 1 << 20  # largest table whose every place is marked; above, a hash table per token
+_EDGES = 1 << 30  # edges of tokens that there is room for from the start
 _WIDE = True  # let a processor that can do so look at several places at once
 
 _NONE32, _NONE64 = np.empty(0, np.uint32), np.empty(0, np.float64)
@@ -231,11 +232,18 @@ def walk_subgraphs(
     if largest > 2**16:
         raise ConfigError(f"a token may hold up to 65,536 nodes; {walks} walks of {max_length} steps visit {largest:,}")
     direct = len(table.table) <= min(_DIRECT, 8 * len(nodes) * repeats * sum(bounds))  # clearing marks costs, too
-    bits = max(10, (8 * largest - 1).bit_length())
+    bits = max(10, (32 * largest - 1).bit_length())
     graph = (table.place, table.table, table.threshold, table.other, table.weights, 1.0 / p, 1.0 / q)
 
     def make(part: np.ndarray) -> tuple[np.ndarray, ...]:
-        bound = 1 + repeats * sum(bounds)
+        # made here, not in compiled code: numpy asks for large pages, which are ready in half the time
+        count = len(part) * (1 + repeats * sum(bounds)) + 1
+        likely = count * (len(table.table) // max(1, table.num_nodes)) if edges else 0
+        rows = (
+            np.empty(count, np.uint32),
+            np.empty(count if edges else 0, np.int32),
+            np.empty(min(likely, _EDGES), np.uint16),
+        )
         return subgraph_kernels.subgraphs(
             graph,
             part,
@@ -243,10 +251,9 @@ def walk_subgraphs(
             repeats,
             walks,
             seed,
-            bound,
+            rows,
             table.widest,
             table.loops,
-            edges,
             edge_ids,
             keep_walks,
             direct,

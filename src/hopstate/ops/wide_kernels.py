@@ -16,6 +16,7 @@ from numba.np.arrayobj import make_array
 
 WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512vbmi2", False))
 PLACES, NEIGHBOURS = 16, 8  # numbers at once
+HASH = 2654435769  # an odd multiplier; the highest bits of the product, modulo 2**32, are the slot
 _SHORT, _INT, _LONG = (ir.IntType(bits) for bits in (16, 32, 64))
 
 
@@ -49,15 +50,22 @@ def _load(builder, pointer, active, n):
     return _call(builder, f"llvm.masked.load.v{n}i32.p0", kind, pointer, four, active, ir.Constant(kind, [0] * n))
 
 
+def _gather(builder, data, index, active, n):
+    """Return data[index] where active, else 0."""
+    item = data.type.pointee
+    size = ir.Constant(index.type, [item.width // 8] * n)
+    start = _all(builder, builder.ptrtoint(data, _LONG), n)
+    pointers = builder.inttoptr(builder.add(start, builder.mul(index, size)), ir.VectorType(data.type, n))
+    kind, alignment = ir.VectorType(item, n), ir.Constant(_INT, item.width // 8)
+    name, rest = f"llvm.masked.gather.v{n}i{item.width}.v{n}p0", ir.Constant(kind, [0] * n)
+    return _call(builder, name, kind, pointers, alignment, active, rest)
+
+
 def _marks(builder, mark, group, which, places, active, n):
     """Return mark[places * group + which]; group is a power of two."""
     wide = ir.VectorType(_LONG, n)
-    index = builder.mul(builder.zext(places, wide), ir.Constant(wide, [4 * group] * n))
-    start = builder.ptrtoint(builder.gep(mark, [which]), _LONG)
-    pointers = builder.inttoptr(builder.add(_all(builder, start, n), index), ir.VectorType(mark.type, n))
-    kind, four = ir.VectorType(_INT, n), ir.Constant(_INT, 4)
-    rest = ir.Constant(kind, [0] * n)
-    return _call(builder, f"llvm.masked.gather.v{n}i32.v{n}p0", kind, pointers, four, active, rest)
+    index = builder.mul(builder.zext(places, wide), ir.Constant(wide, [group] * n))
+    return _gather(builder, builder.gep(mark, [which]), index, active, n)
 
 
 def _pack(builder, values, pointer, chosen, n):
@@ -83,6 +91,43 @@ def copy(typing, source, at, target, to):
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def make_held(probes):
+    """Return the step that looks neighbours up in a hash table, in which each stands at most probes - 1 slots on."""
+
+    @intrinsic
+    def held(typing, mark, shift, table, start, left, base, count, target, used):
+        """Append the rows of those of the next NEIGHBOURS neighbours that the table holds for this token; how many.
+
+        Neighbours table[start:start + left]; entries of mark are place * 2**32 + row + 1, base is the first row + 1.
+        """
+        signature = types.int64(mark, types.int64, table, *[types.int64] * 4, target, types.int64)
+
+        def codegen(context, builder, signature, arguments):
+            n, (_, shift, _, start, left, base, count, _, used) = NEIGHBOURS, arguments
+            wide = ir.VectorType(_LONG, n)
+            size = make_array(signature.args[0])(context, builder, arguments[0]).nitems
+            mark, table, target = (_data(context, builder, signature, arguments, i) for i in (0, 2, 7))
+            active = _first(builder, left, n)
+            places = _load(builder, builder.gep(table, [start]), active, n)
+            slots = builder.mul(places, ir.Constant(places.type, [HASH] * n))
+            slots = builder.zext(builder.lshr(slots, _all(builder, builder.trunc(shift, _INT), n)), wide)
+            last = _all(builder, builder.sub(size, ir.Constant(_LONG, 1)), n)
+            first = builder.shl(builder.zext(places, wide), ir.Constant(wide, [32] * n))
+            first, count = builder.or_(first, _all(builder, base, n)), _all(builder, count, n)
+            rows, chosen = ir.Constant(wide, [0] * n), ir.Constant(active.type, [0] * n)
+            for probe in range(probes):
+                at = builder.and_(builder.add(slots, ir.Constant(wide, [probe] * n)), last)
+                found = builder.sub(_gather(builder, mark, at, active, n), first)
+                hit = builder.and_(active, builder.icmp_unsigned("<", found, count))
+                rows, chosen = builder.select(hit, found, rows), builder.or_(chosen, hit)
+            rows = builder.trunc(rows, ir.VectorType(_SHORT, n))
+            return _pack(builder, rows, builder.gep(target, [used]), chosen, n)
+
+        return signature, codegen
+
+    return held
 
 
 def make(group):
