@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,13 +180,3 @@ def _statistics_of_the_batch(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.train()
     return model
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Put a model in eval mode, and back into its own at the end."""
-    was = model.training
-    try:
-        yield model.eval()
-    finally:
-        model.train(was)

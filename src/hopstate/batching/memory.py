@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.batching.scorer import evaluating
+from hopstate.batching.evaluating import evaluating
 from hopstate.data.active import ActiveBatch, recent_context
 from hopstate.data.events import DELETE, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore

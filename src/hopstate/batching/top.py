@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from hopstate.batching.basis import random_mixing, range_mixing, times
 from hopstate.batching.compensation_store import CompensationStore, fingerprint
-from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings, evaluating
+from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings
+from hopstate.batching.evaluating import evaluating
 from hopstate.batching.fit import FIXED_RIDGE, PROBES, Basis, Substitute, best_ridge, fit_in_range, ridge_inverse
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError

@@ -26,7 +26,7 @@ class SubgraphTask(_NodeTask):
         source: makes batches; one depends on (epoch, number) alone.
         labels: labels, splits and names.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
-        seed: kept for symmetry; the source holds its own.
+        seed: without effect; the source holds its own.
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
         refresh: called with the model and the epoch's number at the start of every epoch.
         ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.

@@ -163,7 +163,7 @@ class FullGraphTask(_NodeTask):
         model: called as model(*inputs) → (N, C) logits.
         inputs: tensors (or objects with `.to(device)`) of the whole graph.
         labels: labels, splits and names.
-        seed: kept for symmetry; a full batch has no order.
+        seed: without effect, as a full batch has no order.
     """
 
     def __init__(self, model: nn.Module, inputs: tuple[Any, ...], labels: NodeLabels, *, seed: int) -> None:
