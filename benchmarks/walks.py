@@ -55,7 +55,7 @@ def compare_tokens(table: WalkTable, nodes: np.ndarray, name: str, m: int, s: in
         walks.append(once(lambda: [random_walks(table, nodes, h, walks=M * s) for h in range(1, m + 1)]))
         tokens.append(once(lambda: walk_subgraphs(table, nodes, max_length=m, repeats=s, walks=M)))
     bare, made = np.median(walks[1:]), np.median(tokens[1:])
-    print(f"{name}: tokens m={m} s={s} M={M}: {made:.3f} s, bare walks {bare:.3f} s, ratio {made / bare:.1f}", flush=True)
+    print(f"{name}: tokens m={m} s={s} M={M}: {made:.3f} s, bare walks {bare:.3f} s, ratio {made / bare:.1f}")
 
 
 def main() -> None:
