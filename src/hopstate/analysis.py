@@ -40,7 +40,7 @@ def explain(
         device: where to compute; None takes the run's own setting.
     """
     _check_paths(out, plot)
-    with trained(run, data, device=device) as (trainer, task), trainer.fabric.autocast():
+    with trained(run, data, device=device) as (trainer, task), trainer.arithmetic():
         found = explain_pair(task, source, target, t)
     if out is not None:
         write_table(found.events, Path(out))
@@ -73,7 +73,7 @@ def robustness(
     import torch
 
     _check_paths(out, plot)
-    with trained(run, data, device=device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
+    with trained(run, data, device=device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
         task.model.eval()
         table = measure(task, noise=noise, levels=levels, seed=seed)
     if out is not None:

@@ -204,7 +204,7 @@ def predict(
 
     if out is not None:
         check_table_path(out)  # before the work, not after it
-    with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.fabric.autocast():
+    with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
         task.model.eval()
         table = pd.DataFrame(task.predict(split))
     if out is not None:

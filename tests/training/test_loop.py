@@ -284,6 +284,20 @@ def test_precisions_train(tmp_path: Path, precision: str) -> None:
     assert next(trainer.task.model.parameters()).dtype == (torch.float64 if precision == "64" else torch.float32)
 
 
+def test_products_are_as_exact_as_told_while_the_run_computes_and_no_longer(tmp_path: Path) -> None:
+    told = []
+    task = make_task()
+    for name in ("loss", "evaluate"):
+        inner = getattr(task, name)
+        setattr(task, name, lambda x, inner=inner: (told.append(torch.get_float32_matmul_precision()), inner(x))[1])
+    task.model.register_full_backward_hook(lambda *_: told.append(torch.get_float32_matmul_precision()))
+    run = RunFolder.create(tmp_path / "run", {})
+    Trainer(task, config(products="medium", epochs=1), run, method="toy").fit()
+    assert len(told) > 3
+    assert set(told) == {"medium"}
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

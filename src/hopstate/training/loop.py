@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from lightning_fabric import Fabric
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError
+from hopstate.training.arithmetic import Precision, Products, make_fabric, matrix_products
 from hopstate.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -34,7 +34,6 @@ from hopstate.training.run import RunFolder
 from hopstate.training.seed import rng_state, seed_everything, set_rng_state
 from hopstate.training.task import Parts, Task
 
-Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
 SPLITS = ("train", "val", "test")
 
 
@@ -49,6 +48,8 @@ class LoopConfig:
         optim: optimiser and learning-rate schedule.
         grad_clip: largest global gradient norm, None for no clipping.
         precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
+        products: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
+            a GPU) or "medium" (bfloat16, on processors and GPUs with matrix units) faster and less so.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         seed: fixes weights, batch order, dropout and negatives.
         checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
@@ -62,6 +63,7 @@ class LoopConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     grad_clip: float | None = None
     precision: Precision = "32"
+    products: Products = "highest"
     device: str = "auto"
     seed: int = 0
     checkpoint_seconds: float = 30.0
@@ -126,7 +128,7 @@ class Trainer:
     ) -> None:
         self.task, self.config, self.run, self.splits = task, config, run, splits
         self.identity = {"method": method, "data_hash": data_hash}
-        self.fabric = _fabric(config)
+        self.fabric = make_fabric(config.device, config.precision)
         self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] = {}
@@ -218,9 +220,10 @@ class Trainer:
         """Add a batch's gradients, part by part where it has parts, and return its loss."""
         losses = []
         for part in batch if isinstance(batch, Parts) else (batch,):
-            with self.fabric.autocast():
+            with self.arithmetic():
                 loss = self.task.loss(self.fabric.to_device(part))
-            self.fabric.backward(loss)
+            with matrix_products(self.config.products):
+                self.fabric.backward(loss)
             losses.append(loss.detach())
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
@@ -251,8 +254,14 @@ class Trainer:
         if split in SPLITS and split not in ("val", *self.splits):
             raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
         self.task.model.eval()
-        with torch.no_grad(), self.fabric.autocast():
+        with torch.no_grad(), self.arithmetic():
             return self.task.evaluate(split)
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Within it the model computes as exactly as the run's settings say."""
+        with matrix_products(self.config.products), self.fabric.autocast():
+            yield
 
     # ---- checkpoints -----------------------------------------------------------------------------------
     def save(self) -> None:
@@ -311,18 +320,6 @@ class Trainer:
             },
         )
         return metrics
-
-
-def _fabric(config: LoopConfig) -> Fabric:
-    name, _, number = config.device.partition(":")
-    precision = {"32": "32-true", "64": "64-true"}.get(config.precision, config.precision)
-    devices: Any = [int(number)] if number else 1
-    accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
-    if accelerator == "gpu" and not torch.cuda.is_available():
-        raise ConfigError(f"loop.device={config.device}, but torch sees no CUDA device here; use auto or cpu")
-    if accelerator not in ("auto", "cpu", "gpu", "mps"):
-        raise ConfigError(f"unknown loop.device={config.device!r}; use auto, cpu, cuda, cuda:N or mps")
-    return Fabric(accelerator=accelerator, devices=devices, precision=precision)  # type: ignore[arg-type]
 
 
 def peak_memory_mb() -> float | None:

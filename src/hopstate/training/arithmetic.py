@@ -1,0 +1,43 @@
+"""Where a run computes, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from lightning_fabric import Fabric
+
+from hopstate.errors import ConfigError
+
+Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
+Products = Literal["highest", "high", "medium"]
+
+
+def make_fabric(device: str, precision: Precision) -> Fabric:
+    """Return what moves a run's tensors to its device and scales its losses.
+
+    Raises:
+        ConfigError: an unknown device, or a CUDA device where torch sees none.
+    """
+    name, _, number = device.partition(":")
+    told = {"32": "32-true", "64": "64-true"}.get(precision, precision)
+    devices: Any = [int(number)] if number else 1
+    accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError(f"loop.device={device}, but torch sees no CUDA device here; use auto or cpu")
+    if accelerator not in ("auto", "cpu", "gpu", "mps"):
+        raise ConfigError(f"unknown loop.device={device!r}; use auto, cpu, cuda, cuda:N or mps")
+    return Fabric(accelerator=accelerator, devices=devices, precision=told)  # type: ignore[arg-type]
+
+
+@contextmanager
+def matrix_products(exactness: Products) -> Iterator[None]:
+    """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(exactness)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
