@@ -115,7 +115,10 @@ def fit_config(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     record = load_data(config.data, config.read, method.data) if record is None else record
-    run = RunFolder.create(out or new_folder(method.name, config.data), stored_config(method, config), resume=resume)
+    folder, defaults = out or new_folder(method.name, config.data), None
+    if resume:
+        defaults = stored_config(method, config_from(method, {"data": config.data}))
+    run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
     seed_everything(config.loop.seed)
     context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
     if (run.path / "data.json").is_file():  # before anything of the run is rewritten

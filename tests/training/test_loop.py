@@ -204,6 +204,16 @@ def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: P
     assert run.read_json("config.json") == {"loop": {"seed": 1}}
 
 
+def test_a_setting_that_did_not_exist_when_a_run_was_made_had_its_default(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    run.checkpoint.write_text("kept")
+    settings = {"resume": True, "defaults": {"loop": {"seed": 0, "products": "highest"}, "model": {"dim": 8}}}
+    RunFolder.create(run.path, {"loop": {"seed": 1, "products": "highest"}}, **settings)
+    run.write_json("config.json", {"loop": {"seed": 1}})
+    with pytest.raises(ConfigError, match=r"loop\.products='highest', now 'medium'"):
+        RunFolder.create(run.path, {"loop": {"seed": 1, "products": "medium"}}, **settings)
+
+
 @pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])
 def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")

@@ -64,10 +64,18 @@ class RunFolder:
     curves = property(lambda self: self.path / "curves.png")
 
     @classmethod
-    def create(cls, path: str | Path, config: dict[str, Any], *, resume: bool = False) -> RunFolder:
+    def create(
+        cls, path: str | Path, config: dict[str, Any], *, resume: bool = False, defaults: dict[str, Any] | None = None
+    ) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
         A folder in which an earlier start was refused before its training began is taken as if it were empty.
+
+        Args:
+            path: the folder.
+            config: the run's settings.
+            resume: take up the run that is there.
+            defaults: values of settings that did not exist yet when that run was made.
 
         Raises:
             ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
@@ -82,7 +90,7 @@ class RunFolder:
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
-            run._check_same(config)
+            run._check_same(config, defaults or {})
         run.path.mkdir(parents=True, exist_ok=True)
         run.write_json("config.json", config)
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
@@ -114,12 +122,13 @@ class RunFolder:
         started = {self.path / "config.json", self.path / "environment.json"} <= files
         return not files or (started and files <= own)
 
-    def _check_same(self, config: dict[str, Any]) -> None:
+    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.read_json("config.json")), flatten(config)
+        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old
         changed = [
             k
             for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
