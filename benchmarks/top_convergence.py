@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.api import load_data
 from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.base import Context, ReadOptions, SplitConfig
 from hopstate.methods.batching import Batching
 from hopstate.methods.full_batch import FullBatchRun, build
 from hopstate.models.backbones import BackboneConfig
+from hopstate.run_data import load_data
 from hopstate.training.loop import LoopConfig
 from hopstate.training.seed import seed_everything
 

@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 
 from common import machine, require_green
-from hopstate.api import load_data
 from hopstate.batching.subgraph import whole_graph
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
@@ -25,6 +24,7 @@ from hopstate.methods.base import ReadOptions
 from hopstate.methods.batching import Batching
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import Backbone
+from hopstate.run_data import load_data
 
 BATCHES = (("parts", 0.5), ("parts", 0.1), ("random", 0.5), ("saint-walk", 0.5))
 

@@ -17,6 +17,7 @@ from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.spaces import SPACES, Range, parse_values, printable, space_of
+from hopstate.trained import trained
 from hopstate.training.loop import Trainer
 from hopstate.training.run import RunFolder
 
@@ -75,7 +76,7 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
     method = get_method("mlp")
     run = hopstate.fit("mlp", graph(), out="run", **QUICK)
-    with api.trained(run.path, graph()) as (trainer, task):
+    with trained(run.path, graph()) as (trainer, task):
         blind = Trainer(task, trainer.config, RunFolder("run"), method=method.name, splits=("val",))
         assert blind.evaluate("val")
         with pytest.raises(ConfigError, match="holds the test split back"):

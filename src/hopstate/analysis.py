@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.api import trained
 from hopstate.data.figure import check_figure_path
 from hopstate.data.table import check_table_path, write_table
 from hopstate.methods.explain import Explanation, explain_pair
 from hopstate.methods.robustness import LEVELS, Noise, plot_robustness
 from hopstate.methods.robustness import robustness as measure
+from hopstate.trained import trained
 
 if TYPE_CHECKING:
     import pandas as pd

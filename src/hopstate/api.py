@@ -1,12 +1,10 @@
-"""What the command line and Python users both call: fit, evaluate, predict, stream, load_data."""
+"""What the command line and Python users both call: fit, evaluate, predict, stream."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from hopstate.data.cache import cache_folder
 from hopstate.data.files import check_writable, replace_file
 from hopstate.data.table import check_table_path, write_table
-from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
+from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, config_from
-from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.run_data import check_same_data, data_metrics, describe, load_data
+from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
 from hopstate.training.run import RunFolder
 
@@ -294,136 +292,6 @@ def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventS
     own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
     config = config_from(method, settings | {"read": own | dict(read)})
     return read_events(data, from_start=False, **asdict(config.read))
-
-
-class trained:  # noqa: N801 - a context manager
-    """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
-
-    def __init__(
-        self,
-        run: str | Path,
-        data: Any = None,
-        read: Mapping[str, Any] | None = None,
-        device: str | None = None,
-        *,
-        evaluation: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
-        self.evaluation = dict(evaluation or {})
-
-    def __enter__(self) -> tuple[Trainer, Any]:
-        self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
-        try:
-            return self._load()
-        except BaseException:
-            self._scratch.cleanup()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._scratch.cleanup()
-
-    def _load(self) -> tuple[Trainer, Any]:
-        saved = load_checkpoint(self.folder.weights)
-        settings = self.folder.read_json("config.json")
-        method = get_method(settings.pop("method"))
-        if self.device is not None:
-            settings["loop"]["device"] = self.device
-        if self.evaluation and "evaluation" not in settings:
-            raise ConfigError(f"{method.name} has no settings of evaluation to change")
-        if self.evaluation:
-            settings["evaluation"] |= self.evaluation
-        if self.data is not None:  # how its own files were read says nothing of others
-            settings["read"] = dict(self.read)
-        if isinstance(self.data, (str, Path)):
-            settings["data"] = str(self.data)
-        config = config_from(method, settings)
-        in_memory = self.data is not None and not isinstance(self.data, (str, Path))
-        record = self.data if in_memory else load_data(config.data, config.read, method.data)
-        if self.data is None and not same_data(self.folder, record):
-            warnings.warn(
-                f"{config.data} has changed since this run was trained on it; if its splits changed too, training "
-                f"nodes may now count as test",
-                HopstateWarning,
-                stacklevel=5,
-            )
-        context = Context(
-            run=self.folder.path if self.data is None else Path(self._scratch.name),
-            cache=cache_folder(),
-            metrics=data_metrics(config.data),
-            trained=self.folder.read_json("data.json"),
-        )
-        seed_everything(config.loop.seed)
-        task = method.build(record, config, context)
-        load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
-        task.load_state(saved.tensors.get("task", {}))
-        trainer = Trainer(task, config.loop, self.folder, method=method.name)
-        task.model = trainer.fabric.setup_module(task.model)
-        return trainer, task
-
-
-def load_data(source: str, read: Any, kind: str) -> Any:
-    """Return the record of a file, folder or data set name.
-
-    Args:
-        source: the file, folder or name.
-        read: the method's own dataclass of reading options.
-        kind: what the method works on: "graph", "graphs", "events" or "sequences".
-
-    Raises:
-        ConfigError: a record that was in memory, or files of a kind that is only made by name.
-        DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
-    """
-    if source.startswith("memory:"):
-        raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
-    named = find_dataset(source)
-    if named is not None and not Path(source).exists():
-        changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        return load_dataset(source, **changed)
-    if kind == "graphs":
-        from hopstate.data.graph_sets import read_graph_set
-
-        return read_graph_set(source)
-    if kind == "events":
-        from hopstate.data.event_io import read_events
-
-        return read_events(source, **asdict(read))
-    if kind == "sequences":
-        raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
-    from hopstate.data.io import read_graph
-
-    return read_graph(source, **asdict(read))
-
-
-def same_data(run: RunFolder, record: Any) -> bool:
-    """Return whether record is what a run was trained on."""
-    return run.read_json("data.json")["content_hash"] == record.content_hash
-
-
-def check_same_data(run: RunFolder, record: Any) -> None:
-    """Raise CheckpointError where record is not what a run was trained on."""
-    if not same_data(run, record):
-        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
-
-
-def data_metrics(source: str) -> tuple[str, ...]:
-    """Return the published metric of a named data set, else nothing."""
-    known = find_dataset(source)
-    return (known.metric,) if known is not None else ()
-
-
-def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
-    """Return what a run must remember of its data (the record, and its task's classes) to be applied to others."""
-    labels = getattr(task, "labels", None)
-    return {
-        "name": record.name,
-        "source": getattr(record, "source", ""),
-        "content_hash": record.content_hash,
-        "num_nodes": record.num_nodes,
-        "num_features": getattr(record, "num_features", 0),
-        "used_features": getattr(record, "used_features", {}),
-        "class_names": list(labels.class_names) if labels is not None else [],
-        "metrics": list(context.metrics),
-    }
 
 
 def new_folder(method: str, data: str) -> Path:

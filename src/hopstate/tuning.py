@@ -25,6 +25,7 @@ from hopstate.methods import get_method
 from hopstate.methods.base import Method
 from hopstate.methods.configuration import as_dict, config_from
 from hopstate.methods.spaces import Space, printable, space_of, suggest
+from hopstate.run_data import load_data
 from hopstate.training.run import RunFolder, flatten, write_text
 from hopstate.training.seed import stream
 
@@ -116,7 +117,7 @@ def tune_config(
     if trials < 1:
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
     optuna = _optuna()
-    record = api.load_data(config.data, config.read, method.data) if record is None else record
+    record = load_data(config.data, config.read, method.data) if record is None else record
     folder = Path(out) if out is not None else api.new_folder(f"tune-{method.name}", config.data)
     stored = {"method": method.name, "config": api.stored_config(method, config)}
     _same_search(folder, {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash})

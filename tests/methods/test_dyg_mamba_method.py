@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 
 import hopstate
-from hopstate.api import evaluate, fit, predict, trained
+from hopstate.api import evaluate, fit, predict
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.models.dyg_mamba import DyGMamba
 from hopstate.testing.leak import check_leak
+from hopstate.trained import trained
 
 LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}

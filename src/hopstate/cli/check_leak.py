@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hopstate.api import trained
 from hopstate.errors import ConfigError
+from hopstate.trained import trained
 
 
 def run(argv: list[str]) -> int:

@@ -14,6 +14,7 @@ from hopstate.methods import get_method
 from hopstate.methods.configuration import config_of, parser_of
 from hopstate.reproduce import tables
 from hopstate.reproduce.statistics import summary
+from hopstate.run_data import check_same_data, load_data
 from hopstate.training.run import RunFolder, write_text
 
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
@@ -80,9 +81,9 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     folder = RunFolder(where)
     read = f"{method.data} {config.read!r}"
     if read not in records:
-        records[read] = api.load_data(config.data, config.read, method.data)
+        records[read] = load_data(config.data, config.read, method.data)
     if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
-        api.check_same_data(folder, records[read])
+        check_same_data(folder, records[read])
         return folder.read_json("result.json")
     done = api.fit_config(method, config, out=where, resume=True, record=records[read])
     return None if done.interrupted else folder.read_json("result.json")

@@ -7,7 +7,6 @@ import json
 
 import torch
 
-from hopstate import api
 from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
@@ -19,6 +18,7 @@ from hopstate.methods.configuration import config_from
 from hopstate.methods.node import node_labels
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import Backbone
+from hopstate.run_data import load_data
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.run import RunFolder
 
@@ -71,7 +71,7 @@ def _trained(path: str) -> tuple[Graph, Backbone]:
     config = config_from(method, settings)
     if not hasattr(config, "batching"):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
-    graph = api.load_data(config.data, config.read, "graph")
+    graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=folder.read_json("data.json"))
     labels = node_labels(graph, config.split, config.metric, context)
     model = Backbone(

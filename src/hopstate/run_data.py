@@ -1,0 +1,77 @@
+"""The data of a run: read as its settings say, remembered by their hash, known again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.methods.base import Context
+from hopstate.training.run import RunFolder
+
+
+def load_data(source: str, read: Any, kind: str) -> Any:
+    """Return the record of a file, folder or data set name.
+
+    Args:
+        source: the file, folder or name.
+        read: the method's own dataclass of reading options.
+        kind: what the method works on: "graph", "graphs", "events" or "sequences".
+
+    Raises:
+        ConfigError: a record that was in memory, or files of a kind that is only made by name.
+        DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
+    """
+    if source.startswith("memory:"):
+        raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
+    named = find_dataset(source)
+    if named is not None and not Path(source).exists():
+        changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
+        return load_dataset(source, **changed)
+    if kind == "graphs":
+        from hopstate.data.graph_sets import read_graph_set
+
+        return read_graph_set(source)
+    if kind == "events":
+        from hopstate.data.event_io import read_events
+
+        return read_events(source, **asdict(read))
+    if kind == "sequences":
+        raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
+    from hopstate.data.io import read_graph
+
+    return read_graph(source, **asdict(read))
+
+
+def same_data(run: RunFolder, record: Any) -> bool:
+    """Return whether record is what a run was trained on."""
+    return run.read_json("data.json")["content_hash"] == record.content_hash
+
+
+def check_same_data(run: RunFolder, record: Any) -> None:
+    """Raise CheckpointError where record is not what a run was trained on."""
+    if not same_data(run, record):
+        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
+
+
+def data_metrics(source: str) -> tuple[str, ...]:
+    """Return the published metric of a named data set, else nothing."""
+    known = find_dataset(source)
+    return (known.metric,) if known is not None else ()
+
+
+def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
+    """Return what a run must remember of its data (the record, and its task's classes) to be applied to others."""
+    labels = getattr(task, "labels", None)
+    return {
+        "name": record.name,
+        "source": getattr(record, "source", ""),
+        "content_hash": record.content_hash,
+        "num_nodes": record.num_nodes,
+        "num_features": getattr(record, "num_features", 0),
+        "used_features": getattr(record, "used_features", {}),
+        "class_names": list(labels.class_names) if labels is not None else [],
+        "metrics": list(context.metrics),
+    }

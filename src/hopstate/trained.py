@@ -1,0 +1,84 @@
+"""A finished run taken up again: its method with the chosen weights, over its own data or other ones."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hopstate.data.cache import cache_folder
+from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.run_data import data_metrics, load_data, same_data
+from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.loop import Trainer, seed_everything
+from hopstate.training.run import RunFolder
+
+
+class trained:  # noqa: N801 - a context manager
+    """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
+
+    def __init__(
+        self,
+        run: str | Path,
+        data: Any = None,
+        read: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        *,
+        evaluation: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
+        self.evaluation = dict(evaluation or {})
+
+    def __enter__(self) -> tuple[Trainer, Any]:
+        self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
+        try:
+            return self._load()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._scratch.cleanup()
+
+    def _load(self) -> tuple[Trainer, Any]:
+        saved = load_checkpoint(self.folder.weights)
+        settings = self.folder.read_json("config.json")
+        method = get_method(settings.pop("method"))
+        if self.device is not None:
+            settings["loop"]["device"] = self.device
+        if self.evaluation and "evaluation" not in settings:
+            raise ConfigError(f"{method.name} has no settings of evaluation to change")
+        if self.evaluation:
+            settings["evaluation"] |= self.evaluation
+        if self.data is not None:  # how its own files were read says nothing of others
+            settings["read"] = dict(self.read)
+        if isinstance(self.data, (str, Path)):
+            settings["data"] = str(self.data)
+        config = config_from(method, settings)
+        in_memory = self.data is not None and not isinstance(self.data, (str, Path))
+        record = self.data if in_memory else load_data(config.data, config.read, method.data)
+        if self.data is None and not same_data(self.folder, record):
+            warnings.warn(
+                f"{config.data} has changed since this run was trained on it; if its splits changed too, training "
+                f"nodes may now count as test",
+                HopstateWarning,
+                stacklevel=5,
+            )
+        context = Context(
+            run=self.folder.path if self.data is None else Path(self._scratch.name),
+            cache=cache_folder(),
+            metrics=data_metrics(config.data),
+            trained=self.folder.read_json("data.json"),
+        )
+        seed_everything(config.loop.seed)
+        task = method.build(record, config, context)
+        load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
+        task.load_state(saved.tensors.get("task", {}))
+        trainer = Trainer(task, config.loop, self.folder, method=method.name)
+        task.model = trainer.fabric.setup_module(task.model)
+        return trainer, task
