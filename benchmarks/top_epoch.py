@@ -1,13 +1,14 @@
 """Time, memory and accuracy of training on large block-model graphs: full batch, parts left alone, TOP, GAS.
 
     python benchmarks/top_epoch.py make FOLDER [--nodes 200000 --degree 24 --features 128]
-    python benchmarks/top_epoch.py top|cluster|gas|full FOLDER [--epochs 5] [--model gcn --layers 3 --dim 256]
+    python benchmarks/top_epoch.py top|cluster|gas|exact|full FOLDER [--epochs 5] [--model gcn --layers 3 --dim 256]
 
 The graph is written once and read as memory maps; one kind a run, so that memory is its own. Memory is resident memory
 with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
 says. Batches are METIS parts (kept beside the graph), or with --planted the generator's own blocks (where METIS would
-take too long); those of top and cluster hold training nodes alone, those of gas all nodes, or histories would never be
-written.
+take too long), or with --uniform that many uniformly drawn nodes; those of top and cluster hold training nodes alone,
+those of gas all nodes, or histories would never be written. "exact" is the control for top: the same batches, but the
+whole graph's pass, with the loss on the batch's nodes alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from common import machine, require_green
 from hopstate.batching.history import History
 from hopstate.batching.partition import partition
 from hopstate.batching.refresh import Refresher
-from hopstate.batching.samplers import PartSampler
-from hopstate.batching.subgraph import NodeSetSource, whole_graph
+from hopstate.batching.samplers import NodeSampler, PartSampler, UniformSampler
+from hopstate.batching.subgraph import GraphBatch, NodeSetSource, whole_graph
 from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.store import load_graph, save_graph
@@ -38,6 +39,28 @@ from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.node_task import FullGraphTask, NodeLabels
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
+
+
+class WholeSource:
+    """The whole graph every time, with the loss on a batch's nodes: mini-batch gradients without any error.
+
+    Args:
+        graph: with features.
+        sampler: draws training nodes.
+    """
+
+    def __init__(self, graph: Graph, sampler: NodeSampler) -> None:
+        self.x, self.adjacency = whole_graph(graph)
+        self.sampler, self.nodes = sampler, np.arange(graph.num_nodes)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return one batch."""
+        rows = torch.from_numpy(self.sampler.node_set(epoch, number).nodes)
+        return GraphBatch(self.x, self.adjacency, self.nodes, rows)
 
 
 class Resident:
@@ -63,7 +86,7 @@ class Resident:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=["make", "top", "cluster", "gas", "full"])
+    parser.add_argument("kind", choices=["make", "top", "cluster", "gas", "exact", "full"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=200_000)
     parser.add_argument("--classes", type=int, default=20)
@@ -76,9 +99,11 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=40)
     parser.add_argument("--per-batch", type=int, default=1)
     parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--uniform", type=int, help="batches of so many uniformly drawn nodes")
     parser.add_argument("--model", default="gcn", choices=["gcn", "sage", "gin", "gcnii"])
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--dim", type=int, default=256)
+    parser.add_argument("--linear", action="store_true", help="no GELU between the features' map and the first layer")
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--rank", type=int, help="k; by default the width")
     parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
@@ -112,6 +137,8 @@ def measure(o: argparse.Namespace, graph: Graph) -> dict[str, object]:
     torch.manual_seed(o.seed)
     settings = Backbone.Config(dim=o.dim, num_layers=o.layers, dropout=o.dropout, block="plain")
     model = Backbone(settings, kind=o.model, in_dim=graph.num_features, num_classes=len(classes))
+    if o.linear:
+        model.embed[2] = torch.nn.Identity()
     row: dict[str, object] = {}
     with Resident() as seen:
         task = make_task(o, graph, labels, model, split["train"], row)
@@ -146,19 +173,10 @@ def make_task(
     """Return the task of a kind; write what its preparation took into row."""
     if o.kind == "full":
         return FullGraphTask(model, whole_graph(graph), labels, seed=0)
-    begin = time.perf_counter()
-    kept = o.folder.with_name(f"{o.folder.name}-{o.parts}-parts.npy")
-    if o.planted:
-        part = planted(graph, o.parts)
-    elif kept.exists():
-        part = np.load(kept)
-    else:
-        part = partition(graph, o.parts)
-        np.save(kept, part)
-    row["partition_s"] = round(time.perf_counter() - begin, 2)
-    missing, rows, refresher = None, train, None
-    if o.all_nodes or o.kind == "gas":
-        rows = None
+    sampler = make_sampler(o, graph, None if o.all_nodes or o.kind == "gas" else train, row)
+    if o.kind == "exact":
+        return SubgraphTask(model, WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), seed=0, ahead=0)
+    missing, rows, refresher = None, None if o.all_nodes else train, None
     if o.kind == "top":
         begin = time.perf_counter()
         missing = prepared_top(
@@ -169,8 +187,27 @@ def make_task(
             refresher = Refresher(missing, model, embedder(graph, missing, BLOCK), o.refresh)
     elif o.kind == "gas":
         missing = History(graph.num_nodes, [o.dim] * o.layers)
-    source = NodeSetSource(graph, PartSampler(part, o.per_batch, seed=o.seed, rows=rows), train, missing)
+    source = NodeSetSource(graph, sampler, train, missing)
     return SubgraphTask(model, source, labels, exact_inference(graph, BLOCK), seed=0, ahead=0, refresh=refresher)
+
+
+def make_sampler(
+    o: argparse.Namespace, graph: Graph, rows: np.ndarray | None, row: dict[str, object]
+) -> PartSampler | UniformSampler:
+    """Return what draws batches among rows (None: all nodes); write what the partition took into row."""
+    if o.uniform:
+        return UniformSampler(np.arange(graph.num_nodes) if rows is None else rows, o.uniform, seed=o.seed)
+    begin = time.perf_counter()
+    kept = o.folder.with_name(f"{o.folder.name}-{o.parts}-parts.npy")
+    if o.planted:
+        part = planted(graph, o.parts)
+    elif kept.exists():
+        part = np.load(kept)
+    else:
+        part = partition(graph, o.parts)
+        np.save(kept, part)
+    row["partition_s"] = round(time.perf_counter() - begin, 2)
+    return PartSampler(part, o.per_batch, seed=o.seed, rows=rows)
 
 
 def planted(graph: Graph, parts: int) -> np.ndarray:

@@ -99,7 +99,7 @@ _LINKS = tuple(
 RECIPES = (
     *_LINKS,
     short(_LINKS[DATA.index("uci")], epochs=4, runs=3, **_FALLING),
-    short(_LINKS[DATA.index("enron")], epochs=1, history__max_length=32, **_FALLING),
+    short(_LINKS[DATA.index("enron")], epochs=1, history__max_length=32, loop__products="medium", **_FALLING),
     *(
         Recipe(
             name=f"dyg-mamba/{data}-{name}",

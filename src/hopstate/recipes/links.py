@@ -152,6 +152,8 @@ RECIPES = (
     *(_edgebank(strategy, number, data) for strategy in EDGEBANK for number, data in enumerate(DATA)),
     *_GRAPHMIXER,
     *_DYGFORMER,
-    *(short(_GRAPHMIXER[DATA.index(data)], epochs=5) for data in ("uci", "enron")),
-    *(short(_DYGFORMER[DATA.index(data)], epochs=1) for data in ("uci", "enron")),
+    short(_GRAPHMIXER[DATA.index("uci")], epochs=5),
+    short(_GRAPHMIXER[DATA.index("enron")], epochs=2, loop__products="medium"),
+    short(_DYGFORMER[DATA.index("uci")], epochs=1),
+    short(_DYGFORMER[DATA.index("enron")], epochs=1, loop__products="medium"),
 )
