@@ -78,7 +78,6 @@ class trained:  # noqa: N801 - a context manager
         seed_everything(config.loop.seed)
         task = method.build(record, config, context)
         load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
-        task.load_state(saved.tensors.get("task", {}))
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)
         return trainer, task

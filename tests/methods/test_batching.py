@@ -16,6 +16,7 @@ from hopstate.methods.batching import Batching, embedder, exact_inference
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import WEIGHTING, Backbone
 from hopstate.testing.asserts import relative_rmse
+from hopstate.training.checkpoint import load_checkpoint
 
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "checkpoint_seconds": 0.0, "patience": None}
@@ -70,7 +71,16 @@ def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Pa
     assert runs[0].metrics["test"]["accuracy"] > 0.75
 
 
-@pytest.mark.parametrize("settings", [{"kind": "gas"}, {"kind": "top", "top": {"refresh": 2}}, {"kind": "top"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "gas"},
+        {"kind": "top", "top": {"refresh": 2}},
+        {"kind": "top"},
+        {"kind": "top", "top": {"basis": "batch", "rank": 8}},
+        {"kind": "top", "parts_per_batch": 1, "num_parts": 40, "top": {"refresh": 1}},  # ridges chosen by the past
+    ],
+)
 def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path) -> None:
     whole = fit(tmp_path / "whole", epochs=5, **settings)
     fit(tmp_path / "parts", epochs=3, **settings)
@@ -99,6 +109,43 @@ def test_options_of_top_run(settings: dict, tmp_path: Path) -> None:
     run = fit(tmp_path / "run", "top", **settings)
     again = api.evaluate(run.path, data=two_groups(), split="test")
     assert again["accuracy"] == run.metrics["test"]["accuracy"]
+
+
+def test_one_pass_inference_gives_what_the_batches_give(tmp_path: Path) -> None:
+    settings = {"shuffle": False, "top": {"refresh": 0, "rank": 3}}
+    runs = [fit(tmp_path / how, "top", inference=how, **settings) for how in ("one-pass", "exact")]
+    losses = [run.metrics["test"]["loss"] for run in runs]
+    assert losses[0] == pytest.approx(losses[1], rel=0.5)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)  # rank 3 is not exact, and exact inference is
+
+
+def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = fit(tmp_path / "run", "cluster")
+    monkeypatch.setattr("hopstate.methods.batching.partition", None)
+    assert api.evaluate(run.path, data=two_groups()) == run.metrics["test"]
+
+
+def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path: Path) -> None:
+    graph = two_groups()
+    masks = {
+        name: np.isin(np.arange(120), rows[:3] if name == "train" else rows) for name, rows in graph.split().items()
+    }
+    settings = {
+        "model": {"dim": 8, "num_layers": 1, "dropout": 0.0},
+        "loop": {"epochs": 1, "optim": {"lr": 1e-12}, **QUICK},
+    }
+    losses = []
+    for kind in ("full", "top"):
+        batching = {"kind": kind, **SMALL, "num_parts": 30, "parts_per_batch": 1}
+        given = graph.with_(masks=masks)
+        api.fit("gcn", given, out=tmp_path / kind, config={**settings, "batching": batching})
+        losses.append(json.loads((tmp_path / kind / "metrics.jsonl").read_text().splitlines()[-1])["train_loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+def test_weights_of_a_run_with_histories_hold_no_tables(tmp_path: Path) -> None:
+    fit(tmp_path / "run", "gas")
+    assert set(load_checkpoint(tmp_path / "run/model.safetensors").tensors) == {"model"}
 
 
 @pytest.mark.parametrize("method", ["sage", "gin", "gat", "pna", "gcnii"])
@@ -165,7 +212,8 @@ def test_top_error_command(tmp_path: Path, capsys, monkeypatch) -> None:
     assert main(["top-error", "run", "--parts=10", "--share=0.5"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert 0 <= shown["top"] < shown["cluster"]
-    assert main(["top-error", "run", "--share=2"]) == 2
+    for wrong in ("--share=2", "--batches=0", "--parts=0", "--seed=-1"):
+        assert main(["top-error", "run", wrong]) == 2
 
 
 def test_settings_that_cannot_work(tmp_path: Path) -> None:
@@ -175,6 +223,15 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
         Batching(kind="top", inference="one-pass")
     with pytest.raises(ConfigError, match=r"is more than batching\.num_parts"):
         Batching(num_parts=3, parts_per_batch=4)
+    with pytest.raises(ConfigError, match=r"batching\.shuffle=false"):
+        Batching(kind="top", top=TopConfig(refresh=0, folder="kept"))
+    Batching(kind="top", parts_per_batch=1, top=TopConfig(refresh=0, folder="kept"))  # the same batches every epoch
+    with pytest.raises(ConfigError, match="gas then never knows"):
+        Batching(kind="gas", train_only=True)
+    with pytest.raises(ConfigError, match="leave some out"):
+        Batching(kind="top", nodes="saint-walk", inference="one-pass", top=TopConfig(refresh=0))
+    with pytest.raises(ConfigError, match=r"gcn sums neighbours in 32 bits; got loop\.precision=64"):
+        api.fit("gcn", two_groups(), out=tmp_path / "d", config={"loop": {"precision": "64"}})
     for wrong in ({"batch_size": 0}, {"fanouts": ()}, {"fanouts": (0,)}, {"block_size": 0}):
         with pytest.raises(ConfigError):
             Batching(**wrong)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from hopstate.batching.basis import POWER
+
 FIXED_RIDGE = 1e-6  # where there is nothing to choose by, or nothing to choose: many more nodes than columns
 RIDGES = tuple(10.0**k for k in range(-8, 2))
 PROBES = 16  # random combinations of other embeddings, to choose the ridge by
@@ -95,9 +97,15 @@ def best_ridge(known: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -
     return RIDGES[int(torch.stack(errors).argmin())]
 
 
-def fit_in_range(chosen: Tensor, rows: Tensor | None, missing: Tensor, rank: int, ridge: float) -> Substitute:
+def fit_in_range(
+    chosen: Tensor, rows: Tensor | None, missing: Tensor, rank: int, ridge: float, *, seed: int
+) -> Substitute:
     """Equation 12: express missing (m, r) by Q_S^T H_S, Q an orthonormal basis of the range of chosen (b, r)."""
-    q = torch.svd_lowrank(chosen, q=min(rank, *chosen.shape), niter=2)[0]
+    draw = torch.Generator().manual_seed(seed)
+    test = torch.randn(chosen.shape[1], min(rank, *chosen.shape), generator=draw)
+    q = torch.linalg.qr(chosen @ test.to(chosen))[0]
+    for _ in range(POWER):
+        q = torch.linalg.qr(chosen @ torch.linalg.qr(chosen.T @ q)[0])[0]
     right = (q if rows is None else q[rows]).T.contiguous()
     known = right @ (chosen if rows is None else chosen[rows])  # (k, r)
     return Substitute(missing @ ridge_inverse(known, ridge), right, rows)

@@ -30,12 +30,10 @@ class NodeSet:
 
     Args:
         nodes: (b,) int64, distinct.
-        number: of the batch, where a sampler has the same batches in every epoch; None where it has not.
         loss_weight: (b,) float32 1 / probability of each node, or None where all count alike.
     """
 
     nodes: Nodes
-    number: int | None = None
     loss_weight: np.ndarray | None = None
 
 
@@ -96,7 +94,7 @@ class PartSampler:
         if not self.shuffle:
             number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
         chosen = np.sort(order[number * self.per_batch : (number + 1) * self.per_batch])
-        return NodeSet(np.concatenate([self._members[p] for p in chosen]), None if self.shuffle else number)
+        return NodeSet(np.concatenate([self._members[p] for p in chosen]))
 
 
 class UniformSampler:
@@ -124,7 +122,7 @@ class UniformSampler:
         if not self.shuffle:
             number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
         nodes = np.sort(order[number * self.batch_size : (number + 1) * self.batch_size])
-        return NodeSet(nodes, None if self.shuffle else number)
+        return NodeSet(nodes)
 
 
 SaintKind = Literal["node", "edge", "walk"]
@@ -140,7 +138,8 @@ class SaintSampler:
         size: nodes, edges, or roots to draw (with replacement).
         length: steps of a walk.
         batches: batches of an epoch; by default as many as make the expected number of nodes N.
-        presample: subgraphs drawn to count the probabilities of "walk".
+        coverage: how often a node is visited, on average, while the probabilities of "walk" are counted; weights are
+            too large by about 1 / coverage.
         seed: fixes all draws.
 
     Raises:
@@ -157,15 +156,15 @@ class SaintSampler:
         seed: int,
         length: int = 4,
         batches: int | None = None,
-        presample: int = 200,
+        coverage: int = 50,
     ) -> None:
-        if size < 1 or length < 1 or presample < 1:
-            raise ConfigError(f"GraphSAINT draws at least 1 of each; got size {size}, length {length}, {presample}")
+        if size < 1 or length < 1 or coverage < 1:
+            raise ConfigError(f"GraphSAINT draws at least 1 of each; got size {size}, length {length}, {coverage}")
         if not graph.is_undirected:
             raise DataError(f"GraphSAINT's probabilities are those of undirected graphs; {graph.name} is directed")
         self.graph, self.kind, self.size, self.seed, self.length = graph, kind, size, seed, length
         self._sources, self._targets = graph.edge_index()
-        self._prepare(presample)
+        self._prepare(coverage)
         self._batches = batches or max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
 
     def num_batches(self, epoch: int) -> int:
@@ -175,7 +174,7 @@ class SaintSampler:
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return the nodes of one random subgraph in ascending order, weighted by 1 / probability."""
         nodes = self._draw(4, epoch, number)
-        return NodeSet(nodes, None, (1 / self.node_probability[nodes]).astype(np.float32))
+        return NodeSet(nodes, (1 / self.node_probability[nodes]).astype(np.float32))
 
     def edge_scale(self, edges: np.ndarray) -> np.ndarray:
         """Return (e,) P(v) / P(u and v) of edges (positions in the graph): what makes v's sums unbiased."""
@@ -183,7 +182,7 @@ class SaintSampler:
         p_v = self.node_probability[v]
         return (p_v / np.maximum(self._pair_probability(u, v, edges), 1e-12)).astype(np.float32)
 
-    def _prepare(self, presample: int) -> None:
+    def _prepare(self, coverage: int) -> None:
         n, degree = self.graph.num_nodes, np.maximum(self.graph.degree, 1)
         if self.kind == "node":
             other = 1.0 / (1 + self.graph.degree)
@@ -201,22 +200,24 @@ class SaintSampler:
             self.node_probability = 1 - (1 - self._touch) ** self.size
             self._cumulative = np.cumsum(self._q)
         else:
-            self._count(presample)
+            self._count(coverage)
 
-    def _count(self, presample: int) -> None:
+    def _count(self, coverage: int) -> None:
         from hopstate.ops.walks import WalkTable
 
         self._table = WalkTable.of(self.graph.indptr, self.graph.indices)
         cutter = Neighborhoods(self.graph.indptr, self.graph.indices)
         nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
-        for i in range(presample):
-            drawn = self._draw(5, i, 0)
-            nodes[drawn] += 1
-            kept = cutter.induced(drawn).edges
+        drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
+        while visits < wanted:
+            found = self._draw(5, drawn, 0)
+            nodes[found] += 1
+            kept = cutter.induced(found).edges
             assert kept is not None
             edges[kept] += 1
-        self.node_probability = np.maximum(nodes, 0.5) / presample  # a node never seen counts as half seen
-        self._edge_probability = np.maximum(edges, 0.5) / presample
+            drawn, visits = drawn + 1, visits + len(found)
+        self.node_probability = np.maximum(nodes, 0.5) / drawn  # a node never seen counts as half seen
+        self._edge_probability = np.maximum(edges, 0.5) / drawn
 
     def _pair_probability(self, u: np.ndarray, v: np.ndarray, edges: np.ndarray) -> np.ndarray:
         if self.kind == "walk":

@@ -51,6 +51,18 @@ class BatchSource(Protocol):
         ...
 
 
+class NoBatches:
+    """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 0."""
+        return 0
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Refuse: there is none."""
+        raise IndexError(f"there is no batch {number}")
+
+
 class Layered:
     """Another adjacency for every layer, each over fewer nodes than the one before.
 

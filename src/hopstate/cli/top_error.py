@@ -48,6 +48,11 @@ def run(argv: list[str]) -> int:
     options = parser.parse_args(argv[1:])
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
+    if min(options.batches, options.parts) < 1 or options.seed < 0:
+        raise ConfigError(
+            f"--batches and --parts are at least 1, --seed at least 0; got {options.batches}, "
+            f"{options.parts}, {options.seed}"
+        )
     graph, model = _trained(options.run)
     parts = min(options.parts, graph.num_nodes)
     batching = Batching(

@@ -26,6 +26,7 @@ from hopstate.batching.samplers import (
 from hopstate.batching.subgraph import (
     BatchSource,
     LayerSource,
+    NoBatches,
     NodeSetSource,
     ShadowSource,
     all_features,
@@ -69,7 +70,8 @@ class Batching:
         walk_length: steps of GraphSAINT's walks.
         inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
         block_size: nodes in work at a time in exact inference.
-        histories: where gas keeps what nodes sent: in memory, or in files of the run folder ("disk").
+        histories: where gas keeps what nodes sent: in memory, or in files of the run folder ("disk"); a checkpoint
+            holds a copy in both cases.
         top: settings of the compensation.
     """
 
@@ -100,6 +102,22 @@ class Batching:
             raise ConfigError(
                 f"batching.parts_per_batch={self.parts_per_batch} is more than batching.num_parts={self.num_parts}"
             )
+        drawn = self.nodes.startswith("saint") or self.nodes == "random" or self.parts_per_batch > 1
+        if self.kind == "top" and self.top.folder is not None and self.shuffle and drawn:
+            raise ConfigError(
+                "top.folder keeps what is prepared for each batch, but batching.shuffle draws others every epoch, "
+                "so that nothing kept is ever used; set batching.shuffle=false"
+            )
+        if self.kind == "gas" and self.train_only:
+            raise ConfigError(
+                "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
+                "they send; leave train_only out, or use kind=top"
+            )
+        if self.inference == "one-pass" and self.nodes.startswith("saint"):
+            raise ConfigError(
+                "batching.inference=one-pass needs every node in a batch, and GraphSAINT's draws leave some out; "
+                "use nodes=parts or random, or inference=exact"
+            )
         if self.inference == "one-pass" and self.kind != "top":
             raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
         if self.inference == "one-pass" and self.top.refresh:
@@ -121,7 +139,7 @@ def batched_task(
     elif config.kind == "gas" and fitted:
         folder = context.run / "histories" if config.histories == "disk" else None
         missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
-    source = make_source(graph, config, train, model, missing, seed=seed)
+    source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
 
     def device() -> torch.device:
         return next(model.parameters()).device

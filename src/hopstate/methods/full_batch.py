@@ -11,6 +11,7 @@ from functools import partial
 import torch
 
 from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.batching import Batching, batched_task
 from hopstate.methods.node import check_width, node_labels
@@ -49,6 +50,11 @@ class FullBatchRun:
 def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask | SubgraphTask:
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     check_width(graph, context)
+    if kind != "mlp" and config.loop.precision != "32":
+        raise ConfigError(
+            f"{kind} sums neighbours in 32 bits; got loop.precision={config.loop.precision}. Set it to 32; "
+            f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
+        )
     labels = node_labels(graph, config.split, config.metric, context)
     model = Backbone(
         config.model,

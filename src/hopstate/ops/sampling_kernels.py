@@ -205,12 +205,22 @@ def hop_neighborhoods(indptr, indices, roots, depth, fanout, seed, local):
     limit = min(limit, len(indptr) - 1)
     nodes = np.empty(len(roots) * limit, np.int64)
     for r in range(len(roots)):
-        reached = roots[r : r + 1].copy()
+        first, begin, end = offsets[r], offsets[r], offsets[r] + 1
+        nodes[first] = roots[r]
         for hop in range(depth):
             key = mix(seeded(seed, hop) ^ (np.uint64(roots[r]) * STEP)) >> np.uint64(1)
-            _, _, _, reached = sample_neighbors(indptr, indices, reached, fanout, np.int64(key), local)
-        nodes[offsets[r] : offsets[r] + len(reached)] = reached
-        offsets[r + 1] = offsets[r] + len(reached)
+            rim = nodes[begin:end].copy()  # only what the step before reached anew is left again
+            _, _, _, near = sample_neighbors(indptr, indices, rim, fanout, np.int64(key), local)
+            for i in range(first, end):
+                local[nodes[i]] = 1
+            begin = end
+            for u in near[len(rim) :]:
+                if local[u] < 0:
+                    nodes[end] = u
+                    end += 1
+            for i in range(first, begin):
+                local[nodes[i]] = -1
+        offsets[r + 1] = end
     return offsets, nodes[: offsets[-1]].copy()
 
 

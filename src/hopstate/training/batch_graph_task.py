@@ -66,12 +66,12 @@ class SubgraphTask(_NodeTask):
         y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
         return batch.x, batch.graph, batch.rows, y, batch.weight
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the mean cross-entropy of the batch's training nodes, or their weighted sum; 0 where it has none."""
+    def loss(self, batch: Batch) -> Tensor | None:
+        """Return the mean cross-entropy of the batch's training nodes, or their weighted sum; None without any."""
         x, graph, rows, y, weight = batch
-        out = self.model(x, graph)[rows]
+        out = self.model(x, graph)[rows]  # run in any case: histories are written on the way
         if not len(rows):
-            return out.sum()
+            return None
         if weight is None:
             return F.cross_entropy(out, y)
         return (F.cross_entropy(out, y, reduction="none") * weight).sum()

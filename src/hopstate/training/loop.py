@@ -88,6 +88,7 @@ class Progress:
     step: int = 0  # batches of the current epoch done
     total_steps: int = 0  # optimiser steps since the start
     loss_sum: float = 0.0  # over the current epoch's batches
+    learned: int = 0  # of them, those that had something to learn from
     best: float | None = None
     best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
     best_epoch: int = 0
@@ -191,9 +192,9 @@ class Trainer:
             "epoch": p.epoch + 1,
             "step": p.total_steps,
             "lr": self.optimizer.param_groups[0]["lr"],
-            "train_loss": p.loss_sum / count,
+            "train_loss": p.loss_sum / p.learned if p.learned else math.nan,
         }
-        p.epoch, p.step, p.loss_sum = p.epoch + 1, 0, 0.0
+        p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
         if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
             row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
             self._choose(row[f"val_{task.metric}"], row.get("val_loss", math.inf))
@@ -208,23 +209,34 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch)
-        if c.grad_clip is not None:
-            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=c.grad_clip, error_if_nonfinite=False)
+        if loss is not None:
+            self._learn(loss)
+        p.step, p.total_steps = p.step + 1, p.total_steps + 1
+
+    def _learn(self, loss: torch.Tensor) -> None:
+        """Take an optimiser's step along the gradients of loss."""
+        most = self.config.grad_clip
+        if most is not None:
+            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=most, error_if_nonfinite=False)
         self._losses.append(loss)
         if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
             self._sum_losses()
         self.optimizer.step()
-        p.step, p.total_steps = p.step + 1, p.total_steps + 1
+        self.progress.learned += 1
 
-    def _backward(self, batch: Any) -> torch.Tensor:
-        """Add a batch's gradients, part by part where it has parts, and return its loss."""
+    def _backward(self, batch: Any) -> torch.Tensor | None:
+        """Add a batch's gradients, part by part where it has parts, and return its loss; None where it has none."""
         losses = []
         for part in batch if isinstance(batch, Parts) else (batch,):
             with self.arithmetic():
                 loss = self.task.loss(self.fabric.to_device(part))
+            if loss is None:
+                continue
             with matrix_products(self.config.products):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
+        if not losses:
+            return None
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     def _sum_losses(self) -> None:
@@ -290,7 +302,8 @@ class Trainer:
             load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
         self.task.load_state(saved.tensors.get("task", {}))
         self.best = saved.tensors.get("best", {})
-        self.progress = Progress(**saved.record["progress"])
+        progress = saved.record["progress"]
+        self.progress = Progress(**{"learned": progress["step"], **progress})  # all were, before it was counted
         self._precision.load_state_dict(saved.record.get("precision", {}))
         set_rng_state(saved.tensors["rng"])
         return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
@@ -300,7 +313,7 @@ class Trainer:
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
         metrics = {split: self.evaluate(split) for split in self.splits}
-        weights = {"model": dict(self.task.model.state_dict()), "task": self.task.state()}
+        weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         save_checkpoint(self.run.weights, Checkpoint(tensors=weights, record=record))
         p = self.progress

@@ -32,8 +32,11 @@ class Task(Protocol):
         """Yield the epoch's batches from position start on (nested tuples or dicts of CPU tensors, or `Parts`)."""
         ...
 
-    def loss(self, batch: Any) -> Tensor:
-        """Return the scalar training loss of a batch, or of one of its parts, already on the model's device."""
+    def loss(self, batch: Any) -> Tensor | None:
+        """Return the scalar training loss of a batch, or of one of its parts, already on the model's device.
+
+        None where there is nothing to learn from: no step is taken then.
+        """
         ...
 
     def evaluate(self, split: str) -> dict[str, float]:
