@@ -298,6 +298,18 @@ def test_number_lists() -> None:
             numbers(text)
 
 
+@pytest.mark.parametrize("given", [["--batching", "cluster"], ["--batching=cluster"], ["--batching.kind", "cluster"]])
+def test_a_group_is_named_by_its_kind(given, tmp_path, capsys):
+    quick = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--model.dim=8", "--split", "random"]
+    data = ["--data=minesweeper-generated", f"--out={tmp_path / 'run'}"]
+    assert main(["fit", "gcn", *data, *quick, *given]) == 0
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["batching"]["kind"] == "cluster"
+    assert config["split"]["kind"] == "random"
+    assert main(["fit", "gcn", *data, "--batching", "clustre"]) == 2
+    assert "batching.kind" in capsys.readouterr().err
+
+
 def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path], tmp_path: Path) -> None:
     settings = [a for a in SMALL if "epochs" not in a]
     base = [sys.executable, "-m", "hopstate.cli.main", "fit", "nagphormer", *options(tables), *settings]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
@@ -33,6 +33,18 @@ class Parser(ArgumentParser):
         known = self.keys()
         last = {key.rsplit(".", 1)[-1]: key for key in known}
         return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
+
+    def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
+        """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
+        if args is not None:
+            kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
+            args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
+        return super().parse_args(args, *more, **settings)
+
+    def _of_kind(self, argument: str, after: str, kinds: set[str]) -> str:
+        name, sign, value = argument.partition("=")
+        word = value if sign else after
+        return f"{name}.kind{sign}{value}" if name in kinds and re.fullmatch(r"[\w-]+", word) else argument
 
     def keys(self) -> list[str]:
         """Return the dotted names of all options."""
