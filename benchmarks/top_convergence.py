@@ -37,12 +37,12 @@ PARTS = 100
 KINDS = ["full", "top", "top@random", "random", "cluster", "gas", "saint", "neighbor", "labor"]
 
 
-def batching(graph: Graph, kind: str, share: float, refresh: int) -> Batching:
+def batching(graph: Graph, kind: str, share: float, refresh: int, directions: int) -> Batching:
     """Return the settings of a kind of batch that holds a share of the nodes."""
     kind, _, nodes = kind.partition("@")
     if kind == "full":
         return Batching()
-    top = TopConfig(refresh=0 if kind == "random" else refresh)
+    top = TopConfig(refresh=0) if kind == "random" else TopConfig(refresh=refresh, directions=directions)
     size = max(1, round(share * graph.num_nodes))
     size = {"saint": max(1, size // 4), "neighbor": round(0.6 * size), "labor": round(0.6 * size)}.get(kind, size)
     return Batching(
@@ -63,7 +63,7 @@ def train(graph: Graph, data: str, kind: str, share: float, seed: int, o: argpar
         data=data,
         split=SplitConfig(number=seed, seed=seed),
         model=BackboneConfig(dim=o.dim, num_layers=3, dropout=o.dropout),
-        batching=batching(graph, kind, share, o.refresh),
+        batching=batching(graph, kind, share, o.refresh, o.directions),
         metric="roc_auc" if minesweeper else "accuracy",
         loop=LoopConfig(seed=seed),
     )
@@ -206,6 +206,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--lr", type=float, default=5e-3)
     parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
+    parser.add_argument("--directions", type=int, default=TopConfig.directions)
     parser.add_argument("--out", type=Path, required=False)
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()

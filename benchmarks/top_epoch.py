@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--rank", type=int, help="k; by default the width")
     parser.add_argument("--refresh", type=int, default=TopConfig.refresh)
+    parser.add_argument("--directions", type=int, default=TopConfig.directions)
     parser.add_argument("--all-nodes", action="store_true", help="batches of all nodes, not of training nodes alone")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=0)
@@ -179,9 +180,8 @@ def make_task(
     missing, rows, refresher = None, None if o.all_nodes else train, None
     if o.kind == "top":
         begin = time.perf_counter()
-        missing = prepared_top(
-            graph, TopConfig(rank=o.rank, refresh=o.refresh), model, seed=0, rows=rows, block_size=BLOCK
-        )
+        config = TopConfig(rank=o.rank, refresh=o.refresh, directions=o.directions)
+        missing = prepared_top(graph, config, model, seed=0, rows=rows, block_size=BLOCK)
         row["compensation_s"] = round(time.perf_counter() - begin, 2)
         if o.refresh:
             refresher = Refresher(missing, model, embedder(graph, missing, BLOCK), o.refresh)

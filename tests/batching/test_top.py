@@ -258,6 +258,28 @@ def test_refresh_makes_present_embeddings_exact() -> None:
     assert relative_rmse(model(features(graph, nodes), top.batch(nodes)), full) < 1e-3
 
 
+@pytest.mark.parametrize("form", ["linear", "general"])
+def test_enough_directions_make_gradients_exact(form: str) -> None:
+    """One layer's messages change with the weights in 8 x 6 ways; the batch has nodes enough to express them all."""
+    graph, model = random_graph(300, 900), backbone("gcn", layers=1, norm="none")
+    with torch.no_grad():
+        model.embed[0].weight.mul_(10)  # far from linear
+    before, nodes = [p.clone() for p in model.parameters()], np.arange(0, 300, 2)
+    x, adjacency = whole_graph(graph)
+    weight = torch.randn(150, 3, generator=torch.Generator().manual_seed(1))
+    full = model(x, adjacency)[torch.from_numpy(nodes)]
+    expected = gradients(model, full, weight)[0]  # of the features' map, which layers see through messages alone
+    error = {}
+    for directions in (0, 8):
+        top = Top(graph, TopConfig(form=form, rank=72, directions=directions), "symmetric", seed=0)
+        top.prepare(model, top.whole_pass(lambda other: other(x, adjacency)))
+        small = model(features(graph, nodes), top.batch(nodes))
+        assert relative_rmse(small, full) < 1e-3
+        error[directions] = relative_rmse(gradients(model, small, weight)[0], expected)
+    assert error[8] < 0.003 < 0.05 < error[0]
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+
+
 def test_keeping_some_rows_changes_nothing_but_what_is_kept() -> None:
     graph, model = random_graph(80, 200), backbone("sage")
     x, adjacency = whole_graph(graph)
@@ -280,6 +302,7 @@ def test_bad_input_is_refused() -> None:
         backbone("gat")(features(graph, np.arange(9)), prepared(graph, backbone("gcn")).batch(np.arange(9)))
     with pytest.raises(ConfigError, match="no torch-geometric message-passing layer"):
         current_embeddings(backbone("mlp"), lambda m: None, lambda x: Received(x, x))
-    for wrong in ({"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}, {"folder": "x", "refresh": 2}):
+    wrongs = [{"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}, {"folder": "x", "refresh": 2}]
+    for wrong in [*wrongs, {"directions": -1}, {"directions": 1, "refresh": 0}]:
         with pytest.raises(ConfigError):
             TopConfig(**wrong)

@@ -11,6 +11,8 @@ Deviation: columns are normalised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,9 @@ def range_basis(columns: list[Tensor], rank: int, *, seed: int) -> Tensor:
     return times(columns, range_mixing(columns, rank, seed=seed))
 
 
-def range_mixing(columns: list[Tensor], rank: int, *, seed: int) -> list[Tensor]:
+def range_mixing(
+    columns: list[Tensor], rank: int, *, seed: int, weights: Sequence[float] | None = None
+) -> list[Tensor]:
     """Return (d, r) matrices, r <= rank, by which columns are mixed to left singular vectors times singular values.
 
     Up to rank columns are turned by their Gram matrix; of more, the range finder takes the leading part.
@@ -34,11 +38,14 @@ def range_mixing(columns: list[Tensor], rank: int, *, seed: int) -> list[Tensor]
         columns: (N, d) tensors, joined side by side without being copied together.
         rank: most columns of the basis.
         seed: fixes the random test matrix.
+        weights: lengths that the columns of each tensor are given; by default one.
 
     Raises:
         DataError: embeddings that are not finite.
     """
     scales = _inverse_lengths(columns)
+    if weights is not None:
+        scales = [weight * scale for weight, scale in zip(weights, scales)]
     if not all(bool(torch.isfinite(scale).all()) for scale in scales):
         raise DataError("basic embeddings hold NaN or infinities; check the features, or use a normalised model")
     width = sum(c.shape[1] for c in columns)

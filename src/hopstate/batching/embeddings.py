@@ -22,14 +22,20 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError
 
 Forward = Callable[[nn.Module], object]
+STEP = 0.01  # spread of a small change of weights, as a share of the weights' root mean square
+CHANGES = 0.1  # how much less than messages their changes count where a basis cannot express both
 
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """What a layer received, (n, d), and its sums over all neighbours, (n, d) or (n, 0), at the rows that are kept."""
+    """What a layer received, (n, d), and its sums over all neighbours, (n, d) or (n, 0), at the rows that are kept.
+
+    weight is 1 for what it did receive, less for what only a gradient passes through.
+    """
 
     values: Tensor
     sums: Tensor
+    weight: float = 1.0
 
 
 Embed = Callable[[nn.Module], Iterable[list[Received]]]  # for each layer, one for each of its calls
@@ -116,6 +122,26 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
     return found
 
 
+def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[Received]]:
+    """Yield what each layer of model receives, and how that changes with its weights in random directions.
+
+    All weights change by draws of the same small spread, as in a step of an optimiser that scales its gradients.
+
+    Args:
+        model: it is not changed.
+        embed: passes over the whole graph with model or a copy.
+        count: number of directions.
+        seed: fixes them.
+    """
+    passes = [embed(_moved(model, seed + number)) for number in range(count)]
+    for layer, *moved in zip(embed(model), *passes):
+        yield layer + [
+            Received(after.values - before.values, after.sums - before.sums, CHANGES)
+            for other in moved
+            for before, after in zip(layer, other)
+        ]
+
+
 def current_embeddings(model: nn.Module, forward: Forward, keep: Callable[[Tensor], Received]) -> list[list[Received]]:
     """Return what is kept of what each message-passing layer of model receives, one for each of its calls.
 
@@ -170,6 +196,18 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
                 reset()
+    return other
+
+
+@torch.no_grad()
+def _moved(model: nn.Module, seed: int) -> nn.Module:
+    """Return a copy whose weights are a small random step away."""
+    other = copy.deepcopy(model)
+    weights = [p for p in other.parameters() if p.is_floating_point()]
+    spread = STEP * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
+    draw = torch.Generator().manual_seed(15_485_863 + 1_000_003 * seed)
+    for p in weights:
+        p.add_(spread * torch.randn(p.shape, generator=draw).to(p))
     return other
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from hopstate.batching.basis import random_mixing, range_mixing, times
 from hopstate.batching.compensation_store import CompensationStore, fingerprint
-from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings
+from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
 from hopstate.batching.evaluating import evaluating
 from hopstate.batching.fit import FIXED_RIDGE, PROBES, Basis, Substitute, best_ridge, fit_in_range, ridge_inverse
 from hopstate.data.graph import Graph
@@ -35,6 +35,7 @@ from hopstate.layers.message import Adjacency, Convolver, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 LINEAR = ("symmetric", "mean", "sum")
+WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +47,13 @@ class TopConfig:
         basis: one basis of the whole graph ("global"), or one for each batch ("batch", as in the paper's text).
         layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
             by one basis of them together (as in the paper's text).
-        rank: k, most columns of a basis; null takes as many as one set of weights gives.
+        rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
+            times as many.
         refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
             so many; 0 makes it once, from random weights.
+        directions: express also how messages change when the weights do, in so many random directions (8, say): the
+            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
+            nodes than the model is wide; every direction is one more pass over the graph a refresh.
         initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
         samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (k with basis=batch).
         ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
@@ -60,6 +65,7 @@ class TopConfig:
     layers: Literal["each", "shared"] = "each"
     rank: int | None = None
     refresh: int = 5
+    directions: int = 0
     initialisations: int = 3
     samples: int | None = None
     ridge: float | None = None
@@ -71,6 +77,11 @@ class TopConfig:
             raise ConfigError(
                 f"top.rank, top.initialisations and top.samples are at least 1, top.refresh at least 0; "
                 f"got {self.rank}, {self.initialisations}, {self.samples}, {self.refresh}"
+            )
+        if self.directions < 0 or (self.directions and not self.refresh):
+            raise ConfigError(
+                f"top.directions={self.directions} must not be negative, and needs refreshes; got "
+                f"top.refresh={self.refresh}"
             )
         if self.ridge is not None and self.ridge < 0:
             raise ConfigError(f"top.ridge must not be negative; got {self.ridge}")
@@ -222,7 +233,8 @@ class Top:
         """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
         chosen = self.config.ridge is None and self.config.basis == "global"
         with evaluating(model):
-            self.previous = self.take(embed(model), probes=self.previous, keep_probes=chosen)
+            made = with_changes(model, embed, self.config.directions, seed=self.seed)
+            self.previous = self.take(made, probes=self.previous, keep_probes=chosen)
         self._of_present_weights = True
 
     def take(
@@ -248,8 +260,9 @@ class Top:
         for number, group in enumerate(self._groups(embeddings)):
             values = [e.values for e in group]
             every = sum(v.shape[1] for v in values)
-            rank = every if self.config.basis == "batch" else self.config.rank or every // sets
-            made = _mixed(group, range_mixing(values, rank, seed=self.seed))
+            few = min(every, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
+            rank = every if self.config.basis == "batch" else self.config.rank or few
+            made = _mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
             probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             bases.append(Basis(made.values, made.sums, probe.values, probe.sums))
             if keep_probes:
@@ -266,7 +279,8 @@ class Top:
         return embeddings
 
     def _probe(self, group: list[Received]) -> Received:
-        """Return random combinations of what goes into a basis."""
+        """Return random combinations of messages that go into a basis."""
+        group = [e for e in group if e.weight == 1]
         return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
 
     # ---- batches ---------------------------------------------------------------------------------------
@@ -323,7 +337,7 @@ class Top:
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
-            return fit_in_range(basis.values[every], rows, missing, self._default_samples(basis), ridge)
+            return fit_in_range(basis.values[every], rows, missing, self._default_samples(basis), ridge, seed=self.seed)
         place = every if rows is None else every[rows]
         known = basis.values[place]
         tight = len(known) < 2 * known.shape[1]
