@@ -11,11 +11,12 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode without gradients, and back however the block ends."""
-    training = model.training
+    """Put a model into evaluation mode without gradients, and each module back in its own however the block ends."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
