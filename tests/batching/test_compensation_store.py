@@ -1,12 +1,19 @@
 """What is prepared for each batch is kept in files: continued after an interruption, refused for anything else."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch_geometric import nn as gnn
 
-from hopstate.batching import compensation_store
+from hopstate.batching import compensation_store, module
+from hopstate.batching.module import ToppedModel
 from hopstate.batching.subgraph import features, whole_graph
 from hopstate.batching.top import Top, TopConfig
 from hopstate.data.graph import Graph
@@ -79,14 +86,80 @@ def test_interrupted_preparation_continues(tmp_path: Path, monkeypatch: pytest.M
         ({"graph": graph_of(1)}, "another graph"),
         ({"dim": 16}, "another model"),
         ({"kind": "gin"}, "another model"),
-        ({"seed": 1}, "another settings"),
-        ({"initialisations": 2}, "another settings"),
+        ({"seed": 1}, "other settings"),
+        ({"initialisations": 2}, "other settings"),
     ],
 )
 def test_what_was_made_for_something_else_is_refused(change: dict, named: str, tmp_path: Path) -> None:
     output(*prepared(tmp_path))
     with pytest.raises(CheckpointError, match=f"made for {named}"):
         prepared(tmp_path, **change)
+
+
+def prepared_module(folder: Path, model: nn.Module) -> ToppedModel:
+    return module.top(model, graph_of(), TopConfig(refresh=0, folder=str(folder)))
+
+
+class Scaled(nn.Module):
+    """A layer between things that neither its repr nor its weights show."""
+
+    def __init__(self, scale: float = 1.0, act: Callable = torch.tanh, table: float = 1.0) -> None:
+        super().__init__()
+        self.conv = gnn.GCNConv(5, 3)
+        self._scale, self.act = scale, act
+        self.register_buffer("table", torch.full((5,), table))
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        return self.conv(self.act(x * self._scale * self.table), edges)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda: gnn.GCN(5, 8, 2, 3), lambda: gnn.GCN(5, 8, 2, 3, add_self_loops=False)),
+        (lambda: gnn.GCN(5, 8, 2, 3), lambda: gnn.GCN(5, 8, 2, 3, act="tanh")),
+        (lambda: gnn.GCN(5, 8, 2, 3), lambda: gnn.GCN(5, 8, 2, 3).double()),
+        (Scaled, lambda: Scaled(scale=2.0)),
+        (Scaled, lambda: Scaled(act=torch.relu)),
+        (Scaled, lambda: Scaled(table=2.0)),
+    ],
+)
+def test_models_that_print_alike_are_told_apart(first: Callable, second: Callable, tmp_path: Path) -> None:
+    keys = [compensation_store.fingerprint(graph_of(), make(), TopConfig(), 0, None) for make in (first, second)]
+    assert keys[0]["model"] != keys[1]["model"]
+    prepared_module(tmp_path, first())
+    prepared_module(tmp_path, first().train())
+    with pytest.raises(CheckpointError, match="made for another model"):
+        prepared_module(tmp_path, second())
+
+
+def test_use_does_not_change_the_key() -> None:
+    """What layers keep of a call, and the mode they are in, are no part of a model."""
+    graph, model = graph_of(), gnn.GCN(5, 8, 2, 3, cached=True)
+    keys = [compensation_store.fingerprint(graph, model, TopConfig(), 0, None)]
+    model.eval()(torch.tensor(graph.x), torch.from_numpy(graph.edge_index()))
+    keys.append(compensation_store.fingerprint(graph, model, TopConfig(), 0, None))
+    assert keys[0] == keys[1]
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    code = (
+        "import numpy as np, torch; from torch_geometric import nn as gnn;"
+        "from hopstate.batching.compensation_store import fingerprint; from hopstate.batching.top import TopConfig;"
+        "from hopstate.data.graph import Graph; g = Graph.from_edges(np.array([[0, 1]]), 2);"
+        "print(fingerprint(g, gnn.GAT(5, 8, 2, 3, act=torch.tanh, norm='batch'), TopConfig(), 0, None)['model'])"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

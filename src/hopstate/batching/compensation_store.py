@@ -7,12 +7,16 @@ the files that are there.
 
 from __future__ import annotations
 
+import enum
+import functools
 import hashlib
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from hopstate.batching.fit import Substitute
@@ -24,16 +28,18 @@ if TYPE_CHECKING:
     from hopstate.batching.top import TopConfig
 
 FORMAT = "hopstate-compensation-1"
+OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}
+PLAIN = (bool, int, float, complex, str, bytes, np.generic, torch.dtype, enum.Enum)
 Key = dict[str, str]
 
 
 def fingerprint(graph: Graph, model: nn.Module, config: TopConfig, seed: int, rows: np.ndarray | None) -> Key:
     """Return hex digests of all that a preparation from random weights depends on, by name."""
-    shapes = [(name, tuple(p.shape)) for name, p in model.state_dict().items()]
+    shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.state_dict().items()]
     settings = {k: v for k, v in asdict(config).items() if k != "folder"}
     return {
         "graph": graph.content_hash,
-        "model": _digest(repr(model), repr(shapes)),
+        "model": _digest(repr(model), repr(shapes), *_kept(model)),
         "settings": _digest(repr(sorted(settings.items())), repr(seed)),
         "nodes": "all" if rows is None else _digest(rows.tobytes()),
     }
@@ -102,7 +108,7 @@ class CompensationStore:
         other = [name for name, value in self.key.items() if key.get(name) != value]
         if other:
             raise CheckpointError(
-                f"the compensation in {self.folder} was made for another {' and another '.join(other)}; "
+                f"the compensation in {self.folder} was made for {' and '.join(OTHER[name] for name in other)}; "
                 f"give another folder (top.folder), or delete that one"
             )
         return tensors
@@ -114,6 +120,51 @@ class CompensationStore:
             raise StorageError(f"could not make {self.folder}: {error}; choose another folder") from error
         flat = {f"{number}.{key}": t for number, group in enumerate(groups) for key, t in group.items()}
         write_tensors(path, flat, self.key, format=FORMAT)
+
+
+def _kept(model: nn.Module) -> Iterator[str | bytes]:
+    """Yield what random initialisations leave as it is in each module: its plain attributes, and fixed tensors."""
+    common = vars(nn.Module())
+    for path, module in model.named_modules():
+        yield f"{path} {_name(type(module))}"
+        for key, value in sorted(vars(module).items()):
+            if key not in common and not _may_be_cache(value):
+                yield f"{key}={_plain(value)}"
+        if hasattr(module, "reset_parameters"):
+            continue
+        fixed = (p for p in module.named_parameters(recurse=False) if not p[1].requires_grad)
+        for key, tensor in [*fixed, *module.named_buffers(recurse=False)]:
+            yield key
+            yield tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else str(tensor)
+
+
+def _may_be_cache(value: Any) -> bool:
+    """Return whether a value is a tensor, several of them, or None, as what a module keeps of a call may be."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return value is None or any(isinstance(part, Tensor) for part in parts)
+
+
+def _plain(value: Any) -> str:
+    """Return a description that is the same in every process: values of plain data, names of anything else."""
+    if value is None or isinstance(value, PLAIN):
+        return repr(value)
+    if isinstance(value, functools.partial):
+        return f"partial{_plain((value.func, value.args, value.keywords))}"
+    if isinstance(value, type) or (callable(value) and hasattr(value, "__qualname__")):
+        return _name(value)
+    if is_dataclass(value):
+        return _name(type(value)) + _plain({key: getattr(value, key) for key in value.__dataclass_fields__})
+    if type(value) is dict:  # others hold hooks
+        return f"{{{','.join(sorted(f'{_plain(k)}:{_plain(v)}' for k, v in value.items()))}}}"
+    if isinstance(value, (list, tuple)):
+        return f"({','.join(map(_plain, value))})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{','.join(sorted(map(_plain, value)))}}}"
+    return _name(type(value))
+
+
+def _name(value: type | Callable[..., Any]) -> str:
+    return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
 
 
 def _digest(*parts: str | bytes) -> str:
