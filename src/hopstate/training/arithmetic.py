@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -34,7 +35,13 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
 
 @contextmanager
 def matrix_products(exactness: Products) -> Iterator[None]:
-    """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process."""
+    """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process.
+
+    For each new shape oneDNN, which multiplies in bfloat16 on a CPU, keeps megabytes: by default of 1024 shapes.
+    Batches here seldom have the same shape twice, so it is told to keep few before it is first used.
+    """
+    if exactness != "highest":
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(exactness)
     try:
