@@ -119,6 +119,22 @@ def test_one_pass_inference_gives_what_the_batches_give(tmp_path: Path) -> None:
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)  # rank 3 is not exact, and exact inference is
 
 
+def test_fixed_batches_are_prepared_on_several_threads_before_training_and_kept(tmp_path: Path) -> None:
+    settings = {"shuffle": False, "top": {"refresh": 0, "rank": 4}}
+    plain = fit(tmp_path / "plain", "top", **settings)
+    settings["top"]["folder"] = str(tmp_path / "kept")
+    torch.set_num_threads(3)
+    try:
+        run = fit(tmp_path / "run", "top", 0, **settings)
+    finally:
+        torch.set_num_threads(1)
+    assert run.metrics["test"]
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    assert len(kept) == 1 + 3  # the basis, and three batches of two parts
+    assert fit(tmp_path / "again", "top", **settings).metrics == plain.metrics
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == kept
+
+
 def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = fit(tmp_path / "run", "cluster")
     monkeypatch.setattr("hopstate.methods.batching.partition", None)

@@ -102,11 +102,10 @@ class Batching:
             raise ConfigError(
                 f"batching.parts_per_batch={self.parts_per_batch} is more than batching.num_parts={self.num_parts}"
             )
-        drawn = self.nodes.startswith("saint") or self.nodes == "random" or self.parts_per_batch > 1
-        if self.kind == "top" and self.top.folder is not None and self.shuffle and drawn:
+        if self.kind == "top" and self.top.folder is not None and not self.fixed:
             raise ConfigError(
-                "top.folder keeps what is prepared for each batch, but batching.shuffle draws others every epoch, "
-                "so that nothing kept is ever used; set batching.shuffle=false"
+                "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
+                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=parts or random"
             )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
@@ -125,6 +124,13 @@ class Batching:
                 "batching.inference=one-pass needs one compensation for all weights: set top.refresh=0, or use exact"
             )
 
+    @property
+    def fixed(self) -> bool:
+        """Whether every epoch has the same batches of nodes."""
+        if self.nodes.startswith("saint"):
+            return False
+        return not self.shuffle or (self.nodes == "parts" and self.parts_per_batch == 1)
+
 
 def batched_task(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
@@ -140,6 +146,9 @@ def batched_task(
         folder = context.run / "histories" if config.histories == "disk" else None
         missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
+    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
+        sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
+        missing.keep(sets, torch.get_num_threads())
 
     def device() -> torch.device:
         return next(model.parameters()).device
