@@ -16,7 +16,9 @@ is the one that best predicts, in each batch, embeddings that the basis was not 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,13 +27,14 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.batching.basis import random_mixing, range_mixing, times
+from hopstate.batching.compensated import GeneralTop, LinearTop, not_linear
 from hopstate.batching.compensation_store import CompensationStore, fingerprint
 from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
 from hopstate.batching.evaluating import evaluating
 from hopstate.batching.fit import FIXED_RIDGE, PROBES, Basis, Substitute, best_ridge, fit_in_range, ridge_inverse
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.layers.message import Adjacency, Convolver, Weighting
+from hopstate.layers.message import Adjacency, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 LINEAR = ("symmetric", "mean", "sum")
@@ -91,70 +94,6 @@ class TopConfig:
             )
 
 
-class LinearTop:
-    """A batch in the linear form: what its layers sum is A_BB h + left (right h_S).
-
-    Args:
-        inside: adjacency among the batch's nodes, weighted by the whole graph's degrees.
-        missing: what stands for the sums over out-of-batch neighbours, for each layer or one for all.
-        weighting: the one weighting that `missing` was made for.
-    """
-
-    def __init__(self, inside: Adjacency, missing: list[Substitute], weighting: Weighting) -> None:
-        self.inside, self.missing, self.weighting = inside, missing, weighting
-
-    def to(self, device: torch.device | str) -> LinearTop:
-        """Return the batch on a device."""
-        return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.weighting)
-
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output, the sum that it makes compensated.
-
-        Raises:
-            ConfigError: the layer does not sum with these fixed weights.
-        """
-        if weighting != self.weighting:
-            raise ConfigError(_not_linear(type(conv).__name__, weighting))
-        missing = self.missing[layer % len(self.missing)]
-
-        def add(_: nn.Module, inputs: tuple[object, dict[str, object]], out: Tensor) -> Tensor:
-            sent = inputs[1]["x"]
-            sent = sent[0] if isinstance(sent, (tuple, list)) else sent
-            assert isinstance(sent, Tensor)
-            return torch.addmm(out, missing.left, missing.weights(sent))
-
-        handle = conv.register_message_and_aggregate_forward_hook(add)  # type: ignore[operator]
-        try:
-            return self.inside.convolve(conv, weighting, layer, *nodes)
-        finally:
-            handle.remove()
-
-
-class GeneralTop:
-    """A batch in the general form: every layer receives made-up rows for the out-of-batch neighbours.
-
-    Args:
-        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
-        missing: what stands for those neighbours' rows, for each layer or one for all.
-    """
-
-    def __init__(self, around: Adjacency, missing: list[Substitute]) -> None:
-        self.around, self.missing = around, missing
-
-    def to(self, device: torch.device | str) -> GeneralTop:
-        """Return the batch on a device."""
-        return GeneralTop(self.around.to(device), [m.to(device) for m in self.missing])
-
-    def extended(self, h: Tensor, layer: int) -> Tensor:
-        """Return (|B| + m, d): h, and under it what stands for the missing rows that a layer receives."""
-        missing = self.missing[layer % len(self.missing)]
-        return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
-
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output where missing neighbours send made-up rows."""
-        return self.around.convolve(conv, weighting, layer, *(self.extended(h, layer) for h in nodes))
-
-
 class Top:
     """Makes compensated batches of one graph for one model.
 
@@ -173,10 +112,10 @@ class Top:
         self, graph: Graph, config: TopConfig, weighting: Weighting, *, seed: int, rows: np.ndarray | None = None
     ) -> None:
         if config.form == "linear" and weighting not in LINEAR:
-            raise ConfigError(_not_linear("the model's aggregator", weighting))
+            raise ConfigError(not_linear("the model's aggregator", weighting))
         self.graph, self.config, self.weighting, self.seed = graph, config, weighting, seed
         self.linear = config.form != "general" and weighting in LINEAR
-        self.cutter = Neighborhoods(graph.indptr, graph.indices)
+        self._own = threading.local()  # a cutter for each thread
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -284,6 +223,23 @@ class Top:
         return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
 
     # ---- batches ---------------------------------------------------------------------------------------
+    @property
+    def cutter(self) -> Neighborhoods:
+        """This thread's own cutter: it has a workspace."""
+        if not hasattr(self._own, "cutter"):
+            self._own.cutter = Neighborhoods(self.graph.indptr, self.graph.indices)
+        return self._own.cutter
+
+    def keep(self, batches: list[np.ndarray], threads: int) -> None:
+        """Prepare batches, so many at once, and keep them in the folder; those that are there already are left.
+
+        Raises:
+            StorageError: one could not be written; the next call goes on with it.
+        """
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(self.batch, batches):
+                pass
+
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
@@ -362,11 +318,4 @@ def _mixed(group: list[Received], mixing: list[Tensor]) -> Received:
     return Received(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)
 
 
-def _not_linear(name: str, weighting: str) -> str:
-    return (
-        f"{name} ({weighting}) does not sum its neighbours with fixed weights of the right kind, which TOP's linear "
-        f"form needs; use the general form (top.form=general), which works with any aggregator"
-    )
-
-
-__all__ = ["Convolver", "GeneralTop", "LinearTop", "LocalGraph", "Top", "TopConfig", "ridge_inverse"]
+__all__ = ["GeneralTop", "LinearTop", "LocalGraph", "Top", "TopConfig", "ridge_inverse"]
