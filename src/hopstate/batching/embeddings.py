@@ -5,8 +5,8 @@ or layer by layer in blocks of nodes (backbones), and only the rows that batches
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1 and
 appendix B.5.
-Deviation: with random weights, batch-norm layers use the statistics of the embeddings themselves (their running
-averages have not been trained).
+Deviation: with random weights, batch-norm layers use the statistics of the embeddings themselves, over all nodes (their
+running averages have not been trained).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hopstate.errors import ConfigError
 
@@ -112,11 +113,11 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
         seed: fixes their weights.
 
     Raises:
-        ConfigError: the model has no message-passing layer.
+        ConfigError: the model has no message-passing layer, or trains parameters that nothing draws anew.
     """
     found: list[list[Received]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
-        other = _statistics_of_the_batch(_reinitialised(model, seed + number))
+        other = _with_statistics_of_its_own(_reinitialised(model, seed + number), embed)
         for layer, embeddings in zip(found, embed(other)):
             layer += embeddings
     return found
@@ -188,14 +189,27 @@ def message_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
-    """Return a copy with freshly drawn weights; the caller's random state is left as it was."""
+    """Return a copy with freshly drawn weights; the caller's random state is left as it was.
+
+    Raises:
+        ConfigError: parameters that train but that nothing draws anew.
+    """
     other = copy.deepcopy(model)
+    trained = {name: p for name, p in other.named_parameters() if p.requires_grad and not is_lazy(p)}
+    for p in trained.values():
+        p.data.fill_(torch.nan)  # what is still so afterwards nothing has drawn
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7_919 + 1_000_003 * seed)  # a user who seeds with the same number gets other weights
         for module in other.modules():
-            reset = getattr(module, "reset_parameters", None)
+            reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
             if callable(reset):
                 reset()
+    kept = [name for name, p in trained.items() if bool(p.isnan().any())]
+    if kept:
+        raise ConfigError(
+            f"random initialisations cannot draw {', '.join(kept)} anew: give the module that owns it a "
+            f"reset_parameters(), or fit the basis on present weights (top.refresh above 0)"
+        )
     return other
 
 
@@ -211,10 +225,40 @@ def _moved(model: nn.Module, seed: int) -> nn.Module:
     return other
 
 
-def _statistics_of_the_batch(model: nn.Module) -> nn.Module:
-    """Put a model in eval mode, but let batch norms use the statistics of what they see."""
+@torch.no_grad()
+def _with_statistics_of_its_own(model: nn.Module, embed: Embed) -> nn.Module:
+    """Put a model in eval mode, but let batch norms use the mean and variance of what they see in all nodes.
+
+    Where that comes in blocks, each batch norm is fixed by a pass of its own, those before it fixed already.
+    """
     model.eval()
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train()
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        if not isinstance(embed, BlockPass):
+            norm.train()
+            continue
+        moments = _Moments()
+        handle = norm.register_forward_pre_hook(moments)
+        for _ in embed.run(model):
+            pass
+        handle.remove()
+        if moments.count:
+            norm.running_mean, norm.running_var = moments.mean_and_variance()
     return model
+
+
+class _Moments:
+    """Sums up what a batch norm sees, block by block."""
+
+    def __init__(self) -> None:
+        self.count, self.sums, self.squares, self.like = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
+
+    def __call__(self, _: nn.Module, args: tuple[Tensor, ...]) -> None:
+        self.like, values = args[0], args[0].transpose(0, 1).flatten(1).double()
+        self.count += values.shape[1]
+        self.sums, self.squares = self.sums.to(values) + values.sum(1), self.squares.to(values) + values.square().sum(1)
+
+    def mean_and_variance(self) -> tuple[Tensor, Tensor]:
+        """Return both, (d,), in the type of what was seen."""
+        mean = self.sums / self.count
+        return mean.to(self.like), (self.squares / self.count - mean.square()).clamp_min(0).to(self.like)
