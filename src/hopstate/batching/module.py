@@ -5,14 +5,17 @@
     batch = topped.batch(nodes)
     logits = topped(x[nodes], batch)      # rows of nodes, as model(x, edge_index)[nodes] would give
 
+Weights that a layer makes of degrees are those of the whole graph. A layer of which a batch cannot be exact even with
+the rows of all neighbours is refused when the model is wrapped.
+
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), appendix B.1.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +23,16 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.batching.embeddings import Embed, message_layers
+from hopstate.batching.evaluating import evaluating
+from hopstate.batching.extended import Extend, Witness, extended
 from hopstate.batching.top import GeneralTop, Top, TopConfig
+from hopstate.batching.whole_weights import NumberedTop, WholeGraph, whole_weights
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import DataError
+from hopstate.layers.message import Adjacency
 
 Call = Callable[[nn.Module, Tensor, Tensor], Any]
+WITNESSES = 128  # nodes on which layers are held to what they give on the whole graph
 
 
 class ToppedModel(nn.Module):
@@ -35,34 +43,33 @@ class ToppedModel(nn.Module):
         compensation: prepared for model and its graph.
         call: how model is called.
         embed: passes over the whole graph with model.
+        whole: the graph's edges.
     """
 
-    def __init__(self, model: nn.Module, compensation: Top, call: Call, embed: Embed) -> None:
+    def __init__(self, model: nn.Module, compensation: Top, call: Call, embed: Embed, whole: WholeGraph) -> None:
         super().__init__()
         self.model, self.call = model, call
-        self.compensation, self.embed = compensation, embed
+        self.compensation, self.embed, self.whole = compensation, embed, whole
 
-    def batch(self, nodes: np.ndarray) -> GeneralTop:
+    def batch(self, nodes: np.ndarray) -> NumberedTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         made = self.compensation.batch(nodes)
         assert isinstance(made, GeneralTop)
-        return made
+        around = self.compensation.cutter.induced(nodes, halo=True)
+        return NumberedTop(made, torch.from_numpy(around.nodes))
 
     def refresh(self) -> None:
         """Fit the compensation on the model's present weights; do so while training moves them, each few epochs."""
         self.compensation.refresh(self.model, self.embed)
 
-    def forward(self, x: Tensor, batch: GeneralTop) -> Any:
+    def forward(self, x: Tensor, batch: NumberedTop) -> Any:
         """Return what the model gives for the batch's nodes.
 
         Raises:
-            ConfigError: a layer passes messages more than once a call, which cannot be compensated.
+            ConfigError: a layer passes messages more than once a call, or normalises weighted or altered edges, which
+                cannot be compensated.
         """
-        edges = batch.around.edge_index()
-        with ExitStack() as stack:
-            for number, layer in enumerate(message_layers(self.model)):
-                stack.enter_context(_extended(layer, number, batch, edges))
-            return self.call(self.model, x, edges)
+        return _run(self.model, self.call, x, batch, self.whole, [batch.extended] * len(message_layers(self.model)))
 
 
 def top(
@@ -78,10 +85,11 @@ def top(
         call: how the model is called with (model, x, edge_index); by default model(x, edge_index).
 
     Raises:
-        ConfigError: the model has no message-passing layer.
+        ConfigError: the model has no message-passing layer, or one that a batch cannot be exact for: it passes
+            messages several times a call, or needs to know of the graph what a batch does not have.
         DataError: the graph has no features.
     """
-    config = config or TopConfig(form="general")
+    config = replace(config or TopConfig(), form="general")
     call = call or (lambda module, x, edges: module(x, edges))
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
@@ -93,74 +101,50 @@ def top(
         return call(other, x.to(device), edges.to(device))
 
     embed = compensation.whole_pass(whole)
+    topped = ToppedModel(model, compensation, call, embed, WholeGraph(edges, graph.num_nodes))
+    _check(topped, x, whole)
     compensation.prepare(model, embed)
-    return ToppedModel(model, compensation, call, embed)
+    return topped
 
 
-@contextmanager
-def _extended(layer: Any, number: int, batch: GeneralTop, edges: Tensor) -> Iterator[None]:
-    """Within it, layer receives extended node tensors and returns the batch's rows; its own code runs as it is."""
-    count, names = batch.around.num_receivers, inspect.signature(layer.forward)
-    weighs = getattr(layer, "normalize", None) is True and hasattr(layer, "add_self_loops")
-    passes = 0
-
-    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        nonlocal passes
-        passes = 0
-        bound = names.bind(*args, **kwargs)
-        for name, value in bound.arguments.items():
-            if not name.startswith("edge"):
-                bound.arguments[name] = _extend(value, batch, count, number)
-        if weighs:  # as gcn_norm would over the whole graph
-            bound.arguments["edge_index"], bound.arguments["edge_weight"] = _normalised(batch, layer.add_self_loops)
-            layer.normalize = False
-        return bound.args, bound.kwargs
-
-    def after(_: nn.Module, __: Any, out: Any) -> Any:
-        if weighs:
-            layer.normalize = True
-        if passes > 1:
-            raise ConfigError(
-                f"{type(layer).__name__} passes messages {passes} times a call; TOP compensates once a layer, so use "
-                f"as many layers of one pass instead"
-            )
-        return out[:count] if isinstance(out, Tensor) else (out[0][:count], *out[1:])
-
-    def tally(*_: Any) -> None:
-        nonlocal passes
-        passes += 1
-
-    handles = [
-        layer.register_forward_pre_hook(before, with_kwargs=True),
-        layer.register_forward_hook(after),
-        layer.register_propagate_forward_pre_hook(tally),
-    ]
-    try:
-        yield
-    finally:
-        if weighs:
-            layer.normalize = True
-        for handle in handles:
-            handle.remove()
+def _run(model: nn.Module, call: Call, x: Tensor, batch: NumberedTop, whole: WholeGraph, extends: list[Extend]) -> Any:
+    """Return what a model gives for a batch where each layer's input is extended by one of extends."""
+    edges = batch.around.edge_index()
+    with ExitStack() as stack:
+        for number, (layer, extend) in enumerate(zip(message_layers(model), extends)):
+            stack.enter_context(extended(layer, number, batch.around.num_receivers, extend))
+            stack.enter_context(whole_weights(layer, batch, whole, edges))
+        return call(model, x, edges)
 
 
-def _extend(value: Any, batch: GeneralTop, count: int, number: int) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(_extend(v, batch, count, number) for v in value)
-    rows = isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1 and len(value) == count
-    return batch.extended(value, number) if rows else value
+def _check(topped: ToppedModel, x: Tensor, whole: Callable[[nn.Module], Any]) -> None:
+    """Hold each layer, on a batch with the true rows of all neighbours, to what it gives on the whole graph."""
+    graph, model = topped.compensation.graph, topped.model
+    nodes = _witnesses(graph.degree)
+    around = topped.compensation.cutter.induced(nodes, halo=True)
+    every, device = torch.from_numpy(around.nodes), next(model.parameters()).device
+    adjacency = Adjacency.of(around.indptr, around.indices, num_nodes=len(every))
+    batch = NumberedTop(GeneralTop(adjacency, []), every).to(device)
+    layers = message_layers(model)
+    witnesses = [Witness(layer, every, len(nodes)) for layer in layers]
+    with evaluating(model):
+        with ExitStack() as stack:
+            for number, (layer, witness) in enumerate(zip(layers, witnesses)):
+                stack.enter_context(extended(layer, number, graph.num_nodes, witness.keep))
+                stack.callback(layer.register_forward_hook(witness.keep_output).remove)
+            whole(model)
+        with ExitStack() as stack:
+            for layer, witness in zip(layers, witnesses):
+                stack.callback(layer.register_forward_hook(witness.check_output).remove)
+            _run(model, topped.call, x[nodes].to(device), batch, topped.whole, [w.give for w in witnesses])
 
 
-def _normalised(batch: GeneralTop, loops: bool) -> tuple[Tensor, Tensor]:
-    """Return edges and weights of D^-1/2 A D^-1/2 with the whole graph's degrees, with self-loops where loops."""
-    form = batch.around.form("symmetric") if loops else None
-    if form is not None:
-        rows = torch.repeat_interleave(form.crow_indices().diff())
-        return torch.stack([form.col_indices(), rows]), form.values()
-    edges, degree = batch.around.edge_index(), batch.around.degree
-    assert degree is not None
-    scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
-    return edges, scale[edges[0]] * scale[edges[1]]
+def _witnesses(degree: np.ndarray) -> np.ndarray:
+    """Return some nodes of few neighbours, whose neighbours then have many that a batch of them leaves out."""
+    order = np.argsort(degree, kind="stable")
+    order = order[degree[order] > 0] if degree.any() else order
+    few = order[: max(1, len(order) // 2)]
+    return np.sort(np.random.default_rng(0).permutation(few)[:WITNESSES])
 
 
 __all__ = ["ToppedModel", "top"]
