@@ -173,6 +173,7 @@ def test_parallel_edges_and_gradients_are_those_of_the_whole_graph() -> None:
         (Tutorial, "Tutorial returns something else"),
         (lambda: Twice(5, 3), "Twice returns something else"),
         (lambda: gnn.ChebConv(5, 3, K=2, normalization=None), "ChebConv returns something else"),
+        (lambda: gnn.SAGEConv(5, 3, aggr="lstm"), "SAGEConv returns something else"),  # padded to the most neighbours
         (lambda: gnn.GCNConv(5, 3, flow="target_to_source"), "GCNConv returns something else"),
     ],
 )

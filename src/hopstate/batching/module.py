@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.compensated import GeneralTop
 from hopstate.batching.embeddings import Embed, message_layers
 from hopstate.batching.evaluating import evaluating
 from hopstate.batching.extended import Extend, Witness, extended
-from hopstate.batching.top import GeneralTop, Top, TopConfig
+from hopstate.batching.top import Top, TopConfig
 from hopstate.batching.whole_weights import NumberedTop, WholeGraph, whole_weights
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError

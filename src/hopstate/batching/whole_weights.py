@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.compensated import GeneralTop
 from hopstate.batching.embeddings import select_rows
-from hopstate.batching.top import GeneralTop
 from hopstate.errors import ConfigError
 from hopstate.layers.message import Adjacency
 
