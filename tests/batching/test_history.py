@@ -33,7 +33,7 @@ def backbone(kind: str, **settings) -> Backbone:
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_gas_is_full_batch_after_as_many_passes_as_layers(kind: str, on_disk: bool, tmp_path) -> None:
+def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str, on_disk: bool, tmp_path) -> None:
     """Weights fixed; the pass that first reads only fresh histories equals full batch, the ones before do not."""
     graph, model = random_graph(), backbone(kind)
     history = History(60, [8, 8, 8], folder=tmp_path if on_disk else None)

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.batching.basis import range_basis
+from hopstate.batching.compensated import GeneralTop, LinearTop
 from hopstate.batching.embeddings import Received, basic_embeddings, current_embeddings
+from hopstate.batching.fit import best_ridge, ridge_inverse
 from hopstate.batching.subgraph import features, whole_graph
-from hopstate.batching.top import GeneralTop, LinearTop, Top, TopConfig, best_ridge, ridge_inverse
+from hopstate.batching.top import Top, TopConfig
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.models.backbones import WEIGHTING, Backbone

@@ -32,6 +32,7 @@ from hopstate.batching.compensation_store import CompensationStore, fingerprint
 from hopstate.batching.embeddings import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
 from hopstate.batching.evaluating import evaluating
 from hopstate.batching.fit import FIXED_RIDGE, PROBES, Basis, Substitute, best_ridge, fit_in_range, ridge_inverse
+from hopstate.batching.samplers import generator
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency, Weighting
@@ -289,7 +290,7 @@ class Top:
         wanted = c.samples if c.samples is not None or c.basis == "global" else self._default_samples(basis)
         rows = None
         if wanted is not None and wanted < count:
-            draw = np.random.default_rng([0x70, self.seed, int(nodes[0]), count])
+            draw = generator(self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
@@ -316,6 +317,3 @@ def _mixed(group: list[Received], mixing: list[Tensor]) -> Received:
     sums = [e.sums for e in group]
     none = mixing[0].new_zeros(len(sums[0]), 0)
     return Received(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)
-
-
-__all__ = ["GeneralTop", "LinearTop", "LocalGraph", "Top", "TopConfig", "ridge_inverse"]

@@ -130,10 +130,6 @@ class Adjacency:
         rows = self._rows()
         return torch.stack([self.indices, rows if self.receivers is None else self.receivers[rows]])
 
-    def weighted(self, weighting: Weighting) -> Tensor:
-        """Return a form as an (R, N) float32 sparse CSR tensor."""
-        return self.form(weighting)
-
     def _rows(self) -> Tensor:
         return torch.repeat_interleave(self.indptr.diff())
 

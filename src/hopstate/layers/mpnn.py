@@ -89,7 +89,7 @@ class MessageBlock(nn.Module):
         elif self.kind == "gine":
             z = self.conv(wide, graph.edge_index(), e)
         else:
-            z = self.conv(wide, graph.weighted({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
+            z = self.conv(wide, graph.form({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
         return wide + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 

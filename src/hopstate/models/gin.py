@@ -66,6 +66,6 @@ class GIN(nn.Module):
         h, c = inputs.x, self.config
         out = self.heads[0](pool(h, inputs.sequences, c.pooling))
         for conv, norm, head in zip(self.convs, self.norms, self.heads[1:]):
-            h = F.relu(norm(conv(h, inputs.graph.weighted("sum"))))
+            h = F.relu(norm(conv(h, inputs.graph.form("sum"))))
             out = out + F.dropout(head(pool(h, inputs.sequences, c.pooling)), c.dropout, self.training)
         return out
