@@ -79,7 +79,12 @@ class GeneralTop:
 
 
 def not_linear(name: str, weighting: str) -> str:
-    """Return what to say of a layer, or a model's aggregator, that the linear form cannot serve."""
+    """Return the words that refuse the linear form.
+
+    Args:
+        name: of what does not sum its neighbours.
+        weighting: how it weighs them.
+    """
     return (
         f"{name} ({weighting}) does not sum its neighbours with fixed weights of the right kind, which TOP's linear "
         f"form needs; use the general form (top.form=general), which works with any aggregator"

@@ -232,7 +232,11 @@ class Top:
         return self._own.cutter
 
     def keep(self, batches: list[np.ndarray], threads: int) -> None:
-        """Prepare batches, so many at once, and keep them in the folder; those that are there already are left.
+        """Prepare batches and keep them in the folder; those that are there already are left.
+
+        Args:
+            batches: nodes of each.
+            threads: batches that are prepared at once.
 
         Raises:
             StorageError: one could not be written; the next call goes on with it.
