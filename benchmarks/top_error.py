@@ -1,10 +1,11 @@
 """Relative error of the last layer on node batches after full-batch training: TOP, Cluster-GCN and GAS.
 
-    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block plain] [--stale 5]
+    python benchmarks/top_error.py DATA KIND [--dim 128] [--epochs 100] [--norm layer] [--block plain] [--stale 5] [--basis batch]
 
 DATA is a named data set or a file; networks have three residual blocks; one JSON line for each kind of batch. "top" has
-a basis of the trained weights, "random" one of random weights; "gas" reads what one earlier pass with the trained
-weights has left. "stale_top" and "stale_gas" do so with the weights some epochs (here: steps) before, as in training.
+a basis of the trained weights, "random" one of random weights; "gas" reads what one earlier pass (--passes) with the
+trained weights has left. "stale_top" and "stale_gas" do so with the weights some epochs (here: steps) before, as in
+training.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 
 from common import machine, require_green
 from hopstate.batching.subgraph import whole_graph
+from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.methods.base import ReadOptions
@@ -59,6 +61,8 @@ def main() -> None:
     parser.add_argument("--norm", default="layer", choices=["layer", "batch", "none"])
     parser.add_argument("--block", default="plain", choices=["plain", "ffn"])
     parser.add_argument("--stale", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=1, help="that fill the histories of gas")
+    parser.add_argument("--basis", default="global", choices=["global", "batch"], help="as batching.top.basis")
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
     if not o.no_tests:
@@ -72,12 +76,18 @@ def main() -> None:
     for nodes, share in BATCHES:
         size = graph.num_nodes // 6 if nodes == "saint-walk" else round(share * graph.num_nodes)
         batching = Batching(
-            nodes=nodes, num_parts=200, parts_per_batch=round(200 * share), batch_size=size, walk_length=3
+            nodes=nodes,
+            num_parts=200,
+            parts_per_batch=round(200 * share),
+            batch_size=size,
+            walk_length=3,
+            top=TopConfig(basis=o.basis),
         )
-        errors = relative_errors(graph, model, batching, most=5)
-        stale = relative_errors(graph, model, batching, most=5, kinds=("top", "gas"), earlier=earlier)
+        errors = relative_errors(graph, model, batching, most=5, passes=o.passes)
+        aged = {"kinds": ("top", "gas"), "earlier": earlier, "passes": o.passes}
+        stale = relative_errors(graph, model, batching, most=5, **aged)
         errors |= {f"stale_{kind}": error for kind, error in stale.items()}
-        row = {"data": o.data, "kind": o.kind, "dim": o.dim, "norm": o.norm, "block": o.block}
+        row = {"data": o.data, "kind": o.kind, "dim": o.dim, "norm": o.norm, "block": o.block, "basis": o.basis}
         row |= {"accuracy": round(accuracy, 4), "nodes": nodes, "share": share}
         row |= {f"{k}_percent": round(100 * v, 3) for k, v in errors.items()}
         print(json.dumps(row), flush=True)

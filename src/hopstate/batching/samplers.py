@@ -22,6 +22,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 Nodes = np.ndarray
+FEWEST = 200  # subgraphs that probabilities are counted in
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +139,8 @@ class SaintSampler:
         size: nodes, edges, or roots to draw (with replacement).
         length: steps of a walk.
         batches: batches of an epoch; by default as many as make the expected number of nodes N.
-        coverage: how often a node is visited, on average, while the probabilities of "walk" are counted; weights are
-            too large by about 1 / coverage.
+        coverage: how often a node is visited, on average, while the probabilities of "walk" are counted, in at least
+            200 subgraphs; weights are too large by about 1 / coverage.
         seed: fixes all draws.
 
     Raises:
@@ -209,7 +210,7 @@ class SaintSampler:
         cutter = Neighborhoods(self.graph.indptr, self.graph.indices)
         nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
         drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
-        while visits < wanted:
+        while drawn < FEWEST or visits < wanted:
             found = self._draw(5, drawn, 0)
             nodes[found] += 1
             kept = cutter.induced(found).edges

@@ -38,6 +38,7 @@ def relative_errors(
     seed: int = 0,
     most: int = 10,
     earlier: Backbone | None = None,
+    passes: int = 1,
 ) -> dict[str, float]:
     """Return the relative error of each kind of batch; model is put in eval mode.
 
@@ -52,6 +53,7 @@ def relative_errors(
         most: batches looked at.
         earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
             histories, as in training; None takes the present ones.
+        passes: over the batches, from empty tables, that fill the histories of "gas".
     """
     model.eval()
     source_model = model if earlier is None else earlier.eval()
@@ -66,7 +68,7 @@ def relative_errors(
         elif kind == "random":
             missing = prepared_top(graph, replace(batching.top, refresh=0), model, seed=seed)
         elif kind == "gas":
-            missing = _one_pass_of_histories(graph, source_model, sampler)
+            missing = _histories(graph, source_model, sampler, passes)
         source = NodeSetSource(graph, sampler, sets[0].nodes, missing)
         errors[kind] = _error(graph, model, source, sets, exact, kind)
     return errors
@@ -95,10 +97,11 @@ def _convolver(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) 
     return Adjacency.of(local.indptr, local.indices)
 
 
-def _one_pass_of_histories(graph: Graph, model: Backbone, sampler: object) -> History:
+def _histories(graph: Graph, model: Backbone, sampler: object, passes: int) -> History:
     history = History(graph.num_nodes, [model.config.dim] * model.config.num_layers)
     source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), history)  # type: ignore[arg-type]
-    for number in range(source.num_batches(0)):
-        batch = source.batch(0, number)
-        model(batch.x, batch.graph)
+    for _ in range(passes):  # over batches other than those that are looked at
+        for number in range(source.num_batches(0)):
+            batch = source.batch(0, number)
+            model(batch.x, batch.graph)
     return history
