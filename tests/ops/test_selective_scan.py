@@ -58,7 +58,7 @@ def test_fast_path_passes_gradcheck(rule, reverse):
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 2, 7, 13, 63, 64, 65]), min_size=1, max_size=3),
     channels=st.sampled_from([1, 5, 16, 19, 37]),
-    S=st.sampled_from([1, 4, 16, 64]),
+    S=st.sampled_from([1, 3, 4, 6, 16, 64]),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
     plain=st.booleans(),
     seed=st.integers(0, 99),

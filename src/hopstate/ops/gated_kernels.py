@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from hopstate.ops.simd import LANES, exp_parts, filled, fma, load_first, store_first, where_less
+from hopstate.ops.simd import LANES, filled, fma, load_first, store_first, where_less
+from hopstate.ops.simd_math import exp_parts
 
 
 @njit(cache=True, nogil=True)

@@ -5,33 +5,13 @@ A row of the result is summed in registers, 64 features at a time, while the row
 already on their way from memory: on a graph larger than the cache that wait is most of the work.
 """
 
-from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba import njit
 
+from hopstate.ops.processor import prefetch
 from hopstate.ops.simd import LANES, fma, load, load_first, splat, store, store_first
 
 AHEAD = 16  # entries between asking for a row and using it
 LINE = 16  # float32 of a cache line
-
-
-@intrinsic
-def prefetch(typingctx, array, index):
-    """Ask for the cache line of a flat array's element; changes nothing but the time it takes to read it later."""
-    signature = types.void(array, types.intp)
-
-    def codegen(context, builder, signature, args):
-        data = make_array(signature.args[0])(context, builder, args[0]).data
-        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, into all caches, data
-        return context.get_dummy_value()
-
-    return signature, codegen
 
 
 @njit(cache=True, nogil=True)

@@ -1,44 +1,49 @@
 # mypy: ignore-errors
-"""Sixteen-lane vectors inside numba kernels: load, store, fused multiply-add, exp and expm1, and a fixed-order sum.
+"""Sixteen-lane vectors inside numba kernels: load, store, fused multiply-add, and a fixed-order sum.
 
 numba leaves vectorisation to LLVM, which gives up where many arrays might overlap and calls a scalar `exp` per lane.
 Here a vector is a type of its own (an LLVM ``<16 x float>`` or ``<16 x double>``), so every line of a kernel is one
 vector instruction per register: one AVX-512, two AVX2 or four NEON registers hold the sixteen lanes. The order of
 every sum is written down, so results are the same on each run and for each number of threads.
 
+A wide vector is WIDE of these end to end, which makes every line WIDE independent instructions: a long chain of
+dependent ones, as of `simd_math.exp_parts`, otherwise fills the processor's queue and waits for itself.
+
 Imported only by kernel modules, which are imported lazily: this is the one file of `ops` that needs numba at once.
 """
 
 import operator
 
-import numpy as np
-from llvmlite import ir
-from numba import njit, types
+from llvmlite import binding, ir
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.arrayobj import make_array
 
 LANES = 16
 
+# Vectors of a wide one: AVX-512 has registers to spare for four; elsewhere the sixteen lanes are several already.
+WIDE = 4 if binding.get_host_cpu_features().get("avx512f") else 1
+
 
 class VectorType(types.Type):
-    """numba's type of sixteen lanes of one scalar type."""
+    """numba's type of so many lanes of one scalar type."""
 
-    def __init__(self, scalar):
-        self.scalar = scalar
-        super().__init__(name=f"Vector({scalar}, {LANES})")
+    def __init__(self, scalar, lanes=LANES):
+        self.scalar, self.lanes = scalar, lanes
+        super().__init__(name=f"Vector({scalar}, {lanes})")
 
 
 def _ir_scalar(scalar):
     return ir.FloatType() if scalar == types.float32 else ir.DoubleType()
 
 
-def _ir_vector(scalar):
-    return ir.VectorType(_ir_scalar(scalar), LANES)
+def _ir_vector(vector):
+    return ir.VectorType(_ir_scalar(vector.scalar), vector.lanes)
 
 
-def _suffix(scalar):
-    return f"v{LANES}f{scalar.bitwidth}"
+def _suffix(vector):
+    return f"v{vector.lanes}f{vector.scalar.bitwidth}"
 
 
 @register_model(VectorType)
@@ -46,7 +51,7 @@ class VectorModel(models.PrimitiveModel):
     """A vector is held in registers: one LLVM value."""
 
     def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, _ir_vector(fe_type.scalar))
+        super().__init__(dmm, fe_type, _ir_vector(fe_type))
 
 
 def _call(builder, name, result, operands):
@@ -56,34 +61,39 @@ def _call(builder, name, result, operands):
 
 def _splat_value(builder, value, lanes_type):
     empty = ir.Constant(lanes_type, ir.Undefined)
-    index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    index = ir.Constant(ir.VectorType(ir.IntType(32), lanes_type.count), [0] * lanes_type.count)
     return builder.shuffle_vector(builder.insert_element(empty, value, ir.IntType(32)(0)), empty, index)
 
 
-def _pointer(context, builder, array_type, array, index):
+def _pointer(context, builder, array_type, array, index, vector):
     data = make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), _ir_vector(array_type.dtype).as_pointer())
+    return builder.bitcast(builder.gep(data, [index]), _ir_vector(vector).as_pointer())
 
 
-@intrinsic
-def load(typingctx, array, index):
-    """Sixteen consecutive elements of a flat array from position index on."""
-    signature = VectorType(array.dtype)(array, types.intp)
+def _load_of(lanes):
+    @intrinsic
+    def load(typingctx, array, index):
+        """Consecutive elements of a flat array from position index on."""
 
-    def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], *args)
-        return builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
+        def codegen(context, builder, signature, args):
+            pointer = _pointer(context, builder, signature.args[0], *args, signature.return_type)
+            return builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
 
-    return signature, codegen
+        return VectorType(array.dtype, lanes)(array, types.intp), codegen
+
+    return load
+
+
+load, load_wide = _load_of(LANES), _load_of(WIDE * LANES)
 
 
 @intrinsic
 def store(typingctx, array, index, value):
-    """Write sixteen consecutive elements of a flat array."""
+    """Write a vector to consecutive elements of a flat array."""
     signature = types.void(array, types.intp, value)
 
     def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1], signature.args[2])
         builder.store(args[2], pointer, align=signature.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -103,13 +113,13 @@ def load_first(typingctx, array, index, count):
     signature = VectorType(array.dtype)(array, types.intp, types.intp)
 
     def codegen(context, builder, signature, args):
-        scalar = signature.args[0].dtype
-        vector = _ir_vector(scalar)
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        align = ir.IntType(32)(scalar.bitwidth // 8)
+        result = signature.return_type
+        vector = _ir_vector(result)
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1], result)
+        align = ir.IntType(32)(result.scalar.bitwidth // 8)
         zero = ir.Constant(vector, [0.0] * LANES)
         operands = [pointer, align, _mask(builder, args[2]), zero]
-        return _call(builder, f"llvm.masked.load.{_suffix(scalar)}.p0", vector, operands)
+        return _call(builder, f"llvm.masked.load.{_suffix(result)}.p0", vector, operands)
 
     return signature, codegen
 
@@ -120,11 +130,11 @@ def store_first(typingctx, array, index, value, count):
     signature = types.void(array, types.intp, value, types.intp)
 
     def codegen(context, builder, signature, args):
-        scalar = signature.args[0].dtype
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        align = ir.IntType(32)(scalar.bitwidth // 8)
+        vector = signature.args[2]
+        pointer = _pointer(context, builder, signature.args[0], args[0], args[1], vector)
+        align = ir.IntType(32)(vector.scalar.bitwidth // 8)
         operands = [args[2], pointer, align, _mask(builder, args[3])]
-        _call(builder, f"llvm.masked.store.{_suffix(scalar)}.p0", ir.VoidType(), operands)
+        _call(builder, f"llvm.masked.store.{_suffix(vector)}.p0", ir.VoidType(), operands)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -136,9 +146,49 @@ def splat(typingctx, value):
     signature = VectorType(value)(value)
 
     def codegen(context, builder, signature, args):
-        return _splat_value(builder, args[0], _ir_vector(signature.args[0]))
+        return _splat_value(builder, args[0], _ir_vector(signature.return_type))
 
     return signature, codegen
+
+
+@intrinsic
+def splat_at(typingctx, array, index):
+    """One element of a flat array in every lane; unlike array[index], no negative index is looked for."""
+
+    def codegen(context, builder, signature, args):
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        value = builder.load(builder.gep(data, [args[1]]))
+        return _splat_value(builder, value, _ir_vector(signature.return_type))
+
+    return VectorType(array.dtype)(array, types.intp), codegen
+
+
+@intrinsic
+def repeat(typingctx, value):
+    """A wide vector of WIDE copies of a vector."""
+
+    def codegen(context, builder, signature, args):
+        index = ir.VectorType(ir.IntType(32), WIDE * LANES)
+        empty = ir.Constant(args[0].type, ir.Undefined)
+        return builder.shuffle_vector(args[0], empty, ir.Constant(index, list(range(LANES)) * WIDE))
+
+    return VectorType(value.scalar, WIDE * LANES)(value), codegen
+
+
+@intrinsic
+def spread(typingctx, array, index):
+    """A wide vector of WIDE consecutive elements of a flat array, each in every lane of one of its vectors."""
+
+    def codegen(context, builder, signature, args):
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        lanes, numbers = ir.IntType(32), ir.VectorType(_ir_scalar(signature.args[0].dtype), WIDE)
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), numbers.as_pointer())
+        value = builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
+        places = [i for i in range(WIDE) for _ in range(LANES)]
+        place = ir.Constant(ir.VectorType(lanes, WIDE * LANES), places)
+        return builder.shuffle_vector(value, ir.Constant(numbers, ir.Undefined), place)
+
+    return VectorType(array.dtype, WIDE * LANES)(array, types.intp), codegen
 
 
 @intrinsic
@@ -154,14 +204,18 @@ def filled(typingctx, like, value):
     return signature, codegen
 
 
+def multiply_add(builder, vector, a, b, c):
+    """Emit a * b + c of a vector type, for intrinsics."""
+    return _call(builder, f"llvm.fmuladd.{_suffix(vector)}", _ir_vector(vector), [a, b, c])
+
+
 @intrinsic
 def fma(typingctx, a, b, c):
     """a * b + c, fused where the machine can."""
     signature = a(a, a, a)
 
     def codegen(context, builder, signature, args):
-        scalar = signature.args[0].scalar
-        return _call(builder, f"llvm.fmuladd.{_suffix(scalar)}", _ir_vector(scalar), list(args))
+        return multiply_add(builder, signature.args[0], *args)
 
     return signature, codegen
 
@@ -214,165 +268,43 @@ def power_of_two(typingctx, shifted):
     signature = shifted(shifted)
 
     def codegen(context, builder, signature, args):
-        bits = signature.args[0].scalar.bitwidth
+        bits, lanes = signature.args[0].scalar.bitwidth, signature.args[0].lanes
         mantissa, one = (23, 0x3F800000) if bits == 32 else (52, 0x3FF0000000000000)
-        integers = ir.VectorType(ir.IntType(bits), LANES)
+        integers = ir.VectorType(ir.IntType(bits), lanes)
         raw = builder.bitcast(args[0], integers)
-        moved = builder.shl(raw, ir.Constant(integers, [mantissa] * LANES))
-        return builder.bitcast(builder.add(moved, ir.Constant(integers, [one] * LANES)), args[0].type)
+        moved = builder.shl(raw, ir.Constant(integers, [mantissa] * lanes))
+        return builder.bitcast(builder.add(moved, ir.Constant(integers, [one] * lanes)), args[0].type)
 
     return signature, codegen
+
+
+def _fold(builder, value, width):
+    """Add halves pairwise until so many lanes are left: a fixed order."""
+    while value.type.count > width:
+        half = value.type.count // 2
+        index = ir.VectorType(ir.IntType(32), half)
+        empty = ir.Constant(value.type, ir.Undefined)
+        low = builder.shuffle_vector(value, empty, ir.Constant(index, list(range(half))))
+        high = builder.shuffle_vector(value, empty, ir.Constant(index, list(range(half, 2 * half))))
+        value = builder.fadd(low, high)
+    return value
 
 
 @intrinsic
 def lane_sum(typingctx, a):
-    """Sum of the lanes, halves added pairwise: the same order on every machine."""
-    signature = a.scalar(a)
+    """Sum of the lanes."""
 
     def codegen(context, builder, signature, args):
-        value, width = args[0], LANES
-        while width > 1:
-            width //= 2
-            index = ir.VectorType(ir.IntType(32), width)
-            empty = ir.Constant(value.type, ir.Undefined)
-            low = builder.shuffle_vector(value, empty, ir.Constant(index, list(range(width))))
-            high = builder.shuffle_vector(value, empty, ir.Constant(index, list(range(width, 2 * width))))
-            value = builder.fadd(low, high)
-        return builder.extract_element(value, ir.IntType(32)(0))
+        return builder.extract_element(_fold(builder, args[0], 1), ir.IntType(32)(0))
 
-    return signature, codegen
-
-
-def _horner(coefficients):
-    """An intrinsic for the polynomial with these coefficients, constant first."""
-
-    @intrinsic
-    def polynomial(typingctx, x):
-        def codegen(context, builder, signature, args):
-            scalar = signature.args[0].scalar
-            vector = _ir_vector(scalar)
-            value = ir.Constant(vector, [coefficients[-1]] * LANES)
-            for c in reversed(coefficients[:-1]):
-                operands = [value, args[0], ir.Constant(vector, [c] * LANES)]
-                value = _call(builder, f"llvm.fmuladd.{_suffix(scalar)}", vector, operands)
-            return value
-
-        return x(x), codegen
-
-    return polynomial
-
-
-# (2**r - 1) / r on [-1/2, 1/2], constant first, interpolated at Chebyshev nodes: relative error 1.3e-8 and 3e-19.
-EXP2_32 = (0.69314718802622878106, 0.24022650760568126945, 0.055503571142190778186,
-           0.0096180825572778514913, 0.0013390863364671234381, 0.00015453162945120690177)  # fmt: skip
-EXP2_64 = (0.69314718055994530925, 0.24022650695910071233, 0.055504108664821627039, 0.0096181291076284794928,
-           0.0013333558146406470697, 0.00015403530393370733411, 0.000015252733841556772589, 1.321548680870556279e-6,
-           1.0178057087733941105e-7, 7.0548973041554992774e-9, 4.455817908336064493e-10,
-           2.5729324177362304214e-11)  # fmt: skip
-
-# (x exp(x) - expm1(x)) / x**2 on [-1/2, 0]: relative error 1.6e-7 and 1e-18. Nearer to zero than -1/2 the closed
-# form loses digits, farther away it does not.
-PHI_32 = (0.49999993931543059254, 0.33332725581813195075, 0.12490199769191515207, 0.032774989143889583301,
-          0.0056185755222036421177)  # fmt: skip
-PHI_64 = (0.49999999999999999964, 0.33333333333333315755, 0.12499999999998592595, 0.033333333332893548104,
-          0.0069444444373910239466, 0.0011904761244127119698, 0.00017361072477750584222, 0.000022044400991970919262,
-          2.4766268832720494425e-6, 2.4515113313469597464e-7, 1.8255209994157778975e-8)  # fmt: skip
-
-
-def _exp_parts_of(dtype, coefficients, mantissa, lowest):
-    polynomial = _horner(coefficients)
-    magic, log2_e, one, low = dtype(1.5 * 2.0**mantissa), dtype(np.log2(np.e)), dtype(1.0), dtype(lowest)
-
-    @njit(forceinline=True)
-    def exp_parts(x):
-        x = where_less(x, splat(low), splat(low), x)  # NaN stays NaN
-        shifted = fma(x, splat(log2_e), splat(magic))  # adding 1.5 * 2**mantissa rounds to a whole number n
-        n = shifted - splat(magic)
-        r = fma(x, splat(log2_e), splat(dtype(0.0)) - n)
-        q = r * polynomial(r)  # 2**r - 1
-        scale = power_of_two(shifted)  # 2**n
-        return fma(scale, q, scale), fma(scale, q, scale - splat(one))
-
-    return exp_parts
-
-
-_exp_parts_32 = _exp_parts_of(np.float32, EXP2_32, 23, -86.0)
-_exp_parts_64 = _exp_parts_of(np.float64, EXP2_64, 52, -700.0)
-_phi_32, _phi_64 = _horner(PHI_32), _horner(PHI_64)
-
-
-FLUSH_TO_ZERO = 0x8040  # the bits of x86's control word that treat subnormal inputs and results as zero
-
-
-def _control_word_call(builder, name, slot):
-    if not builder.module.triple.startswith(("x86_64", "i386", "i686")):
-        return  # other processors compute with subnormal numbers at full speed
-    byte_pointer = ir.IntType(8).as_pointer()
-    function_type = ir.FunctionType(ir.VoidType(), [byte_pointer])
-    function = cgutils.get_or_insert_function(builder.module, function_type, f"llvm.x86.sse.{name}")
-    builder.call(function, [builder.bitcast(slot, byte_pointer)])
+    return a.scalar(a), codegen
 
 
 @intrinsic
-def control_word(typingctx):
-    """This thread's floating-point control word; 0 where there is none."""
+def narrow(typingctx, a):
+    """Sum of the vectors of a wide one."""
 
     def codegen(context, builder, signature, args):
-        slot = cgutils.alloca_once_value(builder, ir.IntType(32)(0))
-        _control_word_call(builder, "stmxcsr", slot)
-        return builder.load(slot)
+        return _fold(builder, args[0], LANES)
 
-    return types.uint32(), codegen
-
-
-@intrinsic
-def set_control_word(typingctx, word):
-    """Set it: with FLUSH_TO_ZERO, states and gradients that decay past 1e-38 cost no more than others."""
-
-    def codegen(context, builder, signature, args):
-        _control_word_call(builder, "ldmxcsr", cgutils.alloca_once_value(builder, args[0]))
-        return context.get_dummy_value()
-
-    return types.void(types.uint32), codegen
-
-
-@njit(forceinline=True)
-def scratch(size, like, stagger):
-    """size numbers of like's type on a cache line of their own, so that no vector straddles two lines.
-
-    Buffers that are walked together get different staggers: equal low address bits would make their loads wait.
-    """
-    line = 64 // like.itemsize
-    raw = np.empty(size + (stagger + 1) * line, like.dtype)
-    skip = (-(raw.ctypes.data // like.itemsize)) % line + stagger * line
-    return raw[skip : skip + size]
-
-
-def exp_parts(x):
-    """(exp(x), expm1(x)), both to a few units in the last place, for x <= 0 (kernels only)."""
-    raise NotImplementedError("callable from numba kernels only")
-
-
-def phi_series(x):
-    """(x exp(x) - expm1(x)) / x**2 for -1/2 <= x <= 0 (kernels only)."""
-    raise NotImplementedError("callable from numba kernels only")
-
-
-@overload(exp_parts, jit_options={"forceinline": True})
-def _exp_parts(x):
-    chosen = _exp_parts_32 if x.scalar == types.float32 else _exp_parts_64
-    return lambda x: chosen(x)  # noqa: PLW0108
-
-
-@overload(phi_series, jit_options={"forceinline": True})
-def _phi_series(x):
-    chosen = _phi_32 if x.scalar == types.float32 else _phi_64
-    return lambda x: chosen(x)  # noqa: PLW0108
-
-
-@njit(forceinline=True, error_model="numpy")
-def sigmoid(x):
-    """1 / (1 + exp(-x)) of every lane (kernels only)."""
-    zero, one = filled(x, 0.0), filled(x, 1.0)
-    small, _ = exp_parts(where_less(x, zero, x, zero - x))  # exp(-|x|): never overflows
-    return where_less(x, zero, small, one) / (one + small)
+    return VectorType(a.scalar)(a), codegen

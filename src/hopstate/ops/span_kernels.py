@@ -3,7 +3,8 @@
 
 from numba import njit
 
-from hopstate.ops.simd import LANES, exp_parts, filled, fma, load, load_first, splat, store, store_first
+from hopstate.ops.simd import LANES, filled, fma, load, load_first, splat, store, store_first
+from hopstate.ops.simd_math import exp_parts
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hopstate.ops.propagate_kernels import prefetch
+from hopstate.ops.processor import prefetch
 from hopstate.ops.random_kernels import seeded
 from hopstate.ops.walk_kernels import LINE, advance
 from hopstate.ops.wide_kernels import HASH, NEIGHBOURS, PLACES, copy, make, make_held

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hopstate.ops.propagate_kernels import prefetch
+from hopstate.ops.processor import prefetch
 from hopstate.ops.random_kernels import STEP, mix, seeded
 
 BLOCK = 1024  # walks that advance together

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from hopstate.ops.parallel import MIN_GROUP, flat_array, group_sequences, run_units
-from hopstate.ops.selective_scan import cpu_kernels as kernels
 from hopstate.ops.selective_scan.check import check_steps
+from hopstate.ops.selective_scan.cpu_backward import scan_backward
+from hopstate.ops.selective_scan.cpu_cells import CELL
+from hopstate.ops.selective_scan.cpu_forward import scan_forward
 from hopstate.ops.simd import LANES
 
 MIN_UNITS = 16  # below this many groups, channels are split too
@@ -30,12 +32,12 @@ def forward(
     y = np.empty(tokens * channels, inputs[0].dtype)
     final = np.empty(sequences * channels * S if want_final else 0, y.dtype)
     blocks = -(-channels // LANES)
-    shape = (-(-tokens // kernels.CELL) if keep else 0, blocks, S, LANES)
+    shape = (-(-tokens // CELL) if keep else 0, blocks, S, LANES)
     checkpoints = np.empty(int(np.prod(shape)), y.dtype)
     flags = (channels, S, reverse, zoh, D is not None, z is not None, initial is not None, keep)
     shortest = np.zeros((groups.size - 1) * (spans.size - 1), y.dtype)
     outputs = (y, final, checkpoints, shortest)
-    run_units(kernels.scan_forward, shortest.size, groups, spans, bounds, *flags, *inputs, *outputs)
+    run_units(scan_forward, shortest.size, groups, spans, bounds, *flags, *inputs, *outputs)
     if shortest.size and shortest.min() < 0:
         check_steps(delta)
     final_shape = (sequences if want_final else 0, channels, S)
@@ -65,7 +67,7 @@ def backward(
     dinitial = np.empty(0 if initial is None else initial.numel(), real)
     flags = (channels, S, reverse, zoh, D is not None, z is not None, initial is not None, dfinal is not None)
     grads = (du, ddelta, dA, dB, dC, dD, dz, dinitial)
-    run_units(kernels.scan_backward, num_groups * num_spans, groups, spans, bounds, *flags, *inputs, *grads)
+    run_units(scan_backward, num_groups * num_spans, groups, spans, bounds, *flags, *inputs, *grads)
     summed_A = dA.reshape(num_groups, blocks, S, LANES).sum(0).transpose(0, 2, 1).reshape(-1, S)[:channels]
     summed_D = dD.reshape(num_groups, blocks * LANES).sum(0)[: 0 if D is None else channels]
     shaped = (

@@ -1,0 +1,121 @@
+# mypy: ignore-errors
+"""The selective scan's forward pass on CPUs; layouts: `cpu_cells`, derivation: README.md beside this file."""
+
+from hopstate.ops.processor import FLUSH_TO_ZERO, control_word, prefetch, prefetch_to_write, scratch, set_control_word
+from hopstate.ops.selective_scan.cpu_cells import (
+    BUNCH,
+    CELL,
+    FIELDS,
+    GATE,
+    OUT,
+    cell_bounds,
+    clear,
+    copy,
+    count_cells,
+    inlined,
+    kernel,
+    padded,
+    rates,
+    rows_of,
+    scatter_state,
+    sequences,
+    start_states,
+)
+from hopstate.ops.simd import (
+    LANES,
+    WIDE,
+    filled,
+    fma,
+    load,
+    load_first,
+    load_wide,
+    narrow,
+    repeat,
+    spread,
+    store,
+    store_first,
+    where_less,
+)
+from hopstate.ops.simd_math import exp_parts, sigmoid
+
+
+@inlined
+def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
+    """Advance the states h of one block by one token; return the sum over states of C h."""
+    x, dt = repeat(x), repeat(dt)
+    y = filled(x, 0.0)
+    for s in range(0, padded(S), WIDE):
+        i = at + s * LANES
+        decay, rise = exp_parts(dt * load_wide(a, i))
+        gain = rise * load_wide(inverse, i) if zoh else dt
+        state = fma(decay, load_wide(h, i), gain * (spread(B, row + s) * x))
+        store(h, i, state)
+        y = fma(spread(C, row + s), state, y)
+    return narrow(y)
+
+
+@inlined
+def _gate(work, count):
+    """OUT <- OUT silu(GATE)."""
+    for i in range(0, count * LANES, BUNCH):
+        z = load_wide(work, GATE + i)
+        store(work, OUT + i, load_wide(work, OUT + i) * z * sigmoid(z))
+
+
+@kernel
+def scan_forward(
+    first_unit, last_unit, groups, spans, offsets, channels, S, reverse, zoh, has_skip, has_gate, has_initial, keep,
+    u, delta, A, B, C, skip, gate, initial, y, final, checkpoints, shortest,
+):  # fmt: skip
+    """Run units first_unit..last_unit - 1: write y, final states, (keep) checkpoints and each unit's shortest step."""
+    word = control_word()
+    set_control_word(word | FLUSH_TO_ZERO)
+    blocks = (channels + LANES - 1) // LANES
+    num_spans, even = spans.size - 1, padded(S)
+    wide, kept = even * LANES, S * LANES
+    most = (spans[1:] - spans[:-1]).max() * wide
+    h, a, inverse, edge = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(LANES, u, 0)
+    work, cell_B, cell_C = scratch(FIELDS, u, 11), scratch(CELL * even, u, 2), scratch(CELL * even, u, 9)
+    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
+    for unit in range(first_unit, last_unit):
+        group, span = unit // num_spans, unit % num_spans
+        low, high = spans[span], spans[span + 1]
+        for block in range(low, high):
+            rates(A, block, channels, S, a, inverse, (block - low) * wide)
+        least = filled(load(a, 0), 0.0)
+        for sequence in sequences(groups, group, reverse):
+            start, end = offsets[sequence], offsets[sequence + 1]
+            start_states(h, initial, has_initial, sequence, low, high, channels, S)
+            for order in range(count_cells(start, end)):
+                first, step, count = cell_bounds(start, end, order, reverse)
+                rows_of(B, first, step, count, S, cell_B)
+                rows_of(C, first, step, count, S, cell_C)
+                for block in range(low, high):
+                    lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
+                    skips = load_first(skip, block * LANES, lanes if has_skip else 0)
+                    if keep and order > 0:
+                        copy(h, at, checkpoints, ((start // CELL + order) * blocks + block) * kept, kept)
+                    for k in range(count):
+                        token = (first + step * k) * channels + block * LANES
+                        ahead = token + step * CELL * channels  # a row is far from the next: nothing else foresees it
+                        prefetch(u, ahead)
+                        prefetch(delta, ahead)
+                        if has_gate:
+                            prefetch(gate, ahead)
+                        x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
+                        least = where_less(dt, least, dt, least)
+                        out = _step(x, dt, a, inverse, at, cell_B, cell_C, k * even, S, h, zoh)
+                        store(work, OUT + k * LANES, fma(skips, x, out))
+                        store(work, GATE + k * LANES, load_first(gate, token, lanes if has_gate else 0))
+                    if has_gate:
+                        _gate(work, count)
+                    for k in range(count):
+                        token = (first + step * k) * channels + block * LANES
+                        prefetch_to_write(y, token + step * CELL * channels)
+                        store_first(y, token, load(work, OUT + k * LANES), lanes)
+            if final.size > 0:
+                for block in range(low, high):
+                    scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
+        store(edge, 0, least)
+        shortest[unit] = edge.min()
+    set_control_word(word)
