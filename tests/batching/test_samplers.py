@@ -121,6 +121,11 @@ def test_shadow_gives_each_seed_its_own_subgraph(how: str) -> None:
     assert len(roots) == 20
     assert np.array_equal(local.nodes[roots], sampler.seeds.node_set(0, 3).nodes)
     assert local.num_receivers == len(local.nodes)
+    together = sampler.node_set(0, 3)
+    assert np.array_equal(together.nodes, np.unique(local.nodes))
+    seeds = np.isin(together.nodes, local.nodes[roots])
+    assert set(together.loss_weight[seeds].tolist()) == {10.0}  # 200 seeds, 20 to a batch
+    assert not together.loss_weight[~seeds].any()
 
 
 def test_parts_no_better_than_random_ones_are_told() -> None:

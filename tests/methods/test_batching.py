@@ -96,6 +96,7 @@ def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path)
     [
         {"nodes": "random"},
         {"nodes": "saint-node"},
+        {"nodes": "shadow"},
         {"nodes": "parts", "train_only": True, "shuffle": False},
         {"inference": "one-pass", "top": {"refresh": 0}},
         {"inference": "one-pass", "train_only": True, "top": {"refresh": 0}},
@@ -174,6 +175,14 @@ def test_all_nodes_in_one_compensated_batch_train_as_the_full_batch(tmp_path: Pa
     assert abs(runs[0].metrics["test"]["loss"] - runs[1].metrics["test"]["loss"]) < 1e-4
 
 
+def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path: Path) -> None:
+    near = {"nodes": "shadow", "shadow": "hops", "fanouts": [1000], "batch_size": 60}
+    runs = [fit(tmp_path / k, k, 4, dropout=0.0, **near) for k in ("full", "top", "cluster")]
+    losses = [run.metrics["test"]["loss"] for run in runs]
+    assert abs(losses[0] - losses[1]) < 1e-4
+    assert abs(losses[0] - losses[2]) < 1e-4  # nothing is left out
+
+
 def test_histories_on_disk(tmp_path: Path) -> None:
     on_disk = fit(tmp_path / "run", "gas", histories="disk")
     assert (tmp_path / "run/histories/history-1.npy").is_file()
@@ -244,8 +253,10 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
     Batching(kind="top", parts_per_batch=1, top=TopConfig(refresh=0, folder="kept"))  # the same batches every epoch
     with pytest.raises(ConfigError, match="gas then never knows"):
         Batching(kind="gas", train_only=True)
-    with pytest.raises(ConfigError, match="leave some out"):
+    with pytest.raises(ConfigError, match="leaves some out"):
         Batching(kind="top", nodes="saint-walk", inference="one-pass", top=TopConfig(refresh=0))
+    with pytest.raises(ConfigError, match="validation and test nodes among them"):
+        Batching(kind="top", nodes="shadow", train_only=True)
     with pytest.raises(ConfigError, match=r"gcn sums neighbours in 32 bits; got loop\.precision=64"):
         api.fit("gcn", two_groups(), out=tmp_path / "d", config={"loop": {"precision": "64"}})
     for wrong in ({"batch_size": 0}, {"fanouts": ()}, {"fanouts": (0,)}, {"block_size": 0}):

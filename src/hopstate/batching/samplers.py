@@ -289,6 +289,8 @@ class LayerSampler:
 class ShadowSampler:
     """Seeds, each in a small induced subgraph of its own, on which a model of any depth is run.
 
+    It draws node sets too: the subgraphs' nodes together, of which only the seeds count in the loss.
+
     Args:
         graph: the graph.
         rows: (n,) int64 seeds of an epoch.
@@ -325,10 +327,21 @@ class ShadowSampler:
         """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it."""
         return self.around(self.seeds.node_set(epoch, number).nodes, key=generator(self.seed, 7, epoch, number))
 
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return the nodes of all the seeds' subgraphs, ascending; weighted losses are a mean over the seeds."""
+        seeds = self.seeds.node_set(epoch, number).nodes
+        nodes = np.unique(self._reach(seeds, generator(self.seed, 7, epoch, number))[1])
+        weight = np.zeros(len(nodes), np.float32)
+        weight[np.searchsorted(nodes, seeds)] = len(self.seeds.rows) / len(seeds)
+        return NodeSet(nodes, weight)
+
     def around(self, seeds: Nodes, *, key: np.random.Generator) -> tuple[LocalGraph, np.ndarray]:
         """Return what `subgraphs` does for any seeds; key is where its random numbers come from."""
-        if self.how == "ppr":
-            offsets, nodes = self._cutter.ppr(seeds, self.size)
-        else:
-            offsets, nodes = self._cutter.hops(seeds, self.depth, self.fanout, seed=int(key.integers(2**62)))
+        offsets, nodes = self._reach(seeds, key)
         return self._cutter.union(offsets, nodes), offsets[:-1]
+
+    def _reach(self, seeds: Nodes, key: np.random.Generator) -> tuple[np.ndarray, Nodes]:
+        """Return (offsets, nodes): each seed first, then the others of its subgraph."""
+        if self.how == "ppr":
+            return self._cutter.ppr(seeds, self.size)
+        return self._cutter.hops(seeds, self.depth, self.fanout, seed=int(key.integers(2**62)))

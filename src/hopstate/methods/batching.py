@@ -54,8 +54,9 @@ class Batching:
         kind: "full" trains on the whole graph at once. Batches of nodes whose missing neighbours are compensated
             ("top"), left out ("cluster"), or send what they sent last ("gas"); random subgraphs whose sums are
             unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
-        nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, or GraphSAINT's subgraphs;
-            saint draws by this too ("parts" and "random" mean "saint-walk" there).
+        nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, GraphSAINT's subgraphs, or
+            the ShaDow subgraphs of some training nodes together, whose loss alone counts; saint draws by this too
+            (what is not its own means "saint-walk" there).
             A few small parts of a homophilous graph hold few of its classes: batches of a tenth of such a graph train
             top better from random nodes.
         num_parts: parts of the partition; at most the number of nodes.
@@ -76,7 +77,7 @@ class Batching:
     """
 
     kind: Literal["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"] = "full"
-    nodes: Literal["parts", "random", "saint-node", "saint-edge", "saint-walk"] = "parts"
+    nodes: Literal["parts", "random", "saint-node", "saint-edge", "saint-walk", "shadow"] = "parts"
     num_parts: int = 80
     parts_per_batch: int = 40
     partitioner: Partitioner = "auto"
@@ -112,10 +113,15 @@ class Batching:
                 "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
                 "they send; leave train_only out, or use kind=top"
             )
-        if self.inference == "one-pass" and self.nodes.startswith("saint"):
+        if self.inference == "one-pass" and self.nodes not in ("parts", "random"):
             raise ConfigError(
-                "batching.inference=one-pass needs every node in a batch, and GraphSAINT's draws leave some out; "
+                f"batching.inference=one-pass needs every node in a batch, and nodes={self.nodes} leaves some out; "
                 "use nodes=parts or random, or inference=exact"
+            )
+        if self.nodes == "shadow" and self.train_only and self.kind in NODE_SETS:
+            raise ConfigError(
+                "batching.nodes=shadow puts the neighbours of training nodes into the batches, validation and test "
+                "nodes among them, which train_only leaves out; use nodes=parts or random, or leave train_only out"
             )
         if self.inference == "one-pass" and self.kind != "top":
             raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
@@ -127,7 +133,7 @@ class Batching:
     @property
     def fixed(self) -> bool:
         """Whether every epoch has the same batches of nodes."""
-        if self.nodes.startswith("saint"):
+        if self.nodes not in ("parts", "random"):
             return False
         return not self.shuffle or (self.nodes == "parts" and self.parts_per_batch == 1)
 
@@ -155,7 +161,7 @@ def batched_task(
 
     predict = exact_inference(graph, config.block_size)
     if config.inference == "one-pass":
-        everything = node_sampler(graph, config, None, seed=seed)
+        everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
         predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
@@ -242,30 +248,27 @@ def make_source(
         labor = config.kind == "labor"
         return LayerSource(graph, LayerSampler(graph, train, config.batch_size, fanouts, seed=seed, labor=labor))
     if config.kind == "shadow":
-        fanout = config.fanouts[0]
-        shadow = ShadowSampler(
-            graph,
-            train,
-            config.batch_size,
-            seed=seed,
-            how=config.shadow,
-            size=config.shadow_size,
-            depth=depth,
-            fanout=fanout,
-        )
-        return ShadowSource(graph, shadow)
-    rows = train if config.train_only and config.kind in NODE_SETS else None
-    return NodeSetSource(graph, node_sampler(graph, config, rows, seed=seed), train, missing)
+        return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
+    rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
+    return NodeSetSource(graph, node_sampler(graph, config, rows, depth, seed=seed), train, missing)
 
 
-def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, *, seed: int) -> NodeSampler:
-    """Return what draws node sets; rows limits them, None takes all nodes."""
+def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:
+    """Return what draws the subgraphs around seeds (n,); depth is the model's."""
+    shape = {"how": config.shadow, "size": config.shadow_size, "depth": depth, "fanout": config.fanouts[0]}
+    return ShadowSampler(graph, seeds, config.batch_size, seed=seed, **shape)  # type: ignore[arg-type]
+
+
+def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, depth: int, *, seed: int) -> NodeSampler:
+    """Return what draws node sets; rows limits them (or ShaDow's seeds), None takes all nodes; depth is the model's."""
     kinds: dict[str, SaintKind] = {"saint-node": "node", "saint-edge": "edge", "saint-walk": "walk"}
     if config.kind == "saint" or config.nodes in kinds:
         kind = kinds.get(config.nodes, "walk")
         return SaintSampler(graph, kind, config.batch_size, seed=seed, length=config.walk_length)
+    every = np.arange(graph.num_nodes) if rows is None else rows
+    if config.nodes == "shadow":
+        return shadow_sampler(graph, config, every, depth, seed=seed)
     if config.nodes == "random":
-        every = np.arange(graph.num_nodes) if rows is None else rows
         return UniformSampler(every, config.batch_size, seed=seed, shuffle=config.shuffle)
     parts = min(config.num_parts, max(1, graph.num_nodes))
     part = partition(graph, parts, how=config.partitioner, seed=seed)

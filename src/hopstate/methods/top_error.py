@@ -58,7 +58,8 @@ def relative_errors(
     model.eval()
     source_model = model if earlier is None else earlier.eval()
     exact = model.embeddings(*whole_graph(graph))[-1]
-    sampler = node_sampler(graph, replace(batching, kind="cluster", inference="exact"), None, seed=seed)
+    settings = replace(batching, kind="cluster", inference="exact")
+    sampler = node_sampler(graph, settings, None, model.config.num_layers, seed=seed)
     sets = [sampler.node_set(1, i) for i in range(min(most, sampler.num_batches(1)))]
     errors = {}
     for kind in kinds:
