@@ -19,6 +19,7 @@ from torch import Tensor
 
 MIN_GROUP = 16_384  # numbers (tokens x channels) that make a unit worth a thread of its own
 MAX_GROUPS = 64  # partial sums to keep
+TURNS = 8  # of each thread
 
 
 def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
@@ -27,13 +28,14 @@ def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
     if threads <= 1:
         kernel(0, units, *arguments)
         return
-    turn = itertools.count()  # next() on it is atomic: a thread that is done takes the next unit
+    size = max(1, units // (TURNS * threads))  # a call costs tens of microseconds, and one thread at a time makes it
+    turn = itertools.count(0, size)  # next() on it is atomic: a thread that is done takes the next units
 
     def work() -> None:
         for unit in turn:
             if unit >= units:
                 return
-            kernel(unit, unit + 1, *arguments)
+            kernel(unit, min(unit + size, units), *arguments)
 
     waiting = [_pool(threads - 1, os.getpid()).submit(work) for _ in range(threads - 1)]
     work()
