@@ -113,3 +113,60 @@ def test_training_rows_and_weights_of_a_batch() -> None:
     expected = 1 / saint.node_probability[batch.nodes[batch.rows]] / len(train)
     assert np.allclose(batch.weight, expected)
     assert torch.equal(batch.x, torch.tensor(graph.x[batch.nodes]))
+
+
+def written(history: History, seed: int) -> list[torch.Tensor]:
+    """Push to some rows of both tables, twice to a few; return copies of the tables."""
+    draws = torch.Generator().manual_seed(seed)
+    for _ in range(3):
+        for layer in range(2):
+            rows = torch.randperm(20, generator=draws)[:8]
+            history.push(layer, rows, torch.randn(8, 3, generator=draws))
+    return [table.clone() for table in history.tables]
+
+
+def test_tables_on_disk_go_back_to_the_last_two_checkpoints(tmp_path) -> None:
+    history = History(20, [3, 3], folder=tmp_path)
+    written(history, 0)
+    history.state()
+    older, first = written(history, 1), history.state()
+    newer, second = written(history, 2), history.state()
+    for seed, state, expected in ((3, second, newer), (4, second, newer), (5, first, older)):  # stopped three times
+        written(history, seed)
+        history = History(20, [3, 3], folder=tmp_path)
+        history.load_state(state)
+        for table, wanted in zip(history.tables, expected, strict=True):
+            assert torch.equal(table, wanted)
+    again, third = written(history, 6), history.state()
+    history = History(20, [3, 3], folder=tmp_path)
+    history.load_state(third)
+    assert torch.equal(history.tables[0], again[0])
+    history.state()
+    written(history, 7)
+    history.state()
+    written(history, 8)
+    with pytest.raises(CheckpointError, match="of a later checkpoint"):
+        History(20, [3, 3], folder=tmp_path).load_state(first)
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(20, [3, 3], folder=tmp_path).load_state({})
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(21, [3, 3], folder=tmp_path / "other").load_state(third)
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(20, [3, 3]).load_state(third)
+
+
+def test_a_journal_cut_off_in_the_middle_of_an_entry_still_goes_back(tmp_path) -> None:
+    history = History(20, [3, 3], folder=tmp_path)
+    before, state = written(history, 0), history.state()
+    history.push(0, torch.arange(5), torch.ones(5, 3))
+    with (tmp_path / "journal-1").open("ab") as file:
+        np.array([1, 4, 0, 1], np.int64).tofile(file)  # killed while it was written, before the table changed
+    history = History(20, [3, 3], folder=tmp_path)
+    history.load_state(state)
+    assert torch.equal(history.tables[0], before[0])
+    assert torch.equal(history.tables[1], before[1])
+
+
+def test_a_start_from_the_beginning_empties_what_is_left_on_disk(tmp_path) -> None:
+    written(History(20, [3, 3], folder=tmp_path), 0)
+    assert not History(20, [3, 3], folder=tmp_path).pull(0, torch.arange(20)).any()

@@ -75,6 +75,7 @@ def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Pa
     "settings",
     [
         {"kind": "gas"},
+        {"kind": "gas", "histories": "disk"},
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top"},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
@@ -187,6 +188,8 @@ def test_histories_on_disk(tmp_path: Path) -> None:
     on_disk = fit(tmp_path / "run", "gas", histories="disk")
     assert (tmp_path / "run/histories/history-1.npy").is_file()
     assert on_disk.metrics == fit(tmp_path / "other", "gas").metrics
+    saved = load_checkpoint(tmp_path / "run/checkpoint.safetensors").tensors["task"]
+    assert sum(t.numel() for t in saved.values()) < 10  # a mark, no tables
 
 
 def test_exact_inference_in_blocks_equals_the_whole_graph() -> None:

@@ -21,7 +21,8 @@ class History:
     Args:
         num_nodes: N.
         widths: what each layer's nodes send, numbers a node.
-        folder: keep the tables there as memory-mapped files; None keeps them in memory.
+        folder: keep the tables there as memory-mapped files; None keeps them in memory. Tables that are there already
+            are taken up by `load_state`, or else emptied.
 
     Raises:
         StorageError: the files cannot be made.
@@ -29,43 +30,152 @@ class History:
 
     def __init__(self, num_nodes: int, widths: list[int], *, folder: Path | None = None) -> None:
         self.num_nodes = num_nodes
+        used = folder is not None and (folder / "history-0.npy").is_file()
         self.tables = [self._table(i, width, folder) for i, width in enumerate(widths)]
+        self._journal = None if folder is None else Journal(folder, self.tables, used=used)
 
     def _table(self, number: int, width: int, folder: Path | None) -> Tensor:
         if folder is None:
             table = torch.zeros(self.num_nodes, width)
             return table.pin_memory() if torch.cuda.is_available() else table
+        shape, path = (self.num_nodes, width), folder / f"history-{number}.npy"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"history-{number}.npy"
-            shape = (self.num_nodes, width)
+            if path.is_file():
+                found = np.load(path, mmap_mode="r+", allow_pickle=False)
+                if found.shape == shape and found.dtype == np.float32:
+                    return torch.from_numpy(found)
             return torch.from_numpy(np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape))
         except OSError as error:
             raise StorageError(f"could not make histories in {folder}: {error}; choose another folder") from error
 
     def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
         """Keep what rows sent at a layer."""
+        if self._journal is not None:
+            self._journal.keep(layer, rows)
         self.tables[layer][rows] = sent.detach().float().cpu()
 
     def pull(self, layer: int, rows: Tensor) -> Tensor:
         """Return what rows sent last at a layer; zeros where they never did."""
+        if self._journal is not None:
+            self._journal.begin()
         return self.tables[layer][rows]
 
     def state(self) -> dict[str, Tensor]:
-        """Return the tables by layer."""
+        """Return the tables by layer; of tables on disk, the mark that their journal goes back to."""
+        if self._journal is not None:
+            return {"mark": torch.tensor([self._journal.mark(), *self._shape()])}
         return {f"history{i}": table for i, table in enumerate(self.tables)}
+
+    def _shape(self) -> list[int]:
+        return [self.num_nodes, *(table.shape[1] for table in self.tables)]
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned.
 
         Raises:
-            CheckpointError: tables of another graph or model.
+            CheckpointError: tables of another graph or model, or no longer there.
         """
-        for i, table in enumerate(self.tables):
-            saved = state.get(f"history{i}")
-            if saved is None or saved.shape != table.shape:
-                raise CheckpointError("the saved histories are of another graph or model; start the run anew")
-            table.copy_(saved)
+        mark = state.get("mark")
+        saved = [state.get(f"history{i}") for i in range(len(self.tables))]
+        shapes = [None if table is None else table.shape for table in saved]
+        if self._journal is not None and mark is not None and mark[1:].tolist() == self._shape():
+            self._journal.go_back(int(mark[0]))
+            return
+        if mark is not None or shapes != [table.shape for table in self.tables]:
+            raise CheckpointError("the saved histories are of another graph or model; start the run anew")
+        if self._journal is not None:
+            self._journal.begin()
+        for table, values in zip(self.tables, saved, strict=True):
+            assert values is not None
+            table.copy_(values)
+
+
+class Journal:
+    """What rows of tables on disk held at a mark: a checkpoint names a mark instead of holding a copy of the tables.
+
+    Every row is written down once after each mark, before it changes. The files of the last two marks are kept, for the
+    checkpoint that names the last one may never have been finished.
+
+    Args:
+        folder: of the tables and the journal.
+        tables: (N, d) each, memory-mapped from files there.
+        used: whether they hold what an earlier run wrote, which counts only after `go_back`.
+    """
+
+    def __init__(self, folder: Path, tables: list[Tensor], *, used: bool) -> None:
+        self.folder, self.tables, self.used = folder, tables, used
+        self._last: int | None = None  # mark, once it is known what the tables hold
+        self._written = [torch.zeros(len(table), dtype=torch.bool) for table in tables]
+
+    def begin(self) -> None:
+        """Empty the tables, unless they were taken up or filled before."""
+        if self._last is not None:
+            return
+        for table in self.tables if self.used else ():
+            table.zero_()
+        for path in self.folder.glob("journal-*"):
+            path.unlink()
+        self._last = 0
+
+    def keep(self, layer: int, rows: Tensor) -> None:
+        """Write down what rows hold, where that has not been done since the last mark.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        self.begin()
+        new = rows[~self._written[layer][rows]]
+        if not len(new):
+            return
+        try:
+            with self._path(self._last).open("ab") as file:
+                np.array([layer, len(new)], np.int64).tofile(file)
+                new.numpy().astype(np.int64).tofile(file)
+                self.tables[layer][new].numpy().tofile(file)
+        except OSError as error:
+            raise StorageError(f"could not write to {self.folder}: {error}; make room and resume the run") from error
+        self._written[layer][new] = True
+
+    def mark(self) -> int:
+        """Return a mark for what the tables hold now."""
+        self.begin()
+        assert self._last is not None
+        self._path(self._last - 1).unlink(missing_ok=True)
+        self._last += 1
+        self._forget()
+        return self._last
+
+    def go_back(self, mark: int) -> None:
+        """Give the tables what they held at a mark.
+
+        Raises:
+            CheckpointError: the journal does not reach back so far.
+        """
+        found = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("journal-*")}
+        if mark < max(found, default=mark) - 1:
+            raise CheckpointError(f"the histories in {self.folder} are of a later checkpoint; start the run anew")
+        for number in sorted((n for n in found if n >= mark), reverse=True):
+            self._undo(self._path(number))
+            self._path(number).unlink()
+        self._last = mark
+        self._forget()
+
+    def _undo(self, path: Path) -> None:
+        with path.open("rb") as file:
+            while len(head := np.fromfile(file, np.int64, 2)) == 2:
+                table = self.tables[head[0]]
+                rows = np.fromfile(file, np.int64, head[1])
+                values = np.fromfile(file, np.float32, head[1] * table.shape[1])
+                if len(values) == head[1] * table.shape[1]:  # else cut off, and the table was not changed after it
+                    table[torch.from_numpy(rows)] = torch.from_numpy(values).view(-1, table.shape[1])
+
+    def _forget(self) -> None:
+        for written in self._written:
+            written.zero_()
+
+    def _path(self, number: int | None) -> Path:
+        return self.folder / f"journal-{number}"
 
 
 class GasBatch:

@@ -71,8 +71,8 @@ class Batching:
         walk_length: steps of GraphSAINT's walks.
         inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
         block_size: nodes in work at a time in exact inference.
-        histories: where gas keeps what nodes sent: in memory, or in files of the run folder ("disk"); a checkpoint
-            holds a copy in both cases.
+        histories: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
+            folder ("disk"), with a journal of what has changed since the checkpoint.
         top: settings of the compensation.
     """
 
