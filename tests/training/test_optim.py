@@ -1,5 +1,6 @@
 """Schedules hit their stated ends; impossible settings are named."""
 
+import numpy as np
 import pytest
 
 from hopstate.errors import ConfigError
@@ -25,7 +26,28 @@ def test_one_step_in_all() -> None:
     assert lr_at(OptimConfig(lr=0.3, schedule="cosine"), 0, 1) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("bad", [{"lr": 0.0}, {"weight_decay": -1.0}, {"warmup": 1.0}, {"final_lr": 2.0}])
+def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
+    c = OptimConfig(lr=2.0, schedule="linear", warmup=0.1, hold=0.7)
+    rates = [lr_at(c, step, 100) for step in range(100)]
+    assert rates[:10] == pytest.approx(np.linspace(0.2, 2.0, 10))
+    assert set(rates[10:80]) == {2.0}
+    assert rates[80:] == pytest.approx(np.linspace(2.0, 0.0, 20))
+    longer = OptimConfig(lr=1.0, schedule="cosine", hold=10 / 12)
+    assert lr_at(longer, 10 * 172 - 1, 12 * 172) == 1.0  # as a run of 10 epochs at a constant rate
+    assert lr_at(longer, 10 * 172 + 1, 12 * 172) < 1.0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lr": 0.0},
+        {"weight_decay": -1.0},
+        {"warmup": 1.0},
+        {"final_lr": 2.0},
+        {"hold": 0.5},
+        {"hold": 0.6, "warmup": 0.5, "schedule": "linear"},
+    ],
+)
 def test_bad_settings(bad: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         OptimConfig(**bad)

@@ -23,6 +23,7 @@ class OptimConfig:
         weight_decay: strength of the decay.
         schedule: how lr falls after the warm-up: "constant", "linear" or "cosine" to final_lr at the last step.
         warmup: share of all steps over which lr rises linearly from 0, in [0, 1).
+        hold: share of all steps, after the warm-up, at the peak before lr begins to fall.
         final_lr: learning rate of the last step of a falling schedule.
     """
 
@@ -31,6 +32,7 @@ class OptimConfig:
     weight_decay: float = 1e-5
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: float = 0.0
+    hold: float = 0.0
     final_lr: float = 0.0
 
     def __post_init__(self) -> None:
@@ -40,6 +42,10 @@ class OptimConfig:
             raise ConfigError(f"optim.weight_decay must not be negative; got {self.weight_decay}")
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
+        if not 0 <= self.hold <= 1 - self.warmup:
+            raise ConfigError(f"optim.hold is a share of all steps in [0, 1 - warmup={self.warmup}]; got {self.hold}")
+        if self.hold and self.schedule == "constant":
+            raise ConfigError("optim.hold says when lr begins to fall; with optim.schedule=constant it never does")
         if not 0 <= self.final_lr <= self.lr:
             raise ConfigError(f"optim.final_lr must lie in [0, lr={self.lr}]; got {self.final_lr}")
 
@@ -55,8 +61,9 @@ def lr_at(config: OptimConfig, step: int, total: int) -> float:
     rise = int(config.warmup * total)
     if step < rise:
         return config.lr * (step + 1) / rise
-    if config.schedule == "constant":
+    peak = rise + round(config.hold * total)
+    if config.schedule == "constant" or step < peak:
         return config.lr
-    done = min(1.0, (step - rise) / max(1, total - 1 - rise))
+    done = min(1.0, (step - peak) / max(1, total - 1 - peak))
     left = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return config.final_lr + (config.lr - config.final_lr) * left
