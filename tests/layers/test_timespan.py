@@ -128,6 +128,25 @@ def test_the_spectral_bound_holds_after_every_optimiser_step():
     assert reached > 1.5, "the parameters themselves never met the bound"
 
 
+def test_bounded_maps_move_no_more_than_their_input():
+    """|Delta B|, |Delta C| <= |Delta m|, the first step of theorem 4.3's proof; without the bound they move further."""
+    for bound in (True, False):
+        d = _block(spectral_bound=bound, **BARE).directions[0]
+        weight = d.to_maps.parametrizations.weight.original if bound else d.to_maps.weight
+        with torch.no_grad():
+            weight.mul_(50)
+        m, noise = torch.randn(40, 5, dtype=torch.float64), torch.randn(40, 5, dtype=torch.float64)
+        moved = [b - a for a, b in zip(d._maps(m, m[:, 0]), d._maps(m + noise, m[:, 0]), strict=True)]
+        within = all((change.norm(dim=1) <= noise.norm(dim=1) * (1 + 1e-9)).all() for change in moved)
+        assert within == bound
+
+
+def test_the_bound_of_a_zero_matrix_has_a_gradient():
+    weight = torch.zeros(6, 8, requires_grad=True)
+    SpectralBound(2)(weight).sum().backward()
+    assert torch.equal(weight.grad, torch.ones(6, 8))
+
+
 def test_the_bound_is_a_bound_and_not_an_equality():
     bound = SpectralBound(2)
     small = torch.randn(6, 8, dtype=torch.float64) * 0.01

@@ -70,11 +70,22 @@ def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
     real = found.events[found.events.event_id >= 0]
     assert len(real)
     assert (real.t < t).all()
+    for event in real.itertuples():  # the node whose history it is, and the one it met
+        row = event.event_id - stream.first_id
+        ends = np.array([stream.src[row], stream.dst[row]])
+        names = ends if stream.node_ids is None else stream.node_ids.names(ends)
+        whose = u if event.end == "source" else v
+        assert {str(whose), str(event.neighbor)} == {str(name) for name in names}
+    assert set(real.end) == {"source", "target"}
     assert (found.events.event_id < 0).sum() == 2  # each node itself, in its own history
     assert pd.read_csv(out).contribution.tolist() == pytest.approx(found.events.contribution.tolist())
     assert plot.stat().st_size > 5000
     with pytest.raises(DataError, match="nobody"):
         hopstate.explain(run.path, "nobody", v, t)
+    with pytest.raises(ConfigError, match="finite number"):
+        hopstate.explain(run.path, u, v, "inf")
+    with pytest.raises(ConfigError, match="finite number"):
+        hopstate.explain(run.path, u, v, np.nan)
     with pytest.raises(FormatError, match="bmp"):
         hopstate.explain(run.path, u, v, t, plot=tmp_path / "why.bmp")
 
@@ -107,6 +118,18 @@ def test_a_model_with_features_meets_a_stream_without(tmp_path):
     assert 0 <= done.evaluate(data=_few())["ap"] <= 1
 
 
+def test_training_looks_up_training_events_alone(tmp_path):
+    """Events of the nodes that stay unseen lie between the training events, and are in no history of training."""
+    options = {**OPTIONS, "split__kind": "dyglib", "evaluation__strategies": ["random"], "batch_size": 500}
+    done = fit("dyg-mamba", "messages-generated", out=tmp_path / "run", loop__epochs=1, **options)
+    with trained(done.path) as (_, task):
+        stream, train = task.stream, task.split.train
+        end = np.full(stream.num_nodes, stream.t[-1] + 1)
+        seen = task.train_inputs.store.last(np.arange(stream.num_nodes), end, len(stream)).event_ids
+    assert set(seen - stream.first_id) == set(train)
+    assert len(train) <= train[-1]  # some events before the last of training are not for training
+
+
 def test_robustness_table_and_plot(run, tmp_path):
     table = hopstate.robustness(run.path, levels=(0.0, 0.5), out=tmp_path / "r.csv", plot=tmp_path / "r.svg")
     clean = table[(table.sigma == 0) & (table.setting == "transductive")]
@@ -114,12 +137,23 @@ def test_robustness_table_and_plot(run, tmp_path):
     assert clean.ap.tolist() == pytest.approx([run.metrics["test"]["ap"]] * 2)
     noisy = table[(table.sigma == 0.5) & (table.noise == "sequences") & (table.setting == "transductive")]
     assert noisy.ap.item() < clean.ap.iloc[0]
+    edges = table[(table.sigma == 0.5) & (table.noise == "stream") & (table.setting == "transductive")]
+    assert edges.ap.item() != clean.ap.iloc[0]
     again = hopstate.robustness(run.path, levels=(0.5,), noise=["sequences"])
     assert again.ap.iloc[0] == noisy.ap.item()
     assert (tmp_path / "r.svg").read_text().startswith("<?xml")
     for wrong in ({"levels": (1.5,)}, {"noise": ["edges"]}):
         with pytest.raises(ConfigError):
             hopstate.robustness(run.path, **wrong)
+
+
+def test_settings_that_cannot_work(run, tmp_path):
+    for wrong in ({"batch_size": 0}, {"bootstrap": -1}):
+        with pytest.raises(ConfigError, match="batch_size is at least 1"):
+            fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **wrong})
+    with pytest.raises(ConfigError, match="pairs_at_once"):
+        fit("dyg-mamba", "messages-generated", out=tmp_path / "run", pairs_at_once=0, **OPTIONS)
+    assert main(["explain", str(run.path), "--pair", "48,76", "--time", "5176200", "--top", "-1"]) != 0
 
 
 def test_command_line(run, tmp_path, capsys):

@@ -28,6 +28,8 @@ def _explain(argv: list[str]) -> int:
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     o = parser.parse_args(argv)
+    if o.top < 0:
+        raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])
     if len(ends) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")

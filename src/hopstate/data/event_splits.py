@@ -6,6 +6,7 @@ set of integers, reproduced here with the ids of the data set (1..N where the st
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -196,8 +197,8 @@ def instant(stream: EventStream, when: Any) -> float | int:
     elif isinstance(when, date) and not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day)
     if not isinstance(when, datetime):
-        if when != when:
-            raise ConfigError("a time must be a number or a date, not NaN")
+        if isinstance(when, float | np.floating) and not math.isfinite(when):
+            raise ConfigError(f"a time must be a finite number or a date; got {when}")
         return when
     if stream.time_unit not in _SECONDS:
         raise ConfigError(

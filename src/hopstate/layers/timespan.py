@@ -3,7 +3,9 @@
 Axes: token, channel (the block's width), inner, state.
 Source: DyG-Mamba, arXiv:2408.06966, equations 7-13 and algorithm 1 (one input, gate and output map for both
 directions, each with its own convolution, A, B, C and step); tables 5, 6 and 13 (ablations).
-Deviation: the spectral bound of equation 13 holds at every step, W / max(1, ||W||_2), not at the start alone.
+Deviation: the spectral bound of equation 13 holds at every step, W / max(1, ||W||_2), not at the start alone. It bounds
+how far B and C move with their input; biases, and inputs longer than 1, may take B and C themselves beyond the norm of
+1 that the proof of theorem 4.3 supposes.
 """
 
 from __future__ import annotations
@@ -126,8 +128,8 @@ class SpectralBound(nn.Module):
         stack = weight.view(self.count, -1, weight.shape[1])
         with torch.autocast(weight.device.type, enabled=False):  # the bound is exact also in mixed precision
             # eigenvalues of the small Gram matrix: many times cheaper than the matrix's singular values
-            largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1].clamp(min=0).sqrt()
-            return (stack / largest.clamp(min=1).view(-1, 1, 1)).view_as(weight)
+            largest = torch.linalg.eigvalsh(stack @ stack.mT)[:, -1]
+            return (stack / largest.clamp(min=1).sqrt().view(-1, 1, 1)).view_as(weight)
 
 
 class _Direction(nn.Module):

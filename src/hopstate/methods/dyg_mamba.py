@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
 from hopstate.methods.link import (
     EventReadOptions,
@@ -42,7 +43,8 @@ class DyGMambaRun(HistoryLinkRun):
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
         pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
-            is the whole batch's all the same. null: so many that a part has at most 65,536 tokens.
+            is the whole batch's all the same. null: so many that a part has at most 65,536 tokens, or one pair;
+            histories without a cap count as 4,096 long.
         loop: training.
     """
 
@@ -53,13 +55,14 @@ class DyGMambaRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> HistoryLinkTask:
     """Return the task of training DyG-Mamba on stream."""
+    at_once = max(1, MAX_TOKENS // (2 * (config.history.max_length or LONG)))
     return history_task(
         stream,
         config,
         context,
         model=DyGMamba(config.model, **used_features(stream, context)),
         tokenizer=lambda store, events: HistoryTokenizer(store, events, config.history),
-        pairs_at_once=config.pairs_at_once or max(1, MAX_TOKENS // (2 * (config.history.max_length or LONG))),
+        pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
     )
 
 
@@ -86,6 +89,12 @@ class DyGMambaNodesRun:
     batch_size: int = 200
     bootstrap: int = 0
     loop: LoopConfig = field(default_factory=event_loop)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.bootstrap < 0:
+            raise ConfigError(
+                f"batch_size is at least 1 and bootstrap at least 0; got {self.batch_size} and {self.bootstrap}"
+            )
 
 
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:

@@ -88,7 +88,7 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
 
     Raises:
         ConfigError: the model cannot tell contributions, or t is no time.
-        DataError: an unknown id, or a NaN time.
+        DataError: an unknown id.
     """
     import pandas as pd
 

@@ -3,7 +3,8 @@
 Source: DyG-Mamba, arXiv:2408.06966, equations 5-16, algorithms 1-3, table 9.
 Deviation:
 - A sequence holds the node itself as a token ("target first" unless the tokenizer says otherwise): the equations
-  leave it out, and then "v stands in u's history" cannot be seen in v's own sequence.
+  leave it out, and then "v stands in u's history" cannot be seen in v's own sequence. Standing
+  first, its span is the whole tau - t_1, the largest step of all.
 - encoders="shared" is the default; the text has one encoder for each end ("independent").
 - Features that are zero throughout are not projected.
 - Cross-attention, which the paper's table lists and its equations do not have, is symmetric: both ends attend to the

@@ -60,7 +60,8 @@ class NoisyLookups:
             when[noisy] = first[noisy] + share * (query[noisy] - first[noisy])
             when = np.minimum(when, np.nextafter(query, -np.inf))
         else:
-            when[noisy] = first[noisy] + np.floor(share * (np.ceil(query[noisy]) - first[noisy])).astype(np.int64)
+            until = query[noisy] if query.dtype.kind == "i" else np.ceil(query[noisy])  # float64 blurs nanoseconds
+            when[noisy] = first[noisy] + np.floor(share * (until - first[noisy])).astype(np.int64)
         nodes, ids = found.nodes.copy(), found.event_ids.copy()
         nodes[noisy], ids[noisy] = self._rng.integers(0, self.num_nodes, count), -1
         order = np.lexsort((when, found.rows()))
