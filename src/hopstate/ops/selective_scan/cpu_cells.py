@@ -61,6 +61,7 @@ def _gather_state(source, sequence, block, channels, S, target, at):
 
 @inlined
 def scatter_state(source, at, sequence, block, channels, S, target):
+    """target[sequence, channel, state] = source[at + state, lane]."""
     for lane in range(min(LANES, channels - block * LANES)):
         for s in range(S):
             target[(sequence * channels + block * LANES + lane) * S + s] = source[at + s * LANES + lane]
@@ -68,12 +69,14 @@ def scatter_state(source, at, sequence, block, channels, S, target):
 
 @inlined
 def copy(source, source_at, target, target_at, count):
+    """Copy count numbers, whole vectors of them."""
     for i in range(0, count, LANES):
         store(target, target_at + i, load(source, source_at + i))
 
 
 @inlined
 def clear(target, at, count):
+    """Set count numbers from at on to zero, whole vectors of them."""
     for i in range(at, at + count, LANES):
         store(target, i, filled(load(target, i), 0.0))
 
@@ -97,6 +100,7 @@ def sequences(groups, group, descending):
 
 @inlined
 def count_cells(start, end):
+    """Return how many cells a sequence is cut into."""
     return (end - start + CELL - 1) // CELL
 
 
