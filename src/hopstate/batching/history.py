@@ -131,7 +131,7 @@ class Journal:
         try:
             with self._path(self._last).open("ab") as file:
                 np.array([layer, len(new)], np.int64).tofile(file)
-                new.numpy().astype(np.int64).tofile(file)
+                new.numpy().tofile(file)
                 self.tables[layer][new].numpy().tofile(file)
         except OSError as error:
             raise StorageError(f"could not write to {self.folder}: {error}; make room and resume the run") from error

@@ -9,7 +9,7 @@ every sum is written down, so results are the same on each run and for each numb
 A wide vector is WIDE of these end to end, which makes every line WIDE independent instructions: a long chain of
 dependent ones, as of `simd_math.exp_parts`, otherwise fills the processor's queue and waits for itself.
 
-Imported only by kernel modules, which are imported lazily: this is the one file of `ops` that needs numba at once.
+Imported only by kernel modules, which are imported lazily: this file, `simd_math` and `processor` need numba at once.
 """
 
 import operator
@@ -149,18 +149,6 @@ def splat(typingctx, value):
         return _splat_value(builder, args[0], _ir_vector(signature.return_type))
 
     return signature, codegen
-
-
-@intrinsic
-def splat_at(typingctx, array, index):
-    """One element of a flat array in every lane; unlike array[index], no negative index is looked for."""
-
-    def codegen(context, builder, signature, args):
-        data = make_array(signature.args[0])(context, builder, args[0]).data
-        value = builder.load(builder.gep(data, [args[1]]))
-        return _splat_value(builder, value, _ir_vector(signature.return_type))
-
-    return VectorType(array.dtype)(array, types.intp), codegen
 
 
 @intrinsic
