@@ -153,7 +153,12 @@ def test_settings_that_cannot_work(run, tmp_path):
             fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **wrong})
     with pytest.raises(ConfigError, match="pairs_at_once"):
         fit("dyg-mamba", "messages-generated", out=tmp_path / "run", pairs_at_once=0, **OPTIONS)
+    for pairs in ({"model__encoders": "independent"}, {"model__cross_attention": 2}):
+        with pytest.raises(ConfigError, match="are for pairs"):
+            fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **pairs})
     assert main(["explain", str(run.path), "--pair", "48,76", "--time", "5176200", "--top", "-1"]) != 0
+    with pytest.raises(DataError, match=r"target of the pair: unknown id '?7600"):
+        hopstate.explain(run.path, "48", "7600", 5176200)
 
 
 def test_command_line(run, tmp_path, capsys):

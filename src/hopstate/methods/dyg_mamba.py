@@ -74,7 +74,8 @@ class DyGMambaNodesRun:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`); every event has a label 0 or 1.
         read: how a file is read.
         split: which events are for training, validation and test.
-        model: encodings, state-space blocks, head; encoders, cooccurrence and cross_attention have no meaning here.
+        model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
+            which take a pair.
         history: how much of the past a sequence holds, and where the node itself stands in it.
         batch_size: events a step.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.

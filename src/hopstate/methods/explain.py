@@ -16,7 +16,7 @@ import numpy as np
 from hopstate.batching.scorer import to_device
 from hopstate.data.event_splits import instant
 from hopstate.data.figure import draw_figure
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, DataError
 from hopstate.training.link_task import HistoryLinkTask
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
     if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
         raise ConfigError("explain needs a run whose score is a sum over past events: dyg-mamba")
     stream = task.stream
-    u, v = (node_row(stream, name) for name in (source, target))
+    u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
     t = instant(stream, t)
     tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
@@ -118,8 +118,8 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
     return Explanation(source, target, t, float(rest[0] + part.sum()), float(rest[0]), table)
 
 
-def node_row(stream: Any, name: Any) -> int:
-    """Return the row of a user's id, given as itself or as text.
+def node_row(stream: Any, name: Any, what: str) -> int:
+    """Return the row of a user's id, given as itself or as text; what says which end of the pair it is.
 
     Raises:
         DataError: it is unknown; the nearest known id is suggested.
@@ -130,4 +130,7 @@ def node_row(stream: Any, name: Any) -> int:
     if ids.ids.dtype.kind == "i" and isinstance(name, str):
         with contextlib.suppress(ValueError):
             name = int(name)
-    return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)
+    try:
+        return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)
+    except DataError as error:
+        raise DataError(f"{what} of the pair: {error}") from None

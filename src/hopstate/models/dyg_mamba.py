@@ -197,13 +197,21 @@ class DyGMambaNodes(nn.Module):
     """Classifies a node at a time: one encoder without co-occurrence, mean, linear, perceptron (algorithm 3).
 
     Args:
-        config: what a user chooses; encoders, cooccurrence and cross_attention have no meaning here.
+        config: what a user chooses; co-occurrence needs a second node and is left out whatever it says.
         num_classes: width of the result; 1 for a binary label.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
+
+    Raises:
+        ConfigError: independent encoders or cross-attention, which take two ends.
     """
 
     def __init__(self, config: DyGMambaConfig, num_classes: int = 1, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
+        if config.encoders != "shared" or config.cross_attention:
+            raise ConfigError(
+                f"a node is classified by one history: model.encoders={config.encoders!r} and "
+                f"model.cross_attention={config.cross_attention} are for pairs; leave both at their defaults"
+            )
         self.config = config
         self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False)
         self.output = nn.Linear(CHANNELS * config.channel_dim, config.out_dim)
