@@ -5,7 +5,6 @@ UCI at L = 32 and Enron at L = 256 (DyGLib's files) where they are found, else a
 at L = 256, on one core (measured apart; it is not run here).
 
     python benchmarks/dyg_mamba_step.py [--data ml_uci.csv] [--batch 200] [--length 32] [--threads 1] [--profile]
-    python benchmarks/dyg_mamba_step.py lengths [--lengths 32,128,512,2048]
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from torch import nn
 
 from common import machine, median_time, require_green
 from dygformer_step import UCI, load
+from hopstate.batching.scorer import to_device
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.models.baselines.dygformer import DyGFormer
@@ -32,13 +32,11 @@ from hopstate.training.arithmetic import matrix_products
 
 
 def main() -> None:
-    """Print what was asked for."""
+    """Print a step's time and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", default="step", choices=["step", "lengths"])
     parser.add_argument("--data", type=Path, default=UCI)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--length", type=int, default=32)
-    parser.add_argument("--lengths", default="32,128,512,2048")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--products", default="highest", choices=["highest", "medium"], help="as loop.products")
@@ -51,13 +49,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     print(machine())
     with matrix_products(args.products):
-        return measure(args)
+        measure(args)
 
 
 def measure(args: argparse.Namespace) -> None:
     """Print what was asked for, with products as exact as told."""
-    if args.what == "lengths":
-        return scaling([int(n) for n in args.lengths.split(",")], args.repeats)
     stream = load(args.data)
     batch = Batch(stream, args.batch, args.length)
     print(f"{stream.name}, L = {args.length}, {args.batch} events and as many negatives: {batch.tokens:,} tokens")
@@ -71,23 +67,24 @@ def measure(args: argparse.Namespace) -> None:
         other = stepper(DyGFormer(DyGFormer.Config(max_length=args.length)), batch)
         baseline = median_time(other, repeats=args.repeats)
         print(f"DyGFormer step   {baseline:9.3f} s, peak by now {peak():.2f} GiB   ratio {baseline / seconds:.2f}")
-    return None
 
 
 class Batch:
     """The inputs of one training step: late events of a stream and random negatives."""
 
-    def __init__(self, stream: EventStream, count: int, length: int) -> None:
+    def __init__(self, stream: EventStream, count: int, length: int, device: str = "cpu") -> None:
+        self.device = device
         self.tokenizer = HistoryTokenizer(NeighborStore.from_stream(stream), stream, HistoryConfig(max_length=length))
         rows = slice(len(stream) // 2, len(stream) // 2 + count)
         drawn = np.random.default_rng(0).choice(np.unique(stream.dst), count)
         src, dst, t = stream.src[rows], stream.dst[rows], stream.t[rows]
         self.queries = np.tile(src, 2), np.concatenate([dst, drawn]), np.tile(t, 2)
-        self.labels = torch.cat([torch.ones(count), torch.zeros(count)])
+        self.labels = torch.cat([torch.ones(count), torch.zeros(count)]).to(device)
         self.tokens = len(self.prepare().nodes)
 
     def prepare(self) -> HistoryTokens:
-        return self.tokenizer.pairs(*self.queries)
+        tokens: HistoryTokens = to_device(self.tokenizer.pairs(*self.queries), self.device)
+        return tokens
 
 
 def stepper(model: nn.Module, batch: Batch) -> Callable[[], None]:
@@ -122,20 +119,6 @@ def shares(step: Callable[[], None]) -> None:
     for kind, seconds in kinds.items():
         print(f"  {kind:<28} {100 * seconds / wall:5.1f} %")
     print(f"  {'outside torch (look-ups, Python)':<28} {100 * max(0.0, wall - measured) / wall:5.1f} %")
-
-
-def scaling(lengths: list[int], repeats: int) -> None:
-    """Print seconds a step of both models against L, on a stream whose histories are full at every length."""
-    rng = np.random.default_rng(0)
-    print(f"{'L':>6} {'DyG-Mamba s':>12} {'DyGFormer s':>12} {'ratio':>6}")
-    for length in lengths:
-        events = 40 * length
-        src, dst = rng.integers(0, 20, (2, events))
-        stream = EventStream(src=src, dst=dst, t=np.arange(events, dtype=np.float64), name="full")
-        batch = Batch(stream, 4, length)
-        models = DyGMamba(DyGMambaConfig()), DyGFormer(DyGFormer.Config(max_length=length, patch_size=1))
-        found = [median_time(stepper(model, batch), repeats=repeats) for model in models]
-        print(f"{length:>6} {found[0]:>12.3f} {found[1]:>12.3f} {found[1] / found[0]:>6.2f}", flush=True)
 
 
 def peak() -> float:
