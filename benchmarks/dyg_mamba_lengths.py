@@ -105,7 +105,8 @@ def draw(path: Path, lengths: list[int], table: list[list[Found]]) -> None:
             for column, name in enumerate(NAMES):
                 found = [(n, row[column]) for n, row in zip(lengths, table)]
                 points = [(n, f[k]) for n, f in found if f is not None]
-                axis.plot(*zip(*points), "o-", label=name)
+                if points:
+                    axis.plot(*zip(*points), "o-", label=name)
             axis.set_xscale("log", base=2)
             axis.set(yscale="log", xlabel="events of a history, L", ylabel=what)
             axis.grid(alpha=0.3)
