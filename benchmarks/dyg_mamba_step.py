@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,12 @@ from dygformer_step import UCI, load
 from hopstate.batching.scorer import to_device
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.methods.dyg_mamba import MAX_TOKENS
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.training.arithmetic import matrix_products
+from hopstate.training.link_task import even_cuts
 
 
 def main() -> None:
@@ -57,7 +60,7 @@ def measure(args: argparse.Namespace) -> None:
     stream = load(args.data)
     batch = Batch(stream, args.batch, args.length)
     print(f"{stream.name}, L = {args.length}, {args.batch} events and as many negatives: {batch.tokens:,} tokens")
-    mamba = stepper(DyGMamba(DyGMambaConfig()), batch)
+    mamba = stepper(DyGMamba(DyGMambaConfig()), batch, MAX_TOKENS)
     seconds = median_time(mamba, repeats=args.repeats)
     print(f"prepare a batch  {1e3 * median_time(batch.prepare, repeats=args.repeats):9.2f} ms, in a background thread")
     print(f"DyG-Mamba step   {seconds:9.3f} s, peak memory of the process {peak():.2f} GiB")
@@ -79,22 +82,30 @@ class Batch:
         drawn = np.random.default_rng(0).choice(np.unique(stream.dst), count)
         src, dst, t = stream.src[rows], stream.dst[rows], stream.t[rows]
         self.queries = np.tile(src, 2), np.concatenate([dst, drawn]), np.tile(t, 2)
-        self.labels = torch.cat([torch.ones(count), torch.zeros(count)]).to(device)
+        self.labels = torch.cat([torch.ones(count), torch.zeros(count)])
         self.tokens = len(self.prepare().nodes)
 
     def prepare(self) -> HistoryTokens:
-        tokens: HistoryTokens = to_device(self.tokenizer.pairs(*self.queries), self.device)
-        return tokens
+        return self.tokenizer.pairs(*self.queries)
+
+    def parts(self, most: int | None) -> Iterator[tuple[HistoryTokens, torch.Tensor]]:
+        """Yield tokens and labels, cut as in training where there are more tokens than most."""
+        tokens = self.prepare()
+        cuts = [0, len(self.labels)] if most is None or len(tokens.nodes) <= most else even_cuts(tokens, most).tolist()
+        for a, b in pairwise(cuts):
+            part = tokens if len(cuts) == 2 else self.tokenizer.pairs(*(column[a:b] for column in self.queries))
+            yield to_device((part, self.labels[a:b]), self.device)
 
 
-def stepper(model: nn.Module, batch: Batch) -> Callable[[], None]:
-    """Return a function that does one whole step: look-ups, forward, backward, optimiser."""
+def stepper(model: nn.Module, batch: Batch, most: int | None = None) -> Callable[[], None]:
+    """Return a function that does one step: look-ups, forward and backward (`most` tokens at once), optimiser."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
     def step() -> None:
-        loss = F.binary_cross_entropy_with_logits(model(batch.prepare()), batch.labels)
         optimizer.zero_grad()
-        loss.backward()
+        for tokens, labels in batch.parts(most):
+            loss = F.binary_cross_entropy_with_logits(model(tokens), labels, reduction="sum") / len(batch.labels)
+            loss.backward()
         optimizer.step()
 
     return step

@@ -117,6 +117,23 @@ def test_a_batch_in_parts_holds_the_same_pairs():
         _task(pairs_at_once=0)
 
 
+@pytest.mark.parametrize(("pairs", "tokens"), [(None, 40), (7, 10), (None, 1), (3, 10**6)])
+def test_a_batch_is_cut_evenly_by_its_tokens(pairs, tokens):
+    whole = list(_task().batches(0))
+    parts = list(_task(pairs_at_once=pairs, tokens_at_once=tokens).batches(0))
+    for ((every, labels, count),), batch in zip(whole, parts, strict=True):
+        assert torch.equal(torch.cat([part for _, part, _ in batch]), labels)
+        assert {n for _, _, n in batch} == {count}
+        middle = [t.num_sequences // 2 for t, _, _ in batch]
+        assert middle == [len(part) for _, part, _ in batch]
+        for first in (True, False):  # the sequences of u, then those of v, pair by pair
+            nodes = [t.half(second=not first).nodes for t, _, _ in batch]
+            assert torch.equal(torch.cat(nodes), every.half(second=not first).nodes)
+        longest = int(every.lengths.view(2, -1).sum(0).max())
+        assert all(len(t.nodes) <= tokens + longest or len(part) == 1 for t, part, _ in batch)
+    assert max(map(len, parts)) > 1
+
+
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
 def test_same_seed_same_losses_and_scores(kind):
     results = []

@@ -26,7 +26,10 @@ from hopstate.training.history_node_task import HistoryNodeTask
 from hopstate.training.link_task import HistoryLinkTask
 from hopstate.training.loop import LoopConfig
 
-MAX_TOKENS = 65_536  # computed together, unless pairs_at_once says otherwise
+# Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
+# 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
+MAX_TOKENS = 20_480
+LOOKED_UP = 65_536  # tokens looked up together, before the count tells how to cut; of scoring, computed together
 LONG = 4096  # taken for the length of a history without a cap
 
 
@@ -43,8 +46,7 @@ class DyGMambaRun(HistoryLinkRun):
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
         pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
-            is the whole batch's all the same. null: so many that a part has at most 65,536 tokens, or one pair;
-            histories without a cap count as 4,096 long.
+            is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
         loop: training.
     """
 
@@ -55,7 +57,7 @@ class DyGMambaRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> HistoryLinkTask:
     """Return the task of training DyG-Mamba on stream."""
-    at_once = max(1, MAX_TOKENS // (2 * (config.history.max_length or LONG)))
+    at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
     return history_task(
         stream,
         config,
@@ -63,6 +65,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         model=DyGMamba(config.model, **used_features(stream, context)),
         tokenizer=lambda store, events: HistoryTokenizer(store, events, config.history),
         pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
+        tokens_at_once=MAX_TOKENS if config.pairs_at_once is None else None,
     )
 
 

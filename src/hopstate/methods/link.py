@@ -143,13 +143,14 @@ def history_task(
     model: nn.Module,
     tokenizer: Callable[[NeighborStore, EventStream], PairTokenizer],
     pairs_at_once: int | None = None,
+    tokens_at_once: int | None = None,
 ) -> HistoryLinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
         config: fields split, evaluation, batch_size and loop of `HistoryLinkRun`.
         tokenizer: (store, stream) → the model's tokenizer.
-        pairs_at_once: pairs computed together in a training step; None for all.
+        pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
     """
     split = config.split.of(stream)
     return HistoryLinkTask(
@@ -160,6 +161,7 @@ def history_task(
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events),
         batch_size=config.batch_size,
         pairs_at_once=pairs_at_once,
+        tokens_at_once=tokens_at_once,
         seed=config.loop.seed,
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),

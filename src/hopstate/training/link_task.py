@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -208,6 +209,7 @@ class HistoryLinkTask(LinkTask):
         prefetch: prepare the next batch in a background thread.
         pairs_at_once: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
             None computes all at once.
+        tokens_at_once: pairs that hold more tokens than this are cut once more, evenly; None does not look.
         rest: evaluation, negatives.
 
     Raises:
@@ -226,12 +228,13 @@ class HistoryLinkTask(LinkTask):
         seed: int = 0,
         prefetch: bool = True,
         pairs_at_once: int | None = None,
+        tokens_at_once: int | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(model, stream, split, **rest)
         if batch_size < 1 or (pairs_at_once is not None and pairs_at_once < 1):
             raise ConfigError(f"batch_size and pairs_at_once must be at least 1; got {batch_size}, {pairs_at_once}")
-        self.pairs_at_once = pairs_at_once
+        self.pairs_at_once, self.tokens_at_once = pairs_at_once, tokens_at_once
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
 
@@ -255,9 +258,16 @@ class HistoryLinkTask(LinkTask):
             yield self._parts(*ends, np.concatenate([t, t]), labels)
 
     def _parts(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Parts:
-        size = self.pairs_at_once or len(u)
-        parts = [slice(first, first + size) for first in range(0, len(u), size)]
-        return Parts((self.train_inputs.pairs(u[p], v[p], t[p]), labels[p], len(labels)) for p in parts)
+        size, found = self.pairs_at_once or len(u), []
+        for first in range(0, len(u), size):
+            p = slice(first, first + size)
+            tokens = self.train_inputs.pairs(u[p], v[p], t[p])
+            if self.tokens_at_once is None or len(tokens.nodes) <= self.tokens_at_once:
+                found.append((tokens, labels[p], len(labels)))
+                continue
+            for a, b in pairwise(first + even_cuts(tokens, self.tokens_at_once)):
+                found.append((self.train_inputs.pairs(u[a:b], v[a:b], t[a:b]), labels[a:b], len(labels)))
+        return Parts(found)
 
     def loss(self, batch: tuple[Any, Tensor, int]) -> Tensor:
         """Return the part's share of the batch's mean binary cross-entropy."""
@@ -282,6 +292,17 @@ class HistoryLinkTask(LinkTask):
 
     def _scorer(self, inputs: PairTokenizer) -> HistoryScorer:
         return HistoryScorer(self.model, inputs, max_queries=min(512, self.pairs_at_once or 512))
+
+
+def even_cuts(tokens: Any, most: int) -> np.ndarray:
+    """Return bounds (parts + 1,) of P packed pairs, cut into parts of about equally many tokens, at most `most`.
+
+    A part may hold up to one pair's tokens more, and a pair is never cut.
+    """
+    until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
+    parts = -(-until[-1] // most)
+    inner = np.searchsorted(until, until[-1] * np.arange(1, parts) / parts, side="right")
+    return np.unique(np.concatenate([[0], inner, [len(until)]]))
 
 
 def asked_of(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
