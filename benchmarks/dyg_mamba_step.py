@@ -13,7 +13,6 @@ import argparse
 import resource
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.training.arithmetic import matrix_products
-from hopstate.training.link_task import even_cuts
+from hopstate.training.link_task import even_parts
 
 
 def main() -> None:
@@ -90,11 +89,8 @@ class Batch:
 
     def parts(self, most: int | None) -> Iterator[tuple[HistoryTokens, torch.Tensor]]:
         """Yield tokens and labels, cut as in training where there are more tokens than most."""
-        tokens = self.prepare()
-        cuts = [0, len(self.labels)] if most is None or len(tokens.nodes) <= most else even_cuts(tokens, most).tolist()
-        for a, b in pairwise(cuts):
-            part = tokens if len(cuts) == 2 else self.tokenizer.pairs(*(column[a:b] for column in self.queries))
-            yield to_device((part, self.labels[a:b]), self.device)
+        for tokens, pairs in even_parts(self.tokenizer, *self.queries, most):
+            yield to_device((tokens, self.labels[pairs]), self.device)
 
 
 def stepper(model: nn.Module, batch: Batch, most: int | None = None) -> Callable[[], None]:

@@ -242,13 +242,18 @@ def _few():
 GOLDEN = [0.47658, 0.37138, 0.35904]
 
 
-def test_parts_of_a_batch_add_up_to_it(tmp_path):
-    """One pair at a time, or all at once: the same losses and gradients, and the same training up to rounding."""
+def test_parts_of_a_batch_add_up_to_it(tmp_path, monkeypatch):
+    """Seven pairs at a time, cut by tokens, or all at once: the same losses, and the same training up to rounding."""
     settings = {**OPTIONS, "evaluation__strategies": ["random"], "model__block__dropout": 0.0, "loop__epochs": 2}
     settings["batch_size"] = 100
     runs = [fit("dyg-mamba", _few(), out=tmp_path / str(n), pairs_at_once=n, **settings) for n in (200, 7)]
-    whole, parts = (pd.read_csv(run.path / "metrics.csv") for run in runs)
-    assert parts.train_loss.tolist() == pytest.approx(whole.train_loss.tolist(), rel=1e-5)
-    assert parts.val_ap.tolist() == pytest.approx(whole.val_ap.tolist(), abs=1e-3)
+    monkeypatch.setattr("hopstate.methods.dyg_mamba.MAX_TOKENS", 300)
+    runs.append(fit("dyg-mamba", _few(), out=tmp_path / "tokens", **settings))
+    with trained(runs[2].path, _few()) as (_, task):
+        assert len(list(task.batches(0))[-2]) > 3
+    whole, *cut = (pd.read_csv(run.path / "metrics.csv") for run in runs)
+    for parts in cut:
+        assert parts.train_loss.tolist() == pytest.approx(whole.train_loss.tolist(), rel=1e-5)
+        assert parts.val_ap.tolist() == pytest.approx(whole.val_ap.tolist(), abs=1e-3)
     with pytest.raises(ConfigError, match="pairs_at_once"):
         fit("dyg-mamba", _few(), out=tmp_path / "none", pairs_at_once=-1, **settings)

@@ -115,6 +115,8 @@ def test_a_batch_in_parts_holds_the_same_pairs():
         assert sum(len(t.nodes) for t, _, _ in batch) == len(tokens.nodes)
     with pytest.raises(ConfigError, match="pairs_at_once"):
         _task(pairs_at_once=0)
+    with pytest.raises(ConfigError, match="tokens_at_once"):
+        _task(tokens_at_once=0)
 
 
 @pytest.mark.parametrize(("pairs", "tokens"), [(None, 40), (7, 10), (None, 1), (3, 10**6)])

@@ -104,7 +104,7 @@ _NODES = {"wikipedia": (88.58, 0.92), "reddit-temporal": (70.79, 1.97)}
 # a higher rate that falls starts faster than the constant 1e-4 and is level with it after four epochs (uci, validation)
 _FALLING: dict[str, Any] = {"loop__optim__lr": 3e-4, "loop__optim__schedule": "cosine", "loop__optim__warmup": 0.03}
 
-# the validation figure of a constant rate stands still after about ten epochs (uci); a falling one lifts it once more
+# validation of a constant rate stands still after seven or eight epochs (uci); a falling rate lifts it once more
 _ENDING: dict[str, Any] = {"loop.epochs": 12, "loop.optim.schedule": "linear", "loop.optim.hold": 0.8333}
 
 

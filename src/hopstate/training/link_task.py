@@ -213,7 +213,7 @@ class HistoryLinkTask(LinkTask):
         rest: evaluation, negatives.
 
     Raises:
-        ConfigError: batch_size or pairs_at_once under 1.
+        ConfigError: batch_size, pairs_at_once or tokens_at_once under 1.
     """
 
     def __init__(
@@ -232,8 +232,11 @@ class HistoryLinkTask(LinkTask):
         **rest: Any,
     ) -> None:
         super().__init__(model, stream, split, **rest)
-        if batch_size < 1 or (pairs_at_once is not None and pairs_at_once < 1):
-            raise ConfigError(f"batch_size and pairs_at_once must be at least 1; got {batch_size}, {pairs_at_once}")
+        sizes = (batch_size, pairs_at_once, tokens_at_once)
+        if min(size for size in sizes if size is not None) < 1:
+            raise ConfigError(
+                "batch_size, pairs_at_once and tokens_at_once must be at least 1; got {}, {}, {}".format(*sizes)
+            )
         self.pairs_at_once, self.tokens_at_once = pairs_at_once, tokens_at_once
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
@@ -261,12 +264,8 @@ class HistoryLinkTask(LinkTask):
         size, found = self.pairs_at_once or len(u), []
         for first in range(0, len(u), size):
             p = slice(first, first + size)
-            tokens = self.train_inputs.pairs(u[p], v[p], t[p])
-            if self.tokens_at_once is None or len(tokens.nodes) <= self.tokens_at_once:
-                found.append((tokens, labels[p], len(labels)))
-                continue
-            for a, b in pairwise(first + even_cuts(tokens, self.tokens_at_once)):
-                found.append((self.train_inputs.pairs(u[a:b], v[a:b], t[a:b]), labels[a:b], len(labels)))
+            for tokens, q in even_parts(self.train_inputs, u[p], v[p], t[p], self.tokens_at_once):
+                found.append((tokens, labels[p][q], len(labels)))
         return Parts(found)
 
     def loss(self, batch: tuple[Any, Tensor, int]) -> Tensor:
@@ -294,15 +293,22 @@ class HistoryLinkTask(LinkTask):
         return HistoryScorer(self.model, inputs, max_queries=min(512, self.pairs_at_once or 512))
 
 
-def even_cuts(tokens: Any, most: int) -> np.ndarray:
-    """Return bounds (parts + 1,) of P packed pairs, cut into parts of about equally many tokens, at most `most`.
+def even_parts(
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None
+) -> Iterator[tuple[Any, slice]]:
+    """Yield the input of P pairs and which of them it holds, in parts of about equally many tokens, at most `most`.
 
-    A part may hold up to one pair's tokens more, and a pair is never cut.
+    A part may hold up to one pair's tokens more, and a pair is never cut. None, or few tokens, gives one part.
     """
+    tokens = inputs.pairs(u, v, t)
+    if most is None or len(tokens.nodes) <= most:
+        yield tokens, slice(0, len(u))
+        return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
     parts = -(-until[-1] // most)
     inner = np.searchsorted(until, until[-1] * np.arange(1, parts) / parts, side="right")
-    return np.unique(np.concatenate([[0], inner, [len(until)]]))
+    for a, b in pairwise(np.unique([0, *inner, len(u)]).tolist()):
+        yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)
 
 
 def asked_of(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
