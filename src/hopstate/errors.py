@@ -50,6 +50,10 @@ class StorageError(HopstateError, OSError):
     """A file that could not be written; whatever stood there before is untouched."""
 
 
+class BusyError(HopstateError, OSError):
+    """A folder that somebody else is writing; nothing was done."""
+
+
 class TimeOrderError(DataError):
     """Events offered out of time order where order is a promise."""
 
