@@ -15,7 +15,7 @@ from hopstate.data.table import check_table_path, write_table
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, config_from
+from hopstate.methods.configuration import as_dict, config_from, with_earlier
 from hopstate.run_data import check_same_data, data_metrics, describe, load_data
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
@@ -115,7 +115,7 @@ def fit_config(
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder, defaults = out or new_folder(method.name, config.data), None
     if resume:
-        defaults = stored_config(method, config_from(method, {"data": config.data}))
+        defaults = stored_config(method, config_from(method, {"data": config.data, **method.earlier}))
     run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
     seed_everything(config.loop.seed)
     context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
@@ -290,7 +290,7 @@ def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventS
     # features and number of the nodes are of the run's own data; records have no columns to name
     columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
     own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
-    config = config_from(method, settings | {"read": own | dict(read)})
+    config = config_from(method, with_earlier(method, settings) | {"read": own | dict(read)})
     return read_events(data, from_start=False, **asdict(config.read))
 
 

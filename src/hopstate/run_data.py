@@ -74,4 +74,5 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "used_features": getattr(record, "used_features", {}),
         "class_names": list(labels.class_names) if labels is not None else [],
         "metrics": list(context.metrics),
+        "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
     }

@@ -12,7 +12,7 @@ from hopstate.data.cache import cache_folder
 from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
+from hopstate.methods.configuration import config_from, with_earlier
 from hopstate.run_data import data_metrics, load_data, same_data
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.loop import Trainer, seed_everything
@@ -49,6 +49,7 @@ class trained:  # noqa: N801 - a context manager
         saved = load_checkpoint(self.folder.weights)
         settings = self.folder.read_json("config.json")
         method = get_method(settings.pop("method"))
+        settings = with_earlier(method, settings)
         if self.device is not None:
             settings["loop"]["device"] = self.device
         if self.evaluation and "evaluation" not in settings:

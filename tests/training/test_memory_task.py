@@ -273,7 +273,7 @@ def test_predictions_of_a_part_are_the_scores_behind_its_evaluation(tmp_path: Pa
     found = t.predict(part)["score"]
     assert np.allclose(found, positive, rtol=0, atol=1e-6)
     labels = held[part, "random"].pooled()[0]
-    ap = average_precision(labels, np.concatenate([found, held[part, "random"].negative]))
+    ap = average_precision(labels, np.concatenate([positive, held[part, "random"].negative]))
     assert ap == pytest.approx(t.evaluate(part)["ap"], abs=1e-6)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hopstate.batching.evaluating import evaluating
 from hopstate.data.active import ActiveBatch, recent_context
+from hopstate.data.clock import Clock
 from hopstate.data.events import DELETE, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.node_state import NodeState
@@ -30,9 +31,13 @@ class ActiveEvents:
         stream: the events; batches are parts of it.
         store: its events, or those of them that may be seen.
         neighbors: N_u, most events of context per node.
+        clock: what a gap of 1 is; None takes times as they stand.
     """
 
-    def __init__(self, model: Any, stream: EventStream, store: NeighborStore, *, neighbors: int) -> None:
+    def __init__(
+        self, model: Any, stream: EventStream, store: NeighborStore, *, neighbors: int, clock: Clock | None = None
+    ) -> None:
+        self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
         self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
         self.ends = _ends(stream) if stream.has_deletes else None
@@ -42,7 +47,7 @@ class ActiveEvents:
         src, dst, t, removed = events.src, events.dst, events.t, None
         edge_attr = events.edge_attr if self.model.edge_dim else None
         around = np.unique(np.concatenate([src, dst]))
-        first = np.full(len(around), t[0] if len(t) else 0)
+        first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
         context, ids = recent_context(self.store, around, first, self.neighbors, self.model.config.order)
         if self.ends is not None and len(t):
             context = context[:, self.ends[ids - self.first_id] > events.event_ids[-1]]
@@ -55,16 +60,17 @@ class ActiveEvents:
         return ActiveBatch.build(src, dst, t, context=context, removed=removed, gap=gap, x=self.x, edge_attr=edge_attr)
 
     def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + time since each pair last met strictly before t)."""
+        """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
         last, met = self.store.last_meeting(src, dst, t)
-        return np.where(met, np.log1p(np.maximum(t - last, 0).astype(np.float64)), float(self.model.never))
+        never = float(self.model.never)
+        return np.where(met, self.clock.log_gaps(t, last, never), never)
 
     def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + time since each node's last event strictly before t)."""
-        found = self.store.last(nodes, t, 1)
-        gap = np.full(len(nodes), float(self.model.never))
+        """Return (Q,) ln(1 + gap since each node's last event strictly before t)."""
+        found, never = self.store.last(nodes, t, 1), float(self.model.never)
+        gap = np.full(len(nodes), never)
         seen = found.lengths > 0
-        gap[seen] = np.log1p((np.asarray(t)[seen] - found.times).astype(np.float64))
+        gap[seen] = self.clock.log_gaps(np.asarray(t)[seen], found.times, never)
         return gap
 
     def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.data.clock import elapsed
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
@@ -139,8 +140,9 @@ def recent_context(
         k: N_u, most events per node.
         hops: the filter's order; 0 gives no edge.
     """
-    times = np.asarray(times, np.float64)
-    border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes)), "node": np.asarray(nodes, np.int64)}
+    times = np.asarray(times)
+    ages = elapsed(times[:0], times[:0]).dtype  # exact for integers: nanoseconds since 1970 are finer than float64
+    border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes), ages), "node": np.asarray(nodes, np.int64)}
     border["event"] = np.full(len(nodes), -1)
     kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
     for _ in range(hops):
@@ -149,7 +151,7 @@ def recent_context(
         root = border["root"][row]
         fresh = {
             "root": root,
-            "age": border["age"][row] + (times[root] - found.times),
+            "age": border["age"][row] + elapsed(times[root], found.times),
             "node": found.nodes,
             "event": found.event_ids,
             "origin": border["node"][row],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,6 +101,7 @@ class Method:
         data: the kind of record it works on.
         summary: one line for help texts.
         source: the paper.
+        earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
     """
 
     name: str
@@ -109,3 +110,4 @@ class Method:
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
+    earlier: Mapping[str, Any] = field(default_factory=dict)

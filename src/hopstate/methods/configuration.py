@@ -83,6 +83,20 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 
 
+def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run folder's settings, those that did not exist when it was made at what they stood for then."""
+    had = _flat(settings)
+    filled = json.loads(json.dumps(dict(settings)))
+    for name, value in method.earlier.items():
+        *groups, last = name.split(".")
+        if name not in had:
+            place = filled
+            for group in groups:
+                place = place.setdefault(group, {})
+            place[last] = value
+    return filled
+
+
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return nested or dotted settings as arguments of the command line."""
     return [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]

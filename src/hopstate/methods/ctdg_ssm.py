@@ -6,16 +6,24 @@ Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hopstate.batching.memory import ActiveEvents
+from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negatives, training_store, used_features
+from hopstate.methods.link import (
+    RAW,
+    EventReadOptions,
+    LinkSplitConfig,
+    clock_of,
+    kept_negatives,
+    training_store,
+    used_features,
+)
 from hopstate.models.ctdg_ssm import CTDGSSM
 from hopstate.training.link_task import LinkEvaluation
 from hopstate.training.loop import LoopConfig
@@ -43,6 +51,8 @@ class CTDGSSMRun:
         split: which events are for training, validation and test.
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         batch_size: events that are scored, then move the memory, together; as many random negatives are added.
         truncate: batches that gradients flow back through, and batches of an optimiser step.
         evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
@@ -54,6 +64,7 @@ class CTDGSSMRun:
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: CTDGSSM.Config = field(default_factory=_model)
     num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
     batch_size: int = 128
     truncate: int = 4
     evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
@@ -73,6 +84,8 @@ class CTDGSSMNodeRun:
         split: which events are for training, validation and test.
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         batch_size: events that are scored, then move the memory, together.
         truncate: batches that gradients flow back through, and batches of an optimiser step.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
@@ -84,6 +97,7 @@ class CTDGSSMNodeRun:
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: CTDGSSM.Config = field(default_factory=_model)
     num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
     batch_size: int = 128
     truncate: int = 4
     bootstrap: int = 0
@@ -101,43 +115,50 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
     """Return the task of predicting links of stream."""
-    model, parts = _parts(stream, config, context, "link")
+    model, clock, parts = _parts(stream, config, context, "link")
     negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
-    return MemoryLinkTask(model, stream, evaluation=config.evaluation, negatives=negatives, **parts)
+    task = MemoryLinkTask(model, stream, evaluation=config.evaluation, negatives=negatives, **parts)
+    task.clock = clock
+    return task
 
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
     """Return the task of classifying sources of stream's events."""
-    model, parts = _parts(stream, config, context, "node")
-    return MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
+    model, clock, parts = _parts(stream, config, context, "node")
+    task = MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
+    task.clock = clock
+    return task
 
 
 def _parts(
     stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, context: Context, decoder: Literal["link", "node"]
-) -> tuple[CTDGSSM, dict[str, Any]]:
-    """Return the model and what both tasks are built from."""
+) -> tuple[CTDGSSM, Clock, dict[str, Any]]:
+    """Return the model, its clock, and what both tasks are built from."""
     split = config.split.of(stream)
-    span = float(stream.t[split.train[-1]] - stream.t[split.train[0]])
+    clock = clock_of(stream, split, config.gap_unit, context)
     model = CTDGSSM(
         config.model,
         **used_features(stream, context),
         num_nodes=stream.num_nodes,
         decoder=decoder,
-        never=math.log1p(span) + 1,
     )
 
     def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
         store = NeighborStore.from_stream(events) if store is None else store
-        return ActiveEvents(model, events, store, neighbors=config.num_neighbors)
+        return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock)
 
-    return model, {
-        "split": split,
-        "train_inputs": inputs(stream, training_store(stream, split)),
-        "inputs": inputs,
-        "batch_size": config.batch_size,
-        "truncate": config.truncate,
-        "seed": config.loop.seed,
-    }
+    return (
+        model,
+        clock,
+        {
+            "split": split,
+            "train_inputs": inputs(stream, training_store(stream, split)),
+            "inputs": inputs,
+            "batch_size": config.batch_size,
+            "truncate": config.truncate,
+            "seed": config.loop.seed,
+        },
+    )
 
 
 METHODS = {
@@ -148,6 +169,7 @@ METHODS = {
         "events",
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
+        earlier=RAW,
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -156,5 +178,6 @@ METHODS = {
         "events",
         "classes of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
+        earlier=RAW,
     ),
 }

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hopstate.data.clock import GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
 from hopstate.methods.link import (
+    SECONDS,
     EventReadOptions,
     HistoryLinkRun,
     LinkSplitConfig,
+    clock_of,
     event_loop,
     history_task,
     training_store,
@@ -45,6 +48,8 @@ class DyGMambaRun(HistoryLinkRun):
         history: how much of the past a sequence holds, and where the node itself stands in it.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
         loop: training.
@@ -63,7 +68,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         config,
         context,
         model=DyGMamba(config.model, **used_features(stream, context)),
-        tokenizer=lambda store, events: HistoryTokenizer(store, events, config.history),
+        tokenizer=lambda store, events, clock: HistoryTokenizer(store, events, config.history, clock),
         pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
         tokens_at_once=MAX_TOKENS if config.pairs_at_once is None else None,
     )
@@ -81,6 +86,8 @@ class DyGMambaNodesRun:
             which take a pair.
         history: how much of the past a sequence holds, and where the node itself stands in it.
         batch_size: events a step.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         loop: training.
     """
@@ -91,6 +98,7 @@ class DyGMambaNodesRun:
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     batch_size: int = 200
+    gap_unit: GapUnit = "median"
     bootstrap: int = 0
     loop: LoopConfig = field(default_factory=event_loop)
 
@@ -104,15 +112,18 @@ class DyGMambaNodesRun:
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
-    return HistoryNodeTask(
+    clock = clock_of(stream, split, config.gap_unit, context)
+    task = HistoryNodeTask(
         DyGMambaNodes(config.model, **used_features(stream, context)),
         stream,
         split,
-        train_inputs=HistoryTokenizer(training_store(stream, split), stream, config.history),
-        inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, config.history),
+        train_inputs=HistoryTokenizer(training_store(stream, split), stream, config.history, clock),
+        inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, config.history, clock),
         batch_size=config.batch_size,
         bootstrap=config.bootstrap,
     )
+    task.clock = clock
+    return task
 
 
 METHODS = {
@@ -123,6 +134,7 @@ METHODS = {
         "events",
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
+        earlier=SECONDS,
     ),
     "dyg-mamba": Method(
         "dyg-mamba",
@@ -131,5 +143,6 @@ METHODS = {
         "events",
         "state spaces over two nodes' past events, stepped by the time between them",
         "arXiv:2408.06966",
+        earlier=SECONDS,
     ),
 }

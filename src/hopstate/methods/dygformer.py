@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import HistoryLinkRun, feature_dims, history_task
+from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_task
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.link_task import HistoryLinkTask
@@ -26,6 +26,8 @@ class DyGFormerRun(HistoryLinkRun):
         model: the Transformer over past events; its max_length is also how much of the past is looked up.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         loop: training.
     """
 
@@ -40,7 +42,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> Histor
         config,
         context,
         model=DyGFormer(config.model, **feature_dims(stream)),
-        tokenizer=lambda store, events: HistoryTokenizer(store, events, history),
+        tokenizer=lambda store, events, clock: HistoryTokenizer(store, events, history, clock),
     )
 
 
@@ -52,5 +54,6 @@ METHODS = {
         "events",
         "a Transformer over two nodes' past events, with co-occurrence counts",
         "arXiv:2303.13047",
+        earlier=SECONDS,
     )
 }

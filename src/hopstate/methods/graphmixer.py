@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import HistoryLinkRun, feature_dims, history_task
+from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_task
 from hopstate.models.baselines.graphmixer import GraphMixer
 from hopstate.tokens.recent import RecentLinkTokenizer
 from hopstate.training.link_task import HistoryLinkTask
@@ -30,6 +31,8 @@ class GraphMixerRun(HistoryLinkRun):
         window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         loop: training.
     """
 
@@ -47,8 +50,8 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> Histo
     """Return the task of training GraphMixer on stream."""
     links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
 
-    def tokenizer(store: NeighborStore, events: EventStream) -> RecentLinkTokenizer:
-        return RecentLinkTokenizer(store, events, num_links=links, num_neighbors=neighbors, window=window)
+    def tokenizer(store: NeighborStore, events: EventStream, clock: Clock) -> RecentLinkTokenizer:
+        return RecentLinkTokenizer(store, events, num_links=links, num_neighbors=neighbors, window=window, clock=clock)
 
     return history_task(
         stream,
@@ -67,5 +70,6 @@ METHODS = {
         "events",
         "an MLP-Mixer over each node's most recent links",
         "arXiv:2302.11636",
+        earlier=SECONDS,
     )
 }

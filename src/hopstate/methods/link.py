@@ -11,6 +11,7 @@ from torch import nn
 
 from hopstate.batching.negatives import Negatives, load_or_draw, one_against_many
 from hopstate.batching.scorer import PairTokenizer
+from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -19,6 +20,9 @@ from hopstate.methods.base import Context
 from hopstate.training.link_task import HistoryLinkTask, LinkEvaluation
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
+
+SECONDS: dict[str, Any] = {"gap_unit": "seconds"}  # what models fed from histories took before gap_unit existed
+RAW: dict[str, Any] = {"gap_unit": "raw"}  # what the others took
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,8 @@ class HistoryLinkRun:
         split: which events are for training, validation and test.
         evaluation: protocol and negatives.
         batch_size: events a step; as many random negatives are added.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         loop: training.
     """
 
@@ -117,6 +123,7 @@ class HistoryLinkRun:
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     batch_size: int = 200
+    gap_unit: GapUnit = "median"
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
@@ -141,24 +148,25 @@ def history_task(
     context: Context,
     *,
     model: nn.Module,
-    tokenizer: Callable[[NeighborStore, EventStream], PairTokenizer],
+    tokenizer: Callable[[NeighborStore, EventStream, Clock], PairTokenizer],
     pairs_at_once: int | None = None,
     tokens_at_once: int | None = None,
 ) -> HistoryLinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
-        config: fields split, evaluation, batch_size and loop of `HistoryLinkRun`.
-        tokenizer: (store, stream) → the model's tokenizer.
+        config: fields split, evaluation, batch_size, gap_unit and loop of `HistoryLinkRun`.
+        tokenizer: (store, stream, clock) → the model's tokenizer.
         pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
     """
     split = config.split.of(stream)
-    return HistoryLinkTask(
+    clock = clock_of(stream, split, config.gap_unit, context)
+    task = HistoryLinkTask(
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split), stream),
-        inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events),
+        train_inputs=tokenizer(training_store(stream, split), stream, clock),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events, clock),
         batch_size=config.batch_size,
         pairs_at_once=pairs_at_once,
         tokens_at_once=tokens_at_once,
@@ -166,6 +174,18 @@ def history_task(
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
     )
+    task.clock = clock
+    return task
+
+
+def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+    """Return the clock that a model was trained with, else that of the training events.
+
+    Args:
+        gap_unit: see `hopstate.data.clock.Clock.fit`.
+    """
+    kept = (context.trained or {}).get("clock")
+    return Clock(**kept) if kept else Clock.fit(stream.t[split.train], stream.time_unit, gap_unit)
 
 
 def training_store(stream: EventStream, split: EventSplit) -> NeighborStore:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.evaluation.link import LinkScorer
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import EventReadOptions, LinkSplitConfig, kept_negatives
+from hopstate.methods.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
 from hopstate.models.baselines.edgebank import EdgeBank
 from hopstate.models.baselines.recency import Recency
 from hopstate.training.link_task import LinkEvaluation, ScorerLinkTask
@@ -27,6 +28,8 @@ class RecencyRun:
         read: how a file is read.
         split: which events are for training, validation and test.
         directed: count only meetings in the direction asked for.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
         evaluation: protocol and negatives.
         loop: only its seed and device matter, nothing is trained.
     """
@@ -35,12 +38,14 @@ class RecencyRun:
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     directed: bool = False
+    gap_unit: GapUnit = "median"
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
-    def scorer(self, stream: EventStream) -> LinkScorer:
+    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
         """Return the scorer over a stream."""
-        return Recency(NeighborStore.from_stream(stream), directed=self.directed)
+        store = NeighborStore.from_stream(stream)
+        return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,25 +68,31 @@ class EdgeBankRun:
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
-    def scorer(self, stream: EventStream) -> LinkScorer:
-        """Return the scorer over a stream."""
+    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
+        """Return the scorer over a stream; it needs no clock."""
         return EdgeBank(stream.num_nodes, self.model)
 
 
 def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> ScorerLinkTask:
     """Return the task of evaluating a scorer on stream."""
     split = config.split.of(stream)
-    return ScorerLinkTask(
-        config.scorer,
+    unit: GapUnit = config.gap_unit if isinstance(config, RecencyRun) else "raw"
+    clock = clock_of(stream, split, unit, context)
+    task = ScorerLinkTask(
+        lambda events: config.scorer(events, clock),
         stream,
         split,
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
     )
+    task.clock = clock
+    return task
 
 
 METHODS = {
-    "recency": Method("recency", RecencyRun, build, "events", "how lately the pair met; nothing to train", "baseline"),
+    "recency": Method(
+        "recency", RecencyRun, build, "events", "how lately the pair met; nothing to train", "baseline", earlier=RAW
+    ),
     "edgebank": Method(
         "edgebank", EdgeBankRun, build, "events", "whether the pair has met; nothing to train", "arXiv:2207.10128"
     ),

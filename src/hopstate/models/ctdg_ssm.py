@@ -42,7 +42,7 @@ class CTDGSSM(nn.Module):
         num_nodes: fixed number of nodes, for static=onehot and learnable.
         decoder: what is predicted.
         num_classes: of "node" and "sequence"; one logit a node where 2.
-        never: gap of a pair, or of a node, that has not met yet: above every gap of the data.
+        never: in place of config.never.
 
     Raises:
         ConfigError: no input at all, or a static embedding without its number of nodes.
@@ -71,6 +71,8 @@ class CTDGSSM(nn.Module):
             max_norm: bound on the norm of a node's memory, null for none.
             dense_limit: most active nodes (of a block) for which matrices are dense.
             hidden: hidden units of the decoder, 0 for the paper's linear one.
+            never: what stands for ln(1 + gap) of a pair, or of a node, that has not met yet; above every gap that can
+                occur: 45 is above 2^64 units, and gaps are held below it.
         """
 
         dim: int = 32
@@ -89,6 +91,7 @@ class CTDGSSM(nn.Module):
         max_norm: float | None = None
         dense_limit: int = 256
         hidden: int = 0
+        never: float = 45.0
 
         def __post_init__(self) -> None:
             least = dict.fromkeys(("dim", "num_layers", "static_dim", "quadrature_nodes"), 1)
@@ -98,6 +101,8 @@ class CTDGSSM(nn.Module):
                     raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
             if self.max_norm is not None and self.max_norm <= 0:
                 raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
+            if not 0 < self.never < math.inf:
+                raise ConfigError(f"never must be above 0; got {self.never}")
             filter_coefficients(self.order, self.filter_start)
 
     def __init__(
@@ -109,12 +114,12 @@ class CTDGSSM(nn.Module):
         num_nodes: int | None = None,
         decoder: Literal["link", "node", "sequence"] = "link",
         num_classes: int = 2,
-        never: float = math.log1p(3e7),
+        never: float | None = None,
     ) -> None:
         super().__init__()
         c = self.config = config
         self.node_dim, self.edge_dim = node_dim, edge_dim
-        self.register_buffer("never", torch.tensor(never))
+        self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
         self.static = StaticEmbedding(c.static, c.static_dim, num_nodes)
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim

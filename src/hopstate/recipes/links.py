@@ -11,6 +11,7 @@ from typing import Any
 from hopstate.recipes.recipe import Published, Recipe, percent, short
 
 DYGLIB = {"split.kind": "dyglib", "evaluation.protocol": "dyglib"}
+_SECONDS = {"gap_unit": "seconds"}  # as DyGLib takes times
 PAPER = "DyG-Mamba 2024"
 # the order of the rows below
 DATA = (
@@ -113,7 +114,7 @@ _GRAPHMIXER = tuple(
         method="graphmixer",
         data=data,
         metric="ap",
-        settings={**DYGLIB, "model.num_links": _MIXER[i][0], "model.dropout": _MIXER[i][1]},
+        settings={**DYGLIB, **_SECONDS, "model.num_links": _MIXER[i][0], "model.dropout": _MIXER[i][1]},
         published=figures(GRAPHMIXER, i),
         note="the most recent links throughout; DyGLib draws them at random on can-parl, un-trade and un-vote",
     )
@@ -127,6 +128,7 @@ _DYGFORMER = tuple(
         metric="ap",
         settings={
             **DYGLIB,
+            **_SECONDS,
             "model.max_length": _FORMER[i][0],
             "model.patch_size": _FORMER[i][1],
             "model.dropout": _FORMER[i][2],

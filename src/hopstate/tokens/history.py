@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.data.clock import Clock
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 Target = Literal["first", "last", "none"]
 _PLACE = {"none": 0, "first": 1, "last": 2}
 _ALL = 2**62
-_SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 class HistoryTokens(NamedTuple):
@@ -37,8 +37,7 @@ class HistoryTokens(NamedTuple):
         offsets: (S+1,) int64; sequence s holds rows offsets[s]:offsets[s+1] of the rest.
         nodes: (T,) int64 neighbour, or the target itself.
         event_ids: (T,) int64, -1 for a target token.
-        gaps: (T,) float32 time from the event to the query, 0 for a target token; in seconds where the stream's unit
-            is s, ms, us or ns, else in that unit.
+        gaps: (T,) float32 time from the event to the query, 0 for a target token; in units of the tokenizer's clock.
         spans: (T,) float32 time from the event to the next one of its sequence, the last to the query. A target token
             has 0 where it is last, and where it is first the time from the sequence's first event to the query.
         counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
@@ -100,7 +99,8 @@ class HistoryConfig:
 
     Args:
         max_length: most tokens of a sequence, the target token included; None for no cap.
-        window: only events at most this long before the query, in the stream's unit; None for no cap.
+        window: only events at most this long before the query, in the unit of the stream that is trained on; None for
+            no cap.
         target: the node itself as a token, "first", "last" or "none".
     """
 
@@ -131,14 +131,18 @@ class HistoryTokenizer:
         store: histories to look up; what is appended to it later is seen by later queries.
         stream: where features come from, by event id and node row.
         config: how much of the past a sequence holds.
+        clock: what a gap of 1 is; by default a second where the stream's unit is known.
     """
 
-    def __init__(self, store: NeighborStore, stream: EventStream, config: HistoryConfig) -> None:
+    def __init__(
+        self, store: NeighborStore, stream: EventStream, config: HistoryConfig, clock: Clock | None = None
+    ) -> None:
         self.store, self.config = store, config
+        clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
+        self.clock = clock.over(stream.time_unit)
         self.x = stream.x if stream.has_node_features else None
         self.edge_attr = stream.edge_attr if stream.has_edge_features else None
         self._first_id = stream.first_id
-        self._unit = _SECONDS.get(stream.time_unit, 1.0)  # encodings of time have frequencies in 1 / s
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
         """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts.
@@ -164,9 +168,10 @@ class HistoryTokenizer:
         return self._record(*self._tokens(nodes, t), None)
 
     def _tokens(self, nodes: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-        c = self.config
+        c, clock = self.config, self.clock
         found = self.store.last(nodes, t, c.num_events)
-        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, window=c.window, target=c.target)
+        window = None if c.window is None else c.window * clock.ratio
+        offsets, token_nodes, *rest = pack_tokens(found, nodes, t, window=window, target=c.target, unit=clock.unit)
         return offsets, token_nodes, tuple(rest)
 
     def _record(
@@ -178,8 +183,8 @@ class HistoryTokenizer:
             offsets=torch.from_numpy(offsets),
             nodes=torch.from_numpy(nodes),
             event_ids=torch.from_numpy(ids),
-            gaps=torch.from_numpy(gaps * np.float32(self._unit)),
-            spans=torch.from_numpy(spans * np.float32(self._unit)),
+            gaps=torch.from_numpy(gaps),
+            spans=torch.from_numpy(spans),
             counts=counts,
             x=None if self.x is None else torch.from_numpy(self.x[nodes]),
             edge_attr=None if edge_attr is None else torch.from_numpy(edge_attr),
@@ -201,6 +206,7 @@ def pack_tokens(
     *,
     window: float | None = None,
     target: Target = "none",
+    unit: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Turn packed neighbour lists into packed tokens; see `HistoryTokens`.
 
@@ -210,6 +216,7 @@ def pack_tokens(
         t: (Q,) the queries' times.
         window: drop events more than this before the query.
         target: where the node itself stands.
+        unit: the gap that counts as 1.
 
     Returns:
         offsets (Q+1,), nodes, event_ids int64, gaps, spans float32, differences taken before they are narrowed.
@@ -228,12 +235,18 @@ def pack_tokens(
     nodes, ids = np.empty(size, np.int64), np.empty(size, np.int64)
     gaps, spans = np.empty(size, np.float32), np.empty(size, np.float32)
     lists = (found.offsets, found.nodes, found.event_ids, times)
-    write_tokens(*lists, targets, when, _PLACE[target], first, offsets, nodes, ids, gaps, spans)
+    write_tokens(*lists, targets, when, _PLACE[target], first, offsets, float(unit), nodes, ids, gaps, spans)
     return offsets, nodes, ids, gaps, spans
 
 
 def pack_tokens_naive(
-    found: PackedNeighbors, targets: np.ndarray, t: np.ndarray, *, window: float | None, target: Target
+    found: PackedNeighbors,
+    targets: np.ndarray,
+    t: np.ndarray,
+    *,
+    window: float | None,
+    target: Target,
+    unit: float = 1.0,
 ) -> tuple[list[int], list[int], list[int], list[float], list[float]]:
     """Return what `pack_tokens` returns, token by token (the definition)."""
     offsets, nodes, ids, gaps, spans = [0], [], [], [], []
@@ -252,7 +265,7 @@ def pack_tokens_naive(
             following = tokens[k + 1][3] if k + 1 < len(tokens) else t[q]
             nodes.append(node)
             ids.append(event)
-            gaps.append(float(gap))
-            spans.append(float(abs(following - at)))
+            gaps.append(float(gap) / unit)
+            spans.append(float(abs(following - at)) / unit)
         offsets.append(len(nodes))
     return offsets, nodes, ids, gaps, spans

@@ -1,6 +1,7 @@
 """Compiled loops of `history`: from packed neighbour lists to packed tokens. Imported on first use.
 
 Times and query times are both int64 or both float64. `place` of the target token: 0 nowhere, 1 first, 2 last.
+Differences of time are taken first, then divided by `unit`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def write_tokens(
     place: int,
     first: Array,
     out_offsets: Array,
+    unit: float,
     out_nodes: Array,
     out_ids: Array,
     gaps: Array,
@@ -62,13 +64,13 @@ def write_tokens(
             out_nodes[at] = targets[q]
             out_ids[at] = -1
             gaps[at] = 0.0
-            spans[at] = query_times[q] - times[begin] if place == 1 and begin < end else 0.0
+            spans[at] = (query_times[q] - times[begin]) / unit if place == 1 and begin < end else 0.0
         if place == 1:
             out += 1
         for i in range(begin, end):
             following = times[i + 1] if i + 1 < end else query_times[q]
             out_nodes[out] = nodes[i]
             out_ids[out] = event_ids[i]
-            gaps[out] = query_times[q] - times[i]
-            spans[out] = following - times[i]
+            gaps[out] = (query_times[q] - times[i]) / unit
+            spans[out] = (following - times[i]) / unit
             out += 1

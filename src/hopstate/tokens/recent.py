@@ -17,6 +17,7 @@ from hopstate.errors import ConfigError, ShapeError
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
 if TYPE_CHECKING:
+    from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.neighbor_store import NeighborStore
 
@@ -44,6 +45,7 @@ class RecentLinkTokenizer:
         num_links: links of a sequence.
         num_neighbors: most recent neighbours whose features are averaged.
         window: only neighbours met at most this long before the query are averaged; None for no limit.
+        clock: what a gap of 1 is; see `HistoryTokenizer`.
 
     Raises:
         ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
@@ -57,13 +59,14 @@ class RecentLinkTokenizer:
         num_links: int = 20,
         num_neighbors: int = 2000,
         window: float | None = None,
+        clock: Clock | None = None,
     ) -> None:
         if min(num_links, num_neighbors) < 1:
             raise ConfigError(f"num_links and num_neighbors must be at least 1; got {num_links} and {num_neighbors}")
-        self._links = HistoryTokenizer(store, stream, HistoryConfig(max_length=num_links, target="none"))
+        self._links = HistoryTokenizer(store, stream, HistoryConfig(max_length=num_links, target="none"), clock)
         self._links.x = None  # a link has no node features
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
-        self._neighbors = HistoryTokenizer(store, stream, average) if stream.has_node_features else None
+        self._neighbors = HistoryTokenizer(store, stream, average, clock) if stream.has_node_features else None
 
     @property
     def store(self) -> NeighborStore:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.batching.scorer import HistoryNodeScorer, NodeTokenizer
+from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
@@ -42,6 +43,7 @@ class HistoryNodeTask:
 
     metric = "auc"
     mode: Literal["max", "min"] = "max"
+    clock: Clock | None = None  # of the gaps in the input, kept with the run
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.batching.scorer import HistoryScorer, PairTokenizer
+from hopstate.data.clock import Clock
 from hopstate.data.event_splits import PARTS, EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, nearest
@@ -71,6 +72,7 @@ class LinkTask:
     """
 
     mode: Literal["max", "min"] = "max"
+    clock: Clock | None = None  # of the gaps that the model sees, kept with the run
 
     def __init__(
         self,

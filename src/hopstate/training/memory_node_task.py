@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hopstate.batching.memory import MemoryScorer
+from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
@@ -35,6 +36,7 @@ class MemoryNodeTask(MemoryTask):
 
     metric = "auc"
     mode: Literal["max", "min"] = "max"
+    clock: Clock | None = None  # of the gaps that the model sees, kept with the run
 
     def __init__(
         self, model: Any, stream: EventStream, split: EventSplit, *, bootstrap: int, eval_batch_size: int, **rest: Any

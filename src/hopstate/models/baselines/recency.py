@@ -1,16 +1,17 @@
 """Recency: the zero-parameter scorer that every temporal model must beat.
 
-score(u, v, t) = -log(1 + t - last meeting of u and v, in either direction, strictly before t).
+score(u, v, t) = -log(1 + gap), the gap since the last meeting of u and v, in either direction, strictly before t.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.neighbor_store import NeighborStore
 
-NEVER = -100.0  # the score of a pair that never met; under -log(1 + t) of any time
+NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
 
 class Recency:
@@ -19,11 +20,11 @@ class Recency:
     Args:
         store: the events; it may hold the whole stream, since look-ups are strictly before the query time.
         directed: count only events from u to v.
+        clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
     """
 
-    def __init__(self, store: NeighborStore, *, directed: bool = False) -> None:
-        self.store = store
-        self.directed = directed
+    def __init__(self, store: NeighborStore, *, directed: bool = False, clock: Clock | None = None) -> None:
+        self.store, self.directed, self.clock = store, directed, clock or Clock()
 
     def reset(self) -> None:
         """Nothing to forget: what is visible follows from the query time."""
@@ -31,7 +32,7 @@ class Recency:
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at times t (Q,)."""
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
-        return np.where(met, -np.log1p(np.where(met, t - last, 0)), NEVER)
+        return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
 
     def observe(self, batch: EventBatch) -> None:
         """Nothing to do: the store holds the events."""

@@ -1,0 +1,89 @@
+"""The clock: exact differences, a unit that is a gap of the stream, one answer whatever the file counts in."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.active import recent_context
+from hopstate.data.clock import Clock, elapsed
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+
+NS = 10**9
+START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 holds it to 256
+
+
+def test_differences_are_exact_before_they_are_floats() -> None:
+    t = START * NS
+    assert elapsed(np.array([t + 3, t]), np.array([t, t + 3])).tolist() == [3, 0]
+    far = elapsed(np.array([2**62 + 5]), np.array([-(2**62) - 7]))
+    assert far.tolist() == [2**63 + 12]  # more than int64 holds
+    assert elapsed(np.array([2.5]), np.array([1])).tolist() == [1.5]
+
+
+def test_the_unit_is_the_median_gap_without_ties() -> None:
+    t = np.array([5, 5, 5, 6, 8, 8, 12, 13])
+    assert Clock.fit(t).unit == 1  # of gaps 1, 2, 4, 1
+    assert Clock.fit(t[:7]).unit == 2  # of 1, 2, 4
+    assert Clock.fit(np.full(4, 7)).unit == Clock.fit(t[:0]).unit == 1
+    assert Clock.fit(t.astype(float) / 8).unit == 1 / 8
+
+
+@pytest.mark.parametrize("gap_unit", ["median", "seconds"])
+def test_gaps_are_the_same_bits_in_every_unit(gap_unit: str) -> None:
+    rng = np.random.default_rng(0)
+    t = START + np.sort(rng.integers(0, 10**6, 50))
+    found = []
+    for unit, factor in (("s", 1), ("ms", 1000), ("us", 10**6), ("ns", NS)):
+        clock = Clock.fit(t * factor, unit, gap_unit)
+        found.append(clock.log_gaps(t[1:] * factor, t[0] * factor))
+        assert clock.over("s").unit == pytest.approx(Clock.fit(t, "s", gap_unit).unit, rel=1e-15)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+    far = START + (3 * rng.permutation(40)).cumsum()
+    expected = Clock.fit(far).gaps(far, START)
+    np.testing.assert_array_equal(Clock.fit(far * NS).gaps(far * NS, START * NS), expected)
+
+
+def test_a_fitted_clock_follows_streams_of_other_units_and_passes_over_unknown_ones() -> None:
+    clock = Clock(unit=2.0, time_unit="s")
+    assert (clock.over("ns").unit, clock.over("ns").ratio) == (2e9, 1e9)
+    assert clock.over("ns").over("s") == clock
+    assert clock.over("") is clock
+    assert Clock(unit=2.0).over("ns").unit == 2.0
+
+
+def test_never_is_above_every_gap() -> None:
+    clock, never = Clock(), 45.0
+    gaps = clock.log_gaps(np.array([2**63 - 1, 2**63 - 1]), np.array([-(2**63), 0]), never)
+    assert (gaps < never).all()
+    small = clock.log_gaps(np.array([10**6, 10]), np.array([0, 0]), 5.0)
+    assert small[1] == np.log1p(10)
+    assert np.float32(small[0]) < np.float32(5.0)
+    assert clock.log_gaps(np.array([1e300]), np.array([0.0]), never)[0] < never
+    assert Clock(bounded=False).log_gaps(np.array([10**6]), np.array([0]), 5.0)[0] == np.log1p(10**6)
+
+
+def test_bad_settings_are_named() -> None:
+    with pytest.raises(ConfigError, match="gap_unit is one of median, seconds, raw; got 'hours'"):
+        Clock.fit(np.arange(3), "s", "hours")  # type: ignore[arg-type]
+    for unit in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="positive number"):
+            Clock(unit=unit)
+
+
+def test_the_context_of_nanoseconds_is_that_of_seconds() -> None:
+    """Times 1 ns apart, which float64 cannot tell from each other at this distance from 1970."""
+    rng = np.random.default_rng(1)
+    t = np.sort(rng.integers(0, 60, 120))
+    src, dst = rng.integers(0, 10, (2, 120))
+    found = []
+    for start, factor in ((0, 1), (START * NS, 1)):
+        when = start + t * factor
+        stream = EventStream(src=src, dst=dst, t=when, num_nodes=10)
+        for at in (20, 40, 59):
+            asked = np.full(10, start + at * factor)
+            edges, ids = recent_context(NeighborStore.from_stream(stream), np.arange(10), asked, 4, 2)
+            assert (when[ids] < asked[0]).all()
+            found.append((edges.tolist(), ids.tolist()))
+    assert found[:3] == found[3:]
