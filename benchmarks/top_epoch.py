@@ -37,6 +37,7 @@ from hopstate.methods.batching import embedder, exact_inference, prepared_top
 from hopstate.models.backbones import Backbone
 from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.node_task import FullGraphTask, NodeLabels
+from hopstate.training.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
 
@@ -134,7 +135,9 @@ def measure(o: argparse.Namespace, graph: Graph) -> dict[str, object]:
     cut, end = round(o.share * graph.num_nodes), round((o.share + 1) / 2 * graph.num_nodes)
     split = {"train": np.sort(order[:cut]), "val": np.sort(order[cut:end]), "test": np.sort(order[end:])}
     classes = tuple(map(str, range(graph.num_classes)))
-    labels = NodeLabels(y=np.array(graph.y), split=split, metrics=("accuracy",), class_names=classes)
+    labels = NodeLabels(
+        y=np.array(graph.y), split=split, target=Target(goal="classes", names=classes, metrics=("accuracy",))
+    )
     torch.manual_seed(o.seed)
     settings = Backbone.Config(dim=o.dim, num_layers=o.layers, dropout=o.dropout, block="plain")
     model = Backbone(settings, kind=o.model, in_dim=graph.num_features, num_classes=len(classes))

@@ -10,6 +10,7 @@ from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods.base import Context
 from hopstate.training.run import RunFolder
+from hopstate.training.target import remembered
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -65,6 +66,7 @@ def data_metrics(source: str) -> tuple[str, ...]:
 def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
     """Return what a run must remember of its data (the record, and its task's classes) to be applied to others."""
     labels = getattr(task, "labels", None)
+    target = getattr(labels, "target", None) or getattr(task, "target", None)
     return {
         "name": record.name,
         "source": getattr(record, "source", ""),
@@ -73,6 +75,7 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "num_features": getattr(record, "num_features", 0),
         "used_features": getattr(record, "used_features", {}),
         "class_names": list(labels.class_names) if labels is not None else [],
+        "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
         "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
     }

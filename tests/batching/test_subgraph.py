@@ -15,6 +15,7 @@ from hopstate.models.backbones import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.node_task import NodeLabels
+from hopstate.training.target import Target
 
 
 def random_graph(n: int = 50, edges: int = 150, seed: int = 0) -> Graph:
@@ -62,7 +63,9 @@ def test_sampled_sums_are_those_of_all_neighbours_on_average(labor: bool) -> Non
 def test_saint_loss_is_the_weighted_sum() -> None:
     graph, model = random_graph(), backbone(dropout=0.0)
     split = {"train": np.arange(0, 50, 2), "val": np.arange(1), "test": np.arange(1)}
-    labels = NodeLabels(y=graph.y, split=split, metrics=("accuracy",), class_names=("a", "b", "c"))
+    labels = NodeLabels(
+        y=graph.y, split=split, target=Target(goal="classes", names=("a", "b", "c"), metrics=("accuracy",))
+    )
     source = NodeSetSource(graph, SaintSampler(graph, "node", 20, seed=0), labels.split["train"])
     task = SubgraphTask(model, source, labels, lambda m: torch.zeros(50, 3), seed=0)
     made = source.batch(0, 0)

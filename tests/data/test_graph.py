@@ -158,7 +158,6 @@ MASK = np.array([True, False, False, False])
         ({"masks": {"train": MASK, "val": np.stack([MASK] * 2)}}, r"differ in shape"),
         ({"masks": {"train": MASK, "test": MASK | True}}, r"row 0 in both train and test"),
         ({"masks": {"train": MASK}, "y": np.array([-1, 0, 1, 1])}, r"no label for 1 training nodes"),
-        ({"masks": {"train": MASK}, "y": np.array([np.nan, 0.5, 1, 1])}, r"no label for 1 training nodes"),
         ({"node_ids": Vocabulary(np.arange(3))}, r"3 node ids for 4 nodes"),
     ],
 )

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.base import Context
 from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
-from hopstate.methods.gmn_auto import choose, step_bytes
-from hopstate.methods.gmn_graphs import GINRun, GMNGraphsRun, build_gin
+from hopstate.methods.gmn_auto import choose, choose_graphs, step_bytes
+from hopstate.methods.gmn_graphs import GINRun, GMNGraphsRun, build_gin, set_material
 from hopstate.methods.gmn_graphs import build as build_graphs
 from hopstate.methods.gmn_nodes import induced
 from hopstate.models.gmn import GMN
+from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.tokens.ordering import order_key
 from hopstate.tokens.walks import WalkSettings
 from hopstate.training.loop import LoopConfig
 
@@ -290,3 +293,127 @@ def test_gin_learns_in_the_same_loop(tmp_path):
     made = build_gin(graph_set(), GINRun(data="toy", batch_size=10), Context(run=tmp_path, cache=tmp_path))
     losses = train(made, 8)
     assert np.mean(losses[-3:]) < 0.8 * losses[0]
+
+
+def _alone(graphs: GraphSet, number: int) -> Graph:
+    lo, hi = graphs.offsets[number : number + 2]
+    indptr = graphs.union.indptr[lo : hi + 1]
+    own = slice(indptr[0], indptr[-1])
+    return Graph(indptr=indptr - indptr[0], indices=graphs.union.indices[own] - lo, x=graphs.union.x[lo:hi])
+
+
+def mixed_set() -> GraphSet:
+    """Graphs of 2 to 40 nodes, one disconnected, one without edges."""
+    rng, edges, sizes = np.random.default_rng(3), [], [7, 2, 40, 3, 12, 25]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    for first, size in zip(offsets[:-1], sizes):
+        if size != 3:
+            edges.append(first + rng.integers(0, size, (2 * size if size < 40 else 25, 2)))
+    pairs = np.concatenate(edges)
+    union = Graph.from_edges(pairs, int(offsets[-1]), self_loops="drop", x=np.ones((offsets[-1], 1), np.float32))
+    masks = {name: np.arange(6) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    return GraphSet(union=union, offsets=offsets, y=np.arange(6) % 2, masks=masks)
+
+
+def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
+    graphs = mixed_set()
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=4))
+    ready, _ = set_material(graphs, config, Context(run=tmp_path, cache=tmp_path))
+    for number in range(graphs.num_graphs):
+        own = _alone(graphs, number)
+        expected = laplacian_encoding(own, 4) * own.num_nodes**0.5
+        lo, hi = graphs.offsets[number : number + 2]
+        np.testing.assert_allclose(ready.x[lo:hi, 1:], expected, atol=1e-5)
+    assert (np.abs(ready.x[:, 1:]).sum(0) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["pagerank", "ppr", "eigenvector", "kcore", "degree"])
+def test_each_graph_of_a_set_is_ordered_as_if_alone(kind):
+    graphs = mixed_set()
+    union = graphs.union
+    keys = order_key(union.indptr, union.indices, kind, offsets=graphs.offsets)
+    for number in range(graphs.num_graphs):
+        own = _alone(graphs, number)
+        lo, hi = graphs.offsets[number : number + 2]
+        np.testing.assert_allclose(keys[lo:hi], order_key(own.indptr, own.indices, kind), atol=2e-9)
+    if kind in ("ppr", "eigenvector"):
+        lo, hi = graphs.offsets[2:4]
+        assert len(np.unique(keys[lo:hi])) > 5
+        assert len(np.unique(keys[graphs.offsets[5] :])) > 5
+
+
+def test_signs_of_eigenvectors_are_each_graphs_own(tmp_path):
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=2))
+    made = build_graphs(mixed_set(), config, Context(run=tmp_path, cache=tmp_path))
+    ids, seen = np.array([2, 5]), set()
+    still = made.collate(ids, 0, None).x[:, 1:].numpy()
+    for epoch in range(20):
+        moved = made.collate(ids, 0, np.random.default_rng(epoch)).x[:, 1:].numpy()
+        first, second = (np.sign((moved * still)[rows].sum(0)) for rows in (slice(0, 40), slice(40, None)))
+        seen.add((*first, *second))
+    assert len(seen) > 8  # one sign for both graphs would leave 4
+
+
+def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
+    graphs = mixed_set()
+    free = {"max_length": None, "repeats": None, "walks": None, "batch_size": None}
+    sizes = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
+    whole = choose_graphs(*sizes, 4, SMALL, 1 << 32, **free)
+    assert whole.batch_size == 32
+    for budget in (whole.bytes // 2, whole.bytes // 4):
+        found = choose_graphs(*sizes, 4, SMALL, budget, **free)
+        worst = np.argsort(-sizes[0])[: found.batch_size]
+        assert step_bytes(int(sizes[0][worst].sum()), int(sizes[1][worst].sum()), found.walks, SMALL, 4) <= budget
+    with pytest.raises(ConfigError, match="batch_size"):
+        choose_graphs(*sizes, 4, SMALL, whole.bytes // 20, **{**free, "batch_size": 6, "walks": 8})
+    tight = WalksConfig(memory_budget=str(whole.bytes // 2))
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=tight, encoding=EncodingConfig(kind="rwse", size=3))
+    made = build_graphs(graphs, config, Context(run=tmp_path, cache=tmp_path))
+    assert made.batch_size < 32
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+@pytest.mark.parametrize("column", [False, True])
+def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out(tmp_path, level, column):
+    graphs, rng = graph_set(), np.random.default_rng(0)
+    count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
+    y = rng.normal(50, 5, (count, 1) if column else count).astype(np.float32)
+    y[::5] = np.nan
+    own = {"edge_y": y} if level == "edge" else {"y": y}
+    own = {"union": graphs.union.with_(y=y)} if level == "node" else own
+    run = GMNGraphsRun(data="toy", level=level, model=SMALL, walks=FEW, batch_size=10)
+    made = build_graphs(replace(graphs, **{"y": None, **own}), run, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 3)).all()
+    made.model.eval()
+    with torch.no_grad():
+        scores, table = made.evaluate("test"), made.predict("all")
+    assert np.isfinite(list(scores.values())).all()
+    assert scores["mae"] < 30
+    assert len(table["prediction"]) == count
+
+
+def test_a_file_without_folds_trains_from_the_command_line(tmp_path, capsys):
+    lines = ["24"]
+    for number in range(24):
+        size = 3 + number % 4
+        lines.append(f"{size} {number % 2}")
+        for v in range(size):
+            near = (
+                sorted({(v + 1) % size, (v - 1) % size}) if number % 2 else [u for u in (v - 1, v + 1) if 0 <= u < size]
+            )
+            lines.append(f"0 {len(near)} {' '.join(map(str, near))}")
+    (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
+    out, words = tmp_path / "run", ["--batch_size", "8", "--loop.epochs", "2"]
+    assert main(["fit", "gin-graphs", "--data", str(tmp_path / "own.txt"), "--out", str(out), *words]) == 0
+    parts = np.load(out / "split.npz")
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(24))
+    assert main(["evaluate", str(out)]) == 0
+    assert main(["predict", str(out), "--out", str(tmp_path / "p.csv")]) == 0
+
+
+def test_the_data_sets_own_metric_chooses(tmp_path):
+    context = Context(run=tmp_path, cache=tmp_path, metrics=("macro_f1",))
+    made = build_gin(graph_set(), GINRun(data="toy"), context)
+    assert (made.metric, made.mode) == ("macro_f1", "max")
+    values = build_gin(graph_set("values"), GINRun(data="toy"), context)
+    assert (values.metric, values.mode) == ("mae", "min")

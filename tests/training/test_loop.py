@@ -17,6 +17,7 @@ from hopstate.training.loop import LoopConfig, Trainer, seed_everything
 from hopstate.training.node_task import NodeBatchTask, NodeLabels
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run import RunFolder
+from hopstate.training.target import Target
 
 
 def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchTask:
@@ -24,7 +25,9 @@ def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchT
     x = torch.from_numpy(rng.normal(size=(60, 5)).astype(np.float32))
     y = (x[:, 0] + 0.5 * torch.from_numpy(rng.normal(size=60)).float() > 0).long().numpy()
     split = {"train": np.arange(0, 31), "val": np.arange(31, 45), "test": np.arange(45, 60)}
-    labels = NodeLabels(y=y, split=split, metrics=("roc_auc", "accuracy"), class_names=("no", "yes"))
+    labels = NodeLabels(
+        y=y, split=split, target=Target(goal="classes", names=("no", "yes"), metrics=("roc_auc", "accuracy"))
+    )
     model = nn.Sequential(nn.Linear(5, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 2))
 
     def inputs(rows: np.ndarray) -> torch.Tensor:

@@ -25,8 +25,8 @@ class GraphSet:
     Args:
         union: all nodes and edges, graph after graph; union.y holds node labels where nodes are the task.
         offsets: (G+1,) int64, graph g is nodes offsets[g]..offsets[g + 1] - 1.
-        y: (G,) int64 classes (-1: unknown), or (G, T) float32 targets (0/1 for several labels), or None.
-        edge_y: (E,) int64 classes of the union's stored edges (-1: unknown), or None.
+        y: (G,) int64 classes (-1: unknown), or (G,) or (G, T) float32 targets (NaN: unknown), or None; 0/1 are labels.
+        edge_y: the same of the union's stored edges, or None.
         masks: name ("train", "val", "test") to boolean (G,), or (R, G) where R splits are stored.
         class_names: names of the classes 0..C-1, or None.
 
@@ -145,8 +145,7 @@ class GraphSet:
         edges = np.concatenate([g.edge_index.numpy() + first for g, first in zip(listed, offsets)], 1)
         order = np.lexsort((edges[1], edges[0]))
         attr, y = _joined(listed, "edge_attr"), _joined(listed, "y")
-        labels = y if y is None or y.dtype.kind == "f" else y.astype(np.int64)
-        labels = labels[:, 0] if labels is not None and labels.ndim == 2 and labels.dtype.kind == "i" else labels
+        labels = _labels(y, name)
         union = Graph.from_edges(
             edges.T, int(offsets[-1]), undirected=False, duplicates="keep", name=name, source=fields.pop("source", ""),
             x=_columns(_joined(listed, "x")), edge_attr=_columns(attr), y=labels if level == "node" else None,
@@ -154,8 +153,7 @@ class GraphSet:
         if level == "edge" and labels is not None:
             fields["edge_y"] = labels[order]
         if level == "graph":
-            values = labels is not None and labels.dtype.kind == "f"
-            fields["y"] = _columns(labels) if values else labels
+            fields["y"] = labels
         return cls(union=union, offsets=offsets, **fields)
 
     def __repr__(self) -> str:
@@ -186,6 +184,22 @@ def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, s
         cut = len(own) // 9
         masks["val"][k, order[:cut]], masks["train"][k, order[cut:]], masks["test"][k, held] = True, True, True
     return masks
+
+
+def _labels(y: np.ndarray | None, name: str) -> np.ndarray | None:
+    """Return int64 classes or float32 targets; whole numbers in several columns are 0/1 labels.
+
+    Raises:
+        DataError: several columns of whole numbers that are not 0 and 1.
+    """
+    if y is None or y.dtype.kind == "f":
+        return y if y is None else y.astype(np.float32)
+    y = y.reshape(len(y), -1)
+    if y.shape[1] == 1:
+        return y[:, 0].astype(np.int64)
+    if not np.isin(y, (0, 1)).all():
+        raise DataError(f"{name}: y has {y.shape[1]} columns of whole numbers other than 0 and 1; give one of classes")
+    return y.astype(np.float32)
 
 
 def _joined(graphs: list[Data], key: str) -> np.ndarray | None:

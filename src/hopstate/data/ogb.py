@@ -18,7 +18,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.pyg import UNPICKLED, graph_from_pyg, weights_only
 from hopstate.data.pyg_sets import with_features
-from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
+from hopstate.errors import ConfigError, DownloadError, FormatError
 
 _KINDS = {
     "ogbn": ("ogb.nodeproppred", "PygNodePropPredDataset"),
@@ -37,7 +37,6 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
 
     Raises:
         ConfigError: the package is not installed, or another kind of data set.
-        DataError: several labels a node.
         DownloadError: the files are not there and could not be fetched.
         FormatError: a file holds more than tensors.
     """
@@ -50,9 +49,9 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
         return GraphSet.from_pyg(listed, **{"name": name, "source": f"ogb:{name}", "masks": masks, **fields})
     data = dataset[0]
     y = np.asarray(data.y).reshape(int(data.num_nodes), -1)
-    if y.shape[1] != 1:
-        raise DataError(f"{name} has {y.shape[1]} labels a node; nodes need one class each")
-    labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
+    labels = y.astype(np.float32)  # several 0/1 labels a node, NaN where unknown
+    if y.shape[1] == 1:
+        labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
     masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in held.items()}
     own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
     return graph_from_pyg(data, **{**own, **fields})

@@ -168,10 +168,10 @@ def _check_disjoint(graph: Graph, where: str) -> None:
 
 
 def _check_training_labels(graph: Graph, where: str) -> None:
-    if graph.y is None or "train" not in graph.masks:
+    if graph.y is None or "train" not in graph.masks or graph.y.dtype.kind == "f":  # missing targets are left out
         return
     train = np.atleast_2d(graph.masks["train"]).any(0)
-    unknown = graph.y < 0 if graph.y.dtype.kind == "i" else np.isnan(graph.y)
+    unknown = graph.y < 0
     bad = np.flatnonzero(train & (unknown if unknown.ndim == 1 else unknown.all(1)))
     if len(bad):
         which = _rows(bad) if graph.node_ids is None else ", ".join(map(repr, graph.node_ids.names(bad[:5]).tolist()))

@@ -1,4 +1,4 @@
-"""Classification metrics over pooled scores, from scikit-learn; what is undefined is NaN."""
+"""Metrics of classes, of several 0/1 labels and of numbers, over pooled scores; what is undefined is NaN."""
 
 from __future__ import annotations
 
@@ -54,6 +54,15 @@ def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(f1_score(y, probabilities.argmax(1), average="macro")) if len(y) else float("nan")
 
 
+def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the mean over the classes of y (n,) of the share of them found by probabilities (n, C).
+
+    The "accuracy-SBM" of PATTERN and CLUSTER (Dwivedi et al. 2020, arXiv:2003.00982), where every class occurs.
+    """
+    found = probabilities.argmax(1) == y
+    return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
+
+
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C)."""
     if not len(y):
@@ -71,6 +80,7 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "roc_auc": roc_auc,
     "average_precision": average_precision,
     "macro_f1": macro_f1,
+    "balanced_accuracy": balanced_accuracy,
 }
 
 
@@ -90,3 +100,98 @@ def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities:
         if name in ("roc_auc", "average_precision") and probabilities.shape[1] != 2:
             raise ConfigError(f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy")
     return {name: CLASSIFICATION[name](y, probabilities) for name in names} | {"loss": cross_entropy(y, probabilities)}
+
+
+def _over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:
+    """Return the mean of a two-class metric over the labels (columns) that have both kinds among what is known."""
+
+    def mean(y: np.ndarray, probabilities: np.ndarray) -> float:
+        found = []
+        for own, chances in zip(y.T, probabilities.T):
+            known = ~np.isnan(own)
+            if len(np.unique(own[known])) == 2:
+                found.append(metric(own[known].astype(np.int64), chances[known]))
+        return float(np.mean(found)) if found else float("nan")
+
+    return mean
+
+
+def micro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return F1 over all labels that are known in y (n, T), where probabilities (n, T) above one half say 1.
+
+    >>> micro_f1(np.array([[1, 0, np.nan], [1, 1, 0]]), np.array([[0.9, 0.8, 0.9], [0.2, 0.6, 0.1]]))
+    0.6666666666666666
+    """
+    known = ~np.isnan(y)
+    said, true = probabilities[known] > 0.5, y[known] > 0.5
+    total = said.sum() + true.sum()
+    return float(2 * (said & true).sum() / total) if total else float("nan")
+
+
+def label_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the share of the labels known in y (n, T) on whose side of one half the probabilities (n, T) lie."""
+    known = ~np.isnan(y)
+    return float(((probabilities > 0.5) == (y > 0.5))[known].mean()) if known.any() else float("nan")
+
+
+def mae(y: np.ndarray, values: np.ndarray) -> float:
+    """Return the mean absolute error of values over what is known in y, both (n, T), in the data's unit."""
+    return float(np.nanmean(np.abs(values - y))) if (~np.isnan(y)).any() else float("nan")
+
+
+def rmse(y: np.ndarray, values: np.ndarray) -> float:
+    """Return the root of the mean squared error of values over what is known in y, both (n, T), in the data's unit."""
+    return float(np.sqrt(np.nanmean((values - y) ** 2))) if (~np.isnan(y)).any() else float("nan")
+
+
+def r2(y: np.ndarray, values: np.ndarray) -> float:
+    """Return the share of the variance of y that values explain, (n, T) both, averaged over the columns that vary."""
+    found = []
+    for own, guess in zip(y.T, values.T):
+        known = ~np.isnan(own)
+        spread = ((own[known] - own[known].mean()) ** 2).sum() if known.any() else 0.0
+        if spread > 0:
+            found.append(1 - ((guess[known] - own[known]) ** 2).sum() / spread)
+    return float(np.mean(found)) if found else float("nan")
+
+
+LABELS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "average_precision": _over_labels(average_precision),
+    "roc_auc": _over_labels(roc_auc),
+    "micro_f1": micro_f1,
+    "accuracy": label_accuracy,
+}
+VALUES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"mae": mae, "rmse": rmse, "r2": r2}
+
+
+def label_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
+    """Return the metrics of those names, of 0/1 labels y (n, T), NaN unknown, under probabilities (n, T).
+
+    Raises:
+        ConfigError: an unknown metric.
+        DataError: a probability is NaN.
+    """
+    return _pooled(LABELS, names, y, probabilities)
+
+
+def value_metrics(names: tuple[str, ...], y: np.ndarray, values: np.ndarray) -> dict[str, float]:
+    """Return the metrics of those names, of numbers y (n, T), NaN unknown, predicted as values (n, T).
+
+    Raises:
+        ConfigError: an unknown metric.
+        DataError: a prediction is NaN.
+    """
+    return _pooled(VALUES, names, y, values)
+
+
+def _pooled(
+    known: dict[str, Callable[[np.ndarray, np.ndarray], float]],
+    names: tuple[str, ...],
+    y: np.ndarray,
+    found: np.ndarray,
+) -> dict[str, float]:
+    check_scores(found, "predictions")
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"unknown metric {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    return {name: known[name](y, found) for name in names}

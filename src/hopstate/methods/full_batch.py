@@ -20,6 +20,7 @@ from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import FullGraphTask
 from hopstate.training.optim import OptimConfig
+from hopstate.training.target import ClassWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,9 @@ class FullBatchRun:
         split: which nodes are for training, validation and test.
         model: layers, width, dropout.
         batching: whole graph or batches, and how they are cut.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
         loop: training.
     """
 
@@ -42,6 +45,7 @@ class FullBatchRun:
     model: BackboneConfig = field(default_factory=BackboneConfig)
     batching: Batching = field(default_factory=Batching)
     metric: str = "auto"
+    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=1000, patience=200, optim=OptimConfig(lr=1e-3, weight_decay=0.0))
     )
@@ -55,7 +59,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
             f"{kind} sums neighbours in 32 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
         )
-    labels = node_labels(graph, config.split, config.metric, context)
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     model = Backbone(
         config.model,
         kind=kind,

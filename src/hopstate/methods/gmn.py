@@ -5,7 +5,6 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +29,7 @@ from hopstate.tokens.structural import (
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
+from hopstate.training.target import ClassWeights
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
 
@@ -97,7 +97,9 @@ class GMNRun:
         order: of the node sequence.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
         loop: training.
     """
 
@@ -110,6 +112,7 @@ class GMNRun:
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
     metric: str = "auto"
+    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
@@ -135,22 +138,15 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     return encoding
 
 
-def chosen_settings(graph: Graph, config: GMNRun, width: int, share: float = 1.0) -> Choice:
-    """Return the walk settings and batch size of a run.
-
-    Args:
-        graph: the graph, or the union of many.
-        config: settings, null where they are to be chosen.
-        width: columns of x.
-        share: part of graph that a step passes over.
+def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
+    """Return the walk settings and batch size of a run; width is the number of columns of x.
 
     Raises:
         ConfigError: those given do not fit the memory budget.
     """
     w = config.walks
-    nodes, edges = math.ceil(share * graph.num_nodes), math.ceil(share * graph.num_edges)
     return choose(
-        nodes, edges, width, config.model, parse_bytes(w.memory_budget),
+        graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
         p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
@@ -168,8 +164,8 @@ def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
     return graph.edge_attr[:, column]
 
 
-def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0) -> tuple[Material, Choice]:
-    """Return the graph made ready, and the settings for it; share as in `chosen_settings`."""
+def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
+    """Return the graph made ready, and the settings for it."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)
@@ -178,7 +174,7 @@ def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0)
     if encoding is not None and kind.relative:
         own = relative_encoding(encoding, graph)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = chosen_settings(graph, config, x.shape[1], share)
+    choice = chosen_settings(graph, config, x.shape[1])
     if context.trained is None:
         note(
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
@@ -194,7 +190,7 @@ def material(graph: Graph, config: GMNRun, context: Context, share: float = 1.0)
 def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | BatchNodeTask:
     """Return the task of training a Graph Mamba Network on graph."""
     check_width(graph, context)
-    labels = node_labels(graph, config.split, config.metric, context)
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     ready, choice = material(graph, config, context)
     model = GMN(
         config.model,

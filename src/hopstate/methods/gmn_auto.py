@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from hopstate.errors import ConfigError
 from hopstate.models.gmn import GMN
@@ -17,15 +20,17 @@ _SMALLEST_BATCH = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """Walk settings, nodes a step (None: all at once), and the bytes a step is expected to take."""
+    """Walk settings, nodes or graphs a step (None: all at once), and the bytes a step is expected to take."""
 
     walks: WalkSettings
     batch_size: int | None
     bytes: int
 
+    unit: str = "nodes"
+
     def __str__(self) -> str:
         w = self.walks
-        batch = "the whole graph" if self.batch_size is None else f"{self.batch_size:,} nodes"
+        batch = "the whole graph" if self.batch_size is None else f"{self.batch_size:,} {self.unit}"
         return (
             f"m={w.max_length}, s={w.repeats}, M={w.walks}: {w.tokens} tokens a node, {batch} a step, "
             f"about {self.bytes / 2**20:,.0f} MiB"
@@ -83,17 +88,7 @@ def choose(
     Raises:
         ConfigError: what is given does not fit; the message names settings that would.
     """
-    degree = num_edges / max(1, num_nodes)
-    if model.variant == "gps-mamba":
-        max_length = 0
-    start = WalkSettings(
-        max_length=3 if max_length is None else max_length,
-        repeats=2 if repeats is None else repeats,
-        walks=max(2, min(8, round(degree / 2))) if walks is None else walks,
-        p=p,
-        q=q,
-        window=window,
-    )
+    start = _start(num_edges / max(1, num_nodes), model, max_length, repeats, walks, p=p, q=q, window=window)
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
         found = _fit(num_nodes, num_edges, features, model, budget, candidate, batch_size)
         if found is not None:
@@ -104,6 +99,64 @@ def choose(
         f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, "
         f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; "
         + _would_fit(num_nodes, num_edges, features, model, budget, start)
+    )
+
+
+def choose_graphs(
+    nodes: np.ndarray,
+    edges: np.ndarray,
+    features: int,
+    model: GMN.Config,
+    budget: int,
+    *,
+    max_length: int | None,
+    repeats: int | None,
+    walks: int | None,
+    batch_size: int | None,
+    **options: float,
+) -> Choice:
+    """Return settings of batches of whole graphs, the largest of which fit the budget; those given are kept.
+
+    Without a word from the user: walks as in `choose` and 32 graphs a step, or fewer where 32 of the largest do not
+    fit, with fewer walks where one of them does not.
+
+    Args:
+        nodes, edges: (G,) sizes of the graphs.
+        features, model, budget, max_length, repeats, walks, options: as in `choose`.
+        batch_size: graphs a step.
+
+    Raises:
+        ConfigError: nothing fits.
+    """
+    most = np.cumsum(np.sort(nodes)[::-1]), np.cumsum(np.sort(edges)[::-1])
+    degree = float(edges.sum() / max(1, nodes.sum()))
+    start = _start(degree, model, max_length, repeats, walks, **options)  # type: ignore[arg-type]
+    sizes = [batch_size] if batch_size is not None else [32, 16, 8, 4, 2, 1]
+    needed, last = 0, 0
+    for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
+        for size in sizes:
+            last = min(size, len(nodes)) - 1
+            needed = step_bytes(int(most[0][last]), int(most[1][last]), candidate, model, features)
+            if needed <= budget:
+                return Choice(candidate, size, needed, "graphs")
+    raise ConfigError(
+        f"{sizes[-1]} of the largest graphs a step ({most[0][last]:,} nodes) would take about "
+        f"{math.ceil(needed / 2**20):,} MiB, more than walks.memory_budget={budget / 2**20:,.0f} MiB: raise it, or "
+        f"lower batch_size, model.dim or the walks"
+    )
+
+
+def _start(
+    degree: float, model: GMN.Config, max_length: int | None, repeats: int | None, walks: int | None, **options: Any
+) -> WalkSettings:
+    """Return what is tried first: what is given, else m = 3, s = 2 and half the mean degree (2 to 8) walks."""
+    if model.variant == "gps-mamba":
+        max_length = 0
+    return WalkSettings(
+        max_length=3 if max_length is None else max_length,
+        repeats=2 if repeats is None else repeats,
+        walks=max(2, min(8, round(degree / 2))) if walks is None else walks,
+        **options,
     )
 
 

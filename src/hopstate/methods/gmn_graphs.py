@@ -1,29 +1,46 @@
 """Graph Mamba Networks over a set of graphs: batches of whole graphs, packed; GIN in the same loop to compare with.
 
+Encodings and orders are those of each graph alone, whatever else is in the set.
+
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.00826 (GIN).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
-from hopstate.methods.base import Context, Method, ReadOptions
-from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, material
+from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.gmn import EncodingConfig, OrderConfig, WalksConfig, node_encoding, walk_weights
+from hopstate.methods.gmn_auto import Choice, choose_graphs
 from hopstate.methods.gmn_nodes import Material, token_inputs
+from hopstate.methods.gmn_order import node_keys
+from hopstate.methods.node import save_npz, targets_as_trained
+from hopstate.methods.sizes import parse_bytes
 from hopstate.models.gin import GIN
 from hopstate.models.gmn import GMN, GMNInputs
+from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.tokens.ordering import node_order
+from hopstate.tokens.structural import relative_encoding
 from hopstate.tokens.walks import token_order, walk_tokens
-from hopstate.training.graph_task import GraphTask, goal_of
+from hopstate.training.checkpoint import replace_file
+from hopstate.training.graph_task import GraphTask, Level, level_targets
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
+from hopstate.training.progress import note
+from hopstate.training.target import ClassWeights, target_of, trained_target
+
+
+def _split() -> SplitConfig:
+    return SplitConfig(fractions=(0.8, 0.1, 0.1))
 
 
 def _loop() -> LoopConfig:
@@ -39,22 +56,27 @@ class GMNGraphsRun:
         read: how a file is read.
         level: what is labelled: "graph", "node" or "edge".
         fold: which of the stored splits, from 0.
+        split: used where no splits are stored: which graphs are for training, validation and test.
         walks, encoding, order, model: see `hopstate.methods.gmn.GMNRun`.
-        batch_size: graphs a step.
-        metric: what chooses the model.
+        batch_size: graphs a step; null takes 32, or fewer where the largest of them would not fit walks.memory_budget.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
+            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP).
         loop: training.
     """
 
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
-    level: Literal["graph", "node", "edge"] = "graph"
+    level: Level = "graph"
     fold: int = 0
+    split: SplitConfig = field(default_factory=_split)
     walks: WalksConfig = field(default_factory=WalksConfig)
     encoding: EncodingConfig = field(default_factory=lambda: EncodingConfig(kind="rwse", size=8))
     order: OrderConfig = field(default_factory=OrderConfig)
     model: GMN.Config = field(default_factory=GMN.Config)
-    batch_size: int = 32
-    metric: str = "accuracy"
+    batch_size: int | None = None
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(default_factory=_loop)
 
 
@@ -63,16 +85,19 @@ class GINRun:
     """Configuration of a GIN over a set of graphs.
 
     Args:
-        data, read, fold, batch_size, metric, loop: see `GMNGraphsRun`.
+        data, read, fold, split, metric, class_weights, loop: see `GMNGraphsRun`.
         model: the network.
+        batch_size: graphs a step.
     """
 
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     fold: int = 0
+    split: SplitConfig = field(default_factory=_split)
     model: GIN.Config = field(default_factory=GIN.Config)
     batch_size: int = 32
-    metric: str = "accuracy"
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(default_factory=_loop)
 
 
@@ -109,7 +134,7 @@ class Packer:
             extra["pairs"] = torch.from_numpy(np.stack([own, indices], 1))
         place = np.repeat(np.arange(len(ids)), np.diff(bounds))
         return GMNInputs(
-            x=m.features(rng, rows), graph=Adjacency.of(indptr, indices),
+            x=m.features(rng, rows, bounds), graph=Adjacency.of(indptr, indices),
             edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
             order=torch.from_numpy(node_order(m.key[rows], rng, place)), sequences=torch.from_numpy(bounds),
             **extra,  # type: ignore[arg-type]
@@ -137,14 +162,12 @@ class Packer:
 
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
     """Return the task of training a Graph Mamba Network on graphs."""
-    _check(graphs)
-    share = config.batch_size / graphs.num_graphs
-    shared = {name: getattr(config, name) for name in ("walks", "encoding", "order", "model", "loop")}
-    ready, _ = material(graphs.union, GMNRun(data=config.data, **shared), context, share=share)  # type: ignore[arg-type]
+    shared = _targets(graphs, config, config.level, context)
+    ready, choice = set_material(graphs, config, context)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
-        out_dim=num_outputs(graphs, config.level),
+        out_dim=shared["target"].width,
         edge_dim=0 if ready.edge_attr is None else ready.edge_attr.shape[1],
         tokens=ready.settings.tokens,
         window=ready.settings.window,
@@ -154,15 +177,15 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
         level=config.level,
     )  # fmt: skip
+    assert choice.batch_size is not None
     return GraphTask(
-        model, graphs, collate, level=config.level, split=graphs.split(config.fold), metrics=(config.metric,),
-        batch_size=config.batch_size, seed=config.loop.seed,
-    )  # fmt: skip
+        model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed, **shared
+    )
 
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     """Return the task of training a GIN on graphs."""
-    _check(graphs)
+    shared = _targets(graphs, config, "graph", context)
 
     def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         rows, bounds = graphs.rows(ids)
@@ -177,28 +200,118 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
             x=torch.from_numpy(union.x[rows]), graph=graph, order=torch.arange(len(rows)), sequences=offsets
         )
 
-    model = GIN(config.model, in_dim=graphs.num_features, out_dim=num_outputs(graphs, "graph"))
+    model = GIN(config.model, in_dim=graphs.num_features, out_dim=shared["target"].width)
     return GraphTask(
-        model, graphs, collate, level="graph", split=graphs.split(config.fold), metrics=(config.metric,),
-        batch_size=config.batch_size, seed=config.loop.seed,
+        model, graphs, collate, level="graph", batch_size=config.batch_size, seed=config.loop.seed, **shared
+    )
+
+
+def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[Material, Choice]:
+    """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
+    union, kind = graphs.union, config.encoding
+    if config.model.variant == "gmn-":
+        kind = EncodingConfig(kind="none")
+    laplacian = kind.kind == "laplacian"
+    encoding = _laplacian(graphs, kind.size, context) if laplacian else node_encoding(union, kind, context)
+    assert union.x is not None
+    x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
+    edge_attr = union.edge_attr
+    if encoding is not None and kind.relative:
+        own = relative_encoding(encoding, union)
+        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+    w = config.walks
+    choice = choose_graphs(
+        np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
+        parse_bytes(w.memory_budget), max_length=w.max_length, repeats=w.repeats, walks=w.walks,
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window,
     )  # fmt: skip
+    if context.trained is None:
+        note(
+            config.loop,
+            f"walks: at most {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)",
+        )
+    ready = Material(
+        indptr=union.indptr, indices=union.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
+        key=node_keys(union, config.order, graphs.offsets), settings=choice.walks,
+        weights=walk_weights(union, w.weights),
+        signs=kind.size if laplacian and not kind.relative else 0,
+    )  # fmt: skip
+    return ready, choice
 
 
-def num_outputs(graphs: GraphSet, level: Literal["graph", "node", "edge"]) -> int:
-    """Return the width of the output: classes, or columns of y."""
-    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
-    if goal_of(graphs, level) == "classes":
-        return max(int(y.max(initial=-1)) + 1, len(graphs.class_names or ()))  # type: ignore[union-attr]
-    return y.shape[1]  # type: ignore[union-attr]
+def _laplacian(graphs: GraphSet, count: int, context: Context) -> np.ndarray:
+    """Return (N, count) eigenvectors of each graph, of length the root of its size: entries of the features' scale."""
+    encoding = laplacian_encoding(graphs.union, count, context.cache, offsets=graphs.offsets)
+    sizes = np.diff(graphs.offsets)
+    return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
 
 
-def _check(graphs: GraphSet) -> None:
+def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, context: Context) -> dict[str, Any]:
+    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
+
+    Raises:
+        DataError: no features, no targets, an empty split, or other features than the trained model takes.
+    """
     if graphs.union.x is None:
         raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
-    if not graphs.num_splits:
-        raise ConfigError(
-            f"{graphs.name} stores no split of its graphs; give masks (see hopstate.data.graph_set.folds)"
+    if context.trained is not None:
+        return _targets_as_trained(graphs, config, level, context.trained)
+    y = level_targets(graphs, level)
+    split = graph_split(graphs, y, level, config)
+    rows = {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](split["train"])
+    target = target_of(y, rows, graphs.class_names, config.metric, context.metrics, weights=config.class_weights)
+    y = target.rows(y)
+    if not target.known(y[rows]).any():
+        raise DataError(f"no {level} label is known among the training graphs of {graphs.name}")
+    if not graphs.num_splits or config.split.kind == "random":
+        replace_file(context.run / "split.npz", lambda part: save_npz(part, split))
+    return {"y": y, "target": target, "split": split}
+
+
+def _targets_as_trained(
+    graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, trained: Mapping[str, Any]
+) -> dict[str, Any]:
+    if graphs.num_features != trained["num_features"]:
+        raise DataError(
+            f"{graphs.name} has {graphs.num_features} features a node, the model was trained with "
+            f"{trained['num_features']}"
         )
+    own = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
+    if trained.get("target"):
+        target = trained_target(trained, config.metric)
+    else:  # runs of 0.1.0 kept nothing of it: their own data are at hand
+        _check_of_old(graphs, config)
+        y = level_targets(graphs, level)
+        found = target_of(
+            y, np.zeros(0, np.int64), graphs.class_names, config.metric, tuple(trained.get("metrics", ()))
+        )
+        target = replace(found, center=None, scale=None)
+    y = targets_as_trained(own, graphs.class_names, target, count, graphs.name)
+    known = bool(target.known(y).any())
+    split = graph_split(graphs, y, level, config) if graphs.num_splits or known else {}
+    return {"y": y, "target": target, "split": split}
+
+
+def _check_of_old(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> None:
+    """Raise ConfigError where a run of 0.1.0 was trained on inputs that were computed over all graphs together."""
+    joint = {"pagerank", "ppr", "eigenvector"}
+    if isinstance(config, GMNGraphsRun) and (config.encoding.kind == "laplacian" or config.order.kind in joint):
+        raise ConfigError(
+            f"this run was trained by hopstate 0.1.0, which computed {config.encoding.kind} encodings and the "
+            f"{config.order.kind} order over all graphs of {graphs.name} together; they are each graph's own now: "
+            f"train it again"
+        )
+
+
+def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphsRun | GINRun) -> dict[str, np.ndarray]:
+    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
+    s = config.split
+    if s.kind == "stored" or (s.kind == "auto" and graphs.num_splits):
+        return graphs.split(config.fold)
+    labels = y if level == "graph" else np.zeros(graphs.num_graphs, np.int64)
+    stratified = level == "graph" and y.dtype.kind == "i" and (s.stratified or np.bincount(y[y >= 0]).min() > 2)
+    return random_split(labels, s.fractions, seed=s.seed + 1000 * (s.number or config.fold), stratified=stratified)
 
 
 METHODS = {
@@ -207,4 +320,4 @@ METHODS = {
     ),
     "gin-graphs": Method("gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826"),
 }
-__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "Packer", "build", "build_gin"]
+__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "Packer", "build", "build_gin", "set_material"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.errors import ConfigError
@@ -50,12 +49,19 @@ class Material:
         """The graph laid out for walking."""
         return WalkTable.of(self.indptr, self.indices, self.weights)
 
-    def features(self, rng: np.random.Generator | None, rows: np.ndarray | None = None) -> Tensor:
-        """Return x of all rows or of some, eigenvectors with random signs where rng is given."""
+    def features(
+        self, rng: np.random.Generator | None, rows: np.ndarray | None = None, bounds: np.ndarray | None = None
+    ) -> Tensor:
+        """Return x of all rows or of some; where rng is given, eigenvectors with random signs.
+
+        bounds (G+1,) are those of the graphs among the rows: each has signs of its own.
+        """
         x = self.x if rows is None else self.x[rows]
         if rng is not None and self.signs:
             x = x.copy() if rows is None else x
-            x[:, -self.signs :] *= rng.choice(np.array([-1, 1], np.float32), self.signs)
+            sizes = np.array([len(x)]) if bounds is None else np.diff(bounds)
+            flips = rng.choice(np.array([-1, 1], np.float32), (len(sizes), self.signs))
+            x[:, -self.signs :] *= np.repeat(flips, sizes, 0)
         return torch.from_numpy(x)
 
 
@@ -114,9 +120,9 @@ class FullNodeTask(_NodeTask):
             yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def loss(self, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy over the training nodes."""
+        """Return the mean loss over the training nodes."""
         inputs, rows, y = batch
-        return F.cross_entropy(self.model(inputs)[rows], y)
+        return self.labels.loss(self.model(inputs)[rows], y)
 
     def logits(self, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
@@ -185,9 +191,9 @@ class BatchNodeTask(_NodeTask):
         yield from Prefetcher(make())
 
     def loss(self, batch: tuple[GMNInputs, Tensor]) -> Tensor:
-        """Return the mean cross-entropy."""
+        """Return the mean loss."""
         inputs, y = batch
-        return F.cross_entropy(self.model(inputs), y)
+        return self.labels.loss(self.model(inputs), y)
 
     def logits(self, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU, batch after batch in ascending order of rows."""

@@ -33,8 +33,8 @@ class OrderConfig:
             raise ConfigError(f"order.column and order.file belong to order.kind=column; the kind is {self.kind}")
 
 
-def node_keys(graph: Graph, config: OrderConfig) -> np.ndarray:
-    """Return (N,) float64 sort keys.
+def node_keys(graph: Graph, config: OrderConfig, offsets: np.ndarray | None = None) -> np.ndarray:
+    """Return (N,) float64 sort keys; offsets (G+1,) bound the graphs of a set, each with keys of its own.
 
     Raises:
         ConfigError: an unknown kind, or "column" without one.
@@ -43,7 +43,7 @@ def node_keys(graph: Graph, config: OrderConfig) -> np.ndarray:
     column = None
     if config.kind == "column":
         column = _from_file(graph, config) if config.file is not None else _from_features(graph, config.column)
-    return order_key(graph.indptr, graph.indices, config.kind, column=column)
+    return order_key(graph.indptr, graph.indices, config.kind, column=column, offsets=offsets)
 
 
 def _from_features(graph: Graph, number: int | str | None) -> np.ndarray:

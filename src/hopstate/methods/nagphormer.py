@@ -18,6 +18,7 @@ from hopstate.tokens.hops import hop_tokens
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import NodeBatchTask
 from hopstate.training.optim import OptimConfig
+from hopstate.training.target import ClassWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,9 @@ class NAGphormerRun:
         tokens: Hop2Token.
         model: the transformer over hops.
         batch_size: nodes a step.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
         loop: training.
     """
 
@@ -64,6 +67,7 @@ class NAGphormerRun:
     model: NAGphormer.Config = field(default_factory=NAGphormer.Config)
     batch_size: int = 2000
     metric: str = "auto"
+    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=500, patience=50, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
@@ -72,7 +76,7 @@ class NAGphormerRun:
 def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTask:
     """Return the task of training NAGphormer on graph."""
     check_width(graph, context)
-    labels = node_labels(graph, config.split, config.metric, context)
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     extra = laplacian_encoding(graph, config.tokens.eigenvectors, context.cache) if config.tokens.eigenvectors else None
     tokens = hop_tokens(
         graph,

@@ -1,4 +1,4 @@
-"""What all node-classification methods do first: check the graph, choose the split and the metrics."""
+"""What all methods for nodes do first: check the graph, choose the split, the target and the metrics."""
 
 from __future__ import annotations
 
@@ -9,44 +9,77 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.data.validate import SPLITS
-from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
-from hopstate.evaluation.metrics import CLASSIFICATION
+from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.base import Context, SplitConfig
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.node_task import NodeLabels
+from hopstate.training.target import ClassWeights, Target, target_of, trained_target
 
 
-def node_labels(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
-    """Return labels, split rows, metrics and class names of a node-classification run; a new run saves its split.
+def node_labels(
+    graph: Graph, split: SplitConfig, metric: str, context: Context, weights: ClassWeights = "none"
+) -> NodeLabels:
+    """Return targets, split rows, metrics and names of a node run; a new run saves its split.
 
     Raises:
-        DataError: no labels, an empty split, or a training node without a label.
-        ConfigError: an unknown metric, or one that needs two classes where there are more.
+        DataError: no targets, an empty split, or a training node without a class.
+        ConfigError: a metric that is unknown or of another kind of target.
     """
     if context.trained is not None:
         return _labels_as_trained(graph, split, metric, context)
-    if graph.y is None or not graph.num_classes:
-        raise DataError(f"{graph.name} has no class labels; give a table of them (--read.labels FILE)")
+    if graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes):
+        raise DataError(f"{graph.name} has no labels; give a table of them (--read.labels FILE)")
+    if graph.y.ndim == 2 and graph.y.dtype.kind == "i":
+        raise DataError(
+            f"{graph.name} has {graph.y.shape[1]} columns of whole numbers as labels; give one column of classes, or "
+            f"several 0/1 labels or values as floats (NaN: unknown)"
+        )
     rows = split_rows(graph, split)
     check_split(graph, rows)
-    replace_file(context.run / "split.npz", lambda part: _save_npz(part, rows))
-    names = graph.class_names or tuple(str(c) for c in range(graph.num_classes))
-    metrics = metric_names(metric, context.metrics, len(names))
-    return NodeLabels(y=graph.y, split=rows, metrics=metrics, class_names=names, node_ids=graph.node_ids)
+    target = target_of(graph.y, rows["train"], graph.class_names, metric, context.metrics, weights=weights)
+    replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
+    return NodeLabels(y=graph.y, split=rows, target=target, node_ids=graph.node_ids)
 
 
 def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
-    """Return labels in the classes of the trained model, -1 where there is none; splits where the data have them."""
-    trained = context.trained or {}
-    names = tuple(trained["class_names"])
-    own = graph.class_names or tuple(str(c) for c in range(graph.num_classes))
-    place = {name: c for c, name in enumerate(names)}
-    moved = np.array([place.get(name, -1) for name in own] + [-1], np.int64)  # the last stands for "unknown"
-    y = moved[-1].repeat(graph.num_nodes) if graph.y is None or not own else moved[graph.y]
-    labelled = graph.y is not None and bool(own)
+    """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
+    target = trained_target(context.trained or {}, metric)
+    y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name)
+    labelled = bool(target.known(y).any())
     rows = split_rows(graph, split) if labelled or graph.num_splits else {}
-    metrics = metric_names(metric, tuple(trained["metrics"]), len(names))
-    return NodeLabels(y=y, split=rows, metrics=metrics, class_names=names, node_ids=graph.node_ids)
+    return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
+
+
+def targets_as_trained(
+    y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str
+) -> np.ndarray:
+    """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
+
+    Args:
+        y: see `hopstate.training.target.goal_of`, or None.
+        names: names of the data's own classes, or None.
+        target: the trained model's.
+        count: rows.
+        what: the data's name, for messages.
+
+    Raises:
+        DataError: targets of another kind, or another number of columns.
+    """
+    if target.goal != "classes":
+        if y is None:
+            return np.full((count, target.width), np.nan, np.float32)
+        own = target.rows(np.asarray(y, np.float32))
+        if own.shape[1] != target.width:
+            raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
+        return own
+    if y is None or y.dtype.kind == "f":
+        if y is not None and not np.isnan(y).all():
+            raise DataError(f"{what} holds numbers, the model was trained on classes")
+        return np.full(count, -1, np.int64)
+    own_names = names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
+    place = {name: c for c, name in enumerate(target.names)}
+    moved = np.array([place.get(name, -1) for name in own_names] + [-1], np.int64)  # the last stands for "unknown"
+    return moved[y]
 
 
 def check_width(graph: Graph, context: Context) -> None:
@@ -78,6 +111,10 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
                 f"the {name} split of {graph.name} is empty ({sizes}); mark nodes for it, or give more labelled nodes "
                 f"or other fractions to a random one (--split.kind random, --split.fractions)"
             )
+    if graph.y.dtype.kind == "f":
+        if np.isnan(graph.y[rows["train"]]).all():
+            raise DataError(f"no target is known among the training nodes of {graph.name}")
+        return
     unlabelled = rows["train"][graph.y[rows["train"]] < 0]
     if len(unlabelled):
         raise DataError(
@@ -94,17 +131,7 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
         )
 
 
-def metric_names(metric: str, own: tuple[str, ...], num_classes: int) -> tuple[str, ...]:
-    """Return the metric that chooses the model, then the others worth printing."""
-    if metric != "auto" and metric not in CLASSIFICATION:
-        raise ConfigError(
-            f"unknown metric {metric!r}{nearest(metric, CLASSIFICATION)}; known: auto, {', '.join(CLASSIFICATION)}"
-        )
-    first = metric if metric != "auto" else (own[0] if own else "accuracy")
-    extra = ("accuracy", "roc_auc", "average_precision") if num_classes == 2 else ("accuracy", "macro_f1")
-    return tuple(dict.fromkeys((first, *extra)))
-
-
-def _save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
+def save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
+    """Write the rows of a split."""
     with open(str(path), "wb") as file:
         np.savez(file, **rows)  # type: ignore[arg-type]

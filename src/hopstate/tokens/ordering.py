@@ -18,7 +18,7 @@ _KINDS = ("degree", "pagerank", "ppr", "kcore", "eigenvector", "random", "column
 
 def order_key(
     indptr: np.ndarray, indices: np.ndarray, kind: str, *, column: np.ndarray | None = None,
-    seeds: np.ndarray | None = None,
+    seeds: np.ndarray | None = None, offsets: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Return (N,) float64 sort keys of the nodes.
 
@@ -27,7 +27,8 @@ def order_key(
         kind: "degree", "pagerank", "ppr" (PageRank that restarts at seeds only), "kcore", "eigenvector" (centrality),
             "random" (all equal: ties are broken at random) or "column".
         column: (N,) the user's own keys, for kind "column".
-        seeds: nodes where personalised PageRank restarts; the node of highest degree by default.
+        seeds: nodes where personalised PageRank restarts; each graph's first node of highest degree by default.
+        offsets: (G+1,) bounds of the graphs of a set, no edge between two; each gets the keys that it has alone.
 
     Raises:
         ConfigError: an unknown kind, or "column" without one.
@@ -45,13 +46,16 @@ def order_key(
         return degree.astype(np.float64)
     if kind == "kcore":
         return _core_numbers(indptr, indices).astype(np.float64)
+    bounds = np.array([0, n]) if offsets is None else np.asarray(offsets)
     if kind == "eigenvector":
-        return _eigenvector(indptr, indices)
-    restart = np.full(n, 1 / n)
+        return _eigenvector(indptr, indices, bounds)
+    sizes = np.diff(bounds)
+    restart = np.repeat(1 / np.maximum(sizes, 1), sizes)
     if kind == "ppr":
-        chosen = np.array([int(degree.argmax())]) if seeds is None else seeds
-        restart = np.bincount(chosen, minlength=n) / len(chosen)
-    return _pagerank(indptr, indices, restart)
+        chosen = _first_of_highest(degree, bounds) if seeds is None else np.asarray(seeds)
+        restart = np.bincount(chosen, minlength=n).astype(np.float64)
+        restart /= np.repeat(np.maximum(np.add.reduceat(restart, bounds[:-1]), 1), sizes)
+    return _pagerank(indptr, indices, restart, bounds)
 
 
 def _column(column: np.ndarray | None, n: int) -> np.ndarray:
@@ -75,38 +79,53 @@ def _transition(indptr: np.ndarray, indices: np.ndarray):  # type: ignore[no-unt
     return scipy.sparse.csr_array((weights, indices, indptr), shape=(n, n)), degree == 0
 
 
-def _pagerank(indptr: np.ndarray, indices: np.ndarray, restart: np.ndarray, damping: float = 0.85) -> np.ndarray:
+def _first_of_highest(degree: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return (G,) the first node of highest degree of each graph."""
+    sizes = np.diff(bounds)
+    graph = np.repeat(np.arange(len(sizes)), sizes)
+    best = np.lexsort((np.arange(len(degree)), -degree, graph))
+    return best[bounds[:-1]]
+
+
+def _pagerank(
+    indptr: np.ndarray, indices: np.ndarray, restart: np.ndarray, bounds: np.ndarray, damping: float = 0.85
+) -> np.ndarray:
+    """Return PageRank of each graph, its restart and what is stuck in it staying inside; bounds as offsets."""
     step, dangling = _transition(indptr, indices)
-    rank = restart.copy()
+    rank, first, sizes = restart.copy(), bounds[:-1], np.diff(bounds)
+    stuck, moving = np.flatnonzero(dangling), True
+    graph = np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(200):  # damping**200 < 1e-14
-        new = damping * (step.T @ rank + rank[dangling].sum() * restart) + (1 - damping) * restart
-        change = np.abs(new - rank).sum()
+        held = np.bincount(graph[stuck], rank[stuck], len(sizes))
+        new = damping * (step.T @ rank + np.repeat(held, sizes) * restart) + (1 - damping) * restart
+        moving = np.add.reduceat(np.abs(new - rank), first).max() >= 1e-12
         rank = new
-        if change < 1e-12:
+        if not moving:
             break
-    return _rounded(rank)
+    return _rounded(rank, bounds)
 
 
-def _eigenvector(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Power iteration on A + I, which has A's vectors and converges on bipartite graphs too."""
+def _eigenvector(indptr: np.ndarray, indices: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Power iteration on A + I of each graph, which has A's vectors and converges on bipartite graphs too."""
     import scipy.sparse
 
-    n = len(indptr) - 1
+    n, first, sizes = len(indptr) - 1, bounds[:-1], np.diff(bounds)
     a = scipy.sparse.csr_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
-    x = np.full(n, n**-0.5)
+    x = np.repeat(sizes**-0.5, sizes)
     for _ in range(1000):
         new = a @ x + x
-        new /= np.linalg.norm(new)
+        new /= np.repeat(np.sqrt(np.add.reduceat(new**2, first)), sizes)
         change = np.abs(new - x).max()
         x = new
         if change < 1e-10:
             break
-    return _rounded(x)
+    return _rounded(x, bounds)
 
 
-def _rounded(values: np.ndarray) -> np.ndarray:
-    """Twelve significant digits of the largest: nodes alike by symmetry stay ties whatever the order of sums."""
-    return np.round(values / max(values.max(initial=0.0), 1e-300), 9)
+def _rounded(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Nine decimal places of each graph's largest: nodes alike by symmetry stay ties whatever the order of sums."""
+    most = np.maximum(np.maximum.reduceat(values, bounds[:-1]), 1e-300)
+    return np.round(values / np.repeat(most, np.diff(bounds)), 9)
 
 
 def _core_numbers(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:

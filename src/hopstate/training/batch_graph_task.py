@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.batching.prefetch import Prefetcher
@@ -67,14 +66,12 @@ class SubgraphTask(_NodeTask):
         return batch.x, batch.graph, batch.rows, y, batch.weight
 
     def loss(self, batch: Batch) -> Tensor | None:
-        """Return the mean cross-entropy of the batch's training nodes, or their weighted sum; None without any."""
+        """Return the mean loss of the batch's training nodes, or their weighted sum; None without any."""
         x, graph, rows, y, weight = batch
         out = self.model(x, graph)[rows]  # run in any case: histories are written on the way
         if not len(rows):
             return None
-        if weight is None:
-            return F.cross_entropy(out, y)
-        return (F.cross_entropy(out, y, reduction="none") * weight).sum()
+        return self.labels.loss(out, y, weight)
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""

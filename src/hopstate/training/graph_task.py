@@ -1,4 +1,4 @@
-"""Tasks over many graphs: classification and regression of graphs, classification of their nodes or edges."""
+"""Tasks over many graphs: classes, labels or values of graphs, of their nodes or of their edges."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.metrics import classification_metrics
 from hopstate.training.seed import stream
+from hopstate.training.target import Target
 
 Level = Literal["graph", "node", "edge"]
-Goal = Literal["classes", "labels", "values"]
 Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
 
 
@@ -26,12 +24,13 @@ class GraphTask:
 
     Args:
         model: what collate returns → one row of outputs a graph, node or edge.
-        graphs: the set; its labels say what the task is.
+        graphs: the set.
         collate: (graph numbers, epoch, generator; None when evaluating) → the model's input, with `.to(device)`.
         level: what is labelled.
+        y: targets of all rows of that level, as `Target.rows` returns them.
+        target: how they are learned and judged.
         split: graph numbers of "train", "val", "test".
-        metrics: metric names for classes; "labels" has average_precision and roc_auc averaged over them, "values" mae.
-        batch_size: graphs a step.
+        batch_size: graphs a step, in training and evaluation.
         seed: fixes the batch order and what collate draws.
     """
 
@@ -42,73 +41,51 @@ class GraphTask:
         collate: Collate,
         *,
         level: Level,
+        y: np.ndarray,
+        target: Target,
         split: Mapping[str, np.ndarray],
-        metrics: tuple[str, ...] = ("accuracy",),
         batch_size: int = 32,
         seed: int = 0,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
         self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
-        self.split, self.batch_size, self.seed = split, batch_size, seed
-        self.goal = goal_of(graphs, level)
-        own = {"classes": metrics, "labels": ("average_precision", "roc_auc"), "values": ("mae", "rmse")}
-        self.metrics = own[self.goal]
-        self.metric = self.metrics[0]
-        self.mode: Literal["max", "min"] = "min" if self.goal == "values" else "max"
+        self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
+        self.metric, self.mode = target.metrics[0], target.mode
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training graphs."""
         return -(-len(self.split["train"]) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        """Yield (inputs, targets) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = stream(self.seed, "batches", epoch).permutation(self.split["train"])
 
         def make() -> Iterator[tuple[Any, Tensor]]:
             for i in range(start, self.num_batches(epoch)):
                 ids = order[i * self.batch_size : (i + 1) * self.batch_size]
                 inputs = self.collate(ids, epoch, stream(self.seed, "graphs", epoch, i))
-                yield inputs, torch.from_numpy(self._labels(ids))
+                yield inputs, torch.from_numpy(self.y[self._rows(ids)])
 
         yield from Prefetcher(make())
 
-    def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return cross-entropy (classes), binary cross-entropy (labels) or mean absolute error (values)."""
+    def loss(self, batch: tuple[Any, Tensor]) -> Tensor | None:
+        """Return the target's loss; None where nothing of the batch is known."""
         inputs, y = batch
-        out = self.model(inputs)
-        if self.goal == "classes":
-            return F.cross_entropy(out, y, ignore_index=-1)
-        known = ~y.isnan()
-        return F.binary_cross_entropy_with_logits(out[known], y[known]) if self.goal == "labels" else F.l1_loss(out, y)
+        known = (y >= 0) if self.target.goal == "classes" else ~y.isnan()
+        return self.target.loss(self.model(inputs), y) if known.any() else None
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics pooled over a split."""
         ids = self._ids(split)
-        y, out = self._labels(ids), self._outputs(ids)
-        if self.goal == "classes":
-            known = y >= 0
-            return classification_metrics(self.metrics, y[known], out[known].double().softmax(1).numpy())
-        scores = out.double().numpy()
-        if self.goal == "values":
-            error = scores - y
-            return {"mae": float(np.abs(error).mean()), "rmse": float(np.sqrt((error**2).mean()))}
-        chances = 1 / (1 + np.exp(-scores))
-        found = [_binary(y[:, t], chances[:, t]) for t in range(y.shape[1])]
-        return {name: float(np.nanmean([f[name] for f in found])) for name in self.metrics}
+        return self.target.score(self.y[self._rows(ids)], self._outputs(ids))
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return the prediction columns of a split, or of "all" graphs."""
+        """Return the prediction columns of a split, or of "all" graphs: graph, and node or edge within it."""
         ids = self._ids(split)
-        out = self._outputs(ids).double()
-        rows = {"graph": ids} if self.level == "graph" else {"row": np.arange(len(out))}
-        if self.goal != "classes":
-            values = out.numpy() if self.goal == "values" else out.sigmoid().numpy()
-            return rows | {f"value_{t}": values[:, t] for t in range(values.shape[1])}
-        chances = out.softmax(1).numpy()
-        names = np.asarray(self.graphs.class_names or range(chances.shape[1])).astype(str)
-        columns = rows | {"prediction": names[chances.argmax(1)]}
-        return columns | {f"p_{name}": chances[:, c] for c, name in enumerate(names)}
+        rows = self._rows(ids)
+        columns = self.target.columns(self.y[rows], self._outputs(ids))
+        return {**self._names(ids, rows), **columns}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""
@@ -124,40 +101,36 @@ class GraphTask:
             raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
         return self.split[split]
 
-    def _labels(self, ids: np.ndarray) -> np.ndarray:
+    def _rows(self, ids: np.ndarray) -> np.ndarray:
+        """Return the rows of the level's targets that belong to some graphs, in the order of the outputs."""
+        if self.level == "graph":
+            return ids
+        return self.graphs.rows(ids)[0] if self.level == "node" else self.graphs.edges(ids)
+
+    def _names(self, ids: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
         g = self.graphs
         if self.level == "graph":
-            assert g.y is not None
-            return g.y[ids]
+            return {"graph": ids}
         if self.level == "node":
-            assert g.union.y is not None
-            return g.union.y[g.rows(ids)[0]]
-        assert g.edge_y is not None
-        return g.edge_y[g.edges(ids)]
+            graph = g.graph_of[rows]
+            return {"graph": graph, "node": rows - g.offsets[graph]}
+        ends = g.union.edge_index()[:, rows]
+        graph = g.graph_of[ends[0]]
+        return {"graph": graph, "source": ends[0] - g.offsets[graph], "target": ends[1] - g.offsets[graph]}
 
     def _outputs(self, ids: np.ndarray) -> Tensor:
         device = next(self.model.parameters()).device
-        parts = np.split(ids, range(4 * self.batch_size, len(ids), 4 * self.batch_size))
+        parts = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
         return torch.cat([self.model(self.collate(part, 0, None).to(device)).float().cpu() for part in parts])
 
 
-def goal_of(graphs: GraphSet, level: Level) -> Goal:
-    """Return whether rows have one class, several 0/1 labels, or values.
+def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:
+    """Return the targets of a set's graphs, nodes or edges.
 
     Raises:
-        DataError: the set has no labels of that level.
+        DataError: the set has none of that level.
     """
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     if y is None:
         raise DataError(f"{graphs.name} has no labels of its {level}s")
-    if y.dtype.kind == "i":
-        return "classes"
-    known = y[~np.isnan(y)]
-    return "labels" if y.ndim == 2 and np.isin(known, (0, 1)).all() else "values"
-
-
-def _binary(y: np.ndarray, chances: np.ndarray) -> dict[str, float]:
-    known = ~np.isnan(y)
-    return classification_metrics(
-        ("average_precision", "roc_auc"), y[known].astype(np.int64), np.stack([1 - chances, chances], 1)[known]
-    )
+    return y

@@ -8,34 +8,42 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.metrics import classification_metrics
+from hopstate.errors import ConfigError
 from hopstate.training.seed import stream
+from hopstate.training.target import Target
 
 Rows = np.ndarray
 
 
 @dataclass(kw_only=True)
 class NodeLabels:
-    """What every node task shares: labels, split rows, and the names that predictions are given in.
+    """What every node task shares: targets, split rows, and the names that predictions are given in.
 
     Args:
-        y: (N,) int64 classes, -1 where unknown.
-        split: rows of "train", "val", "test".
-        metrics: names of `hopstate.evaluation.metrics`, the first of which chooses the model.
-        class_names: names of the classes 0..C-1, as predictions are written.
+        y: (N,) int64 classes, -1 where unknown, or (N, T) float32 labels or values, NaN where unknown.
+        split: rows of "train", "val", "test"; training rows of which no label or value is known are left out.
+        target: how y is learned and judged.
         node_ids: the user's own node ids, None where they are the rows.
     """
 
     y: np.ndarray
     split: Mapping[str, Rows]
-    metrics: tuple[str, ...]
-    class_names: tuple[str, ...]
+    target: Target
     node_ids: Vocabulary | None = None
+
+    def __post_init__(self) -> None:
+        self.y = self.target.rows(self.y)
+        if "train" in self.split and self.target.goal != "classes":
+            rows = self.split["train"]
+            self.split = {**self.split, "train": rows[self.target.known(self.y[rows])]}
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the model's outputs: classes, or targets."""
+        return self.target.names
 
     def rows(self, split: str) -> Rows:
         """Return the rows of a split, or of "all" nodes.
@@ -49,35 +57,29 @@ class NodeLabels:
             raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
         return self.split[split]
 
-    def score(self, rows: Rows, logits: Tensor) -> dict[str, float]:
-        """Return the metrics of logits (n, C) over those of rows (n,) whose label is known."""
-        known = self.y[rows] >= 0
-        if not known.any():
-            raise DataError("no label is known among the nodes to evaluate on; give labels for them, or use predict")
-        return classification_metrics(self.metrics, self.y[rows][known], _probabilities(logits)[known])
+    def loss(self, out: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the target's loss of outputs (n, C); see `Target.loss`."""
+        return self.target.loss(out, y, weight)
 
-    def table(self, rows: Rows, logits: Tensor) -> dict[str, Any]:
-        """Return prediction columns: node, prediction, p_<class>..., and label where labels are known."""
-        probabilities = _probabilities(logits)
-        names = np.asarray(self.class_names)
+    def score(self, rows: Rows, out: Tensor) -> dict[str, float]:
+        """Return the metrics of outputs (n, C) over those of rows (n,) of which something is known."""
+        return self.target.score(self.y[rows], out)
+
+    def table(self, rows: Rows, out: Tensor) -> dict[str, Any]:
+        """Return prediction columns: node, then those of `Target.columns`."""
         ids = rows if self.node_ids is None else self.node_ids.names(rows)
-        columns = {"node": ids, "prediction": names[probabilities.argmax(1)]}
-        columns |= {f"p_{name}": probabilities[:, i] for i, name in enumerate(names)}
-        y = self.y[rows]
-        if (y >= 0).all() and len(y):
-            columns["label"] = names[y]
-        return columns
+        return {"node": ids, **self.target.columns(self.y[rows], out)}
 
 
 class _NodeTask:
     """Shared half of the two node tasks: evaluation and prediction from logits."""
 
-    mode: Literal["max", "min"] = "max"
+    mode: Literal["max", "min"]
     model: nn.Module
 
     def __init__(self, model: nn.Module, labels: NodeLabels, *, seed: int) -> None:
         self.model, self.labels, self.seed = model, labels, seed
-        self.metric = labels.metrics[0]
+        self.metric, self.mode = labels.target.metrics[0], labels.target.mode
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
@@ -146,9 +148,9 @@ class NodeBatchTask(_NodeTask):
             yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return the mean cross-entropy."""
+        """Return the mean loss."""
         inputs, y = batch
-        return F.cross_entropy(self.model(inputs), y)
+        return self.labels.loss(self.model(inputs), y)
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
@@ -182,9 +184,9 @@ class FullGraphTask(_NodeTask):
             yield torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean cross-entropy over the training nodes."""
+        """Return the mean loss over the training nodes."""
         rows, y = batch
-        return F.cross_entropy(self._all()[rows], y)
+        return self.labels.loss(self._all()[rows], y)
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
@@ -194,10 +196,6 @@ class FullGraphTask(_NodeTask):
         if self._device != self.device:  # the graph moves once, not every step
             self.inputs, self._device = _to(self.inputs, self.device), self.device
         return self.model(*self.inputs)
-
-
-def _probabilities(logits: Tensor) -> np.ndarray:
-    return logits.double().softmax(1).numpy()
 
 
 def _to(value: Any, device: torch.device) -> Any:

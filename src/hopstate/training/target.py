@@ -1,0 +1,283 @@
+"""What is predicted of a row (node, edge or graph): a class, several 0/1 labels, or numbers; loss, metrics, table.
+
+Rows and single targets that are unknown (class -1, NaN) are left out of loss and metrics.
+
+Source: Dwivedi et al. 2020, arXiv:2003.00982, section 5 (weights 1 - share of a class for PATTERN, CLUSTER).
+Deviation: shares are those of all training rows, not of each batch, so that the loss does not depend on the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.evaluation.metrics import (
+    CLASSIFICATION,
+    LABELS,
+    VALUES,
+    classification_metrics,
+    label_metrics,
+    value_metrics,
+)
+
+Goal = Literal["classes", "labels", "values"]
+ClassWeights = Literal["none", "balanced", "complement"]
+_NAMES: dict[str, Mapping[str, Any]] = {"classes": CLASSIFICATION, "labels": LABELS, "values": VALUES}
+ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "rocauc": "roc_auc"}
+
+
+def goal_of(y: np.ndarray) -> Goal:
+    """Return what an array of targets holds.
+
+    Args:
+        y: (n,) int64 classes, -1 unknown; (n,) or (n, T) floats, NaN unknown: 0/1 labels where nothing else occurs.
+    """
+    if y.dtype.kind in "iu":
+        return "classes"
+    known = y[~np.isnan(y)]
+    return "labels" if np.isin(known, (0, 1)).all() and len(known) else "values"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """How one kind of target is learned, judged and written down.
+
+    Args:
+        goal: "classes" (outputs are logits of C classes), "labels" (logits of T labels), "values" (T numbers).
+        names: of the classes, or of the T targets.
+        metrics: the first chooses the model.
+        center, scale: (T,) mean and spread of the training rows, for values: the model predicts (y - center) / scale.
+        class_weights: (C,) weights of the cross-entropy, or None.
+    """
+
+    goal: Goal
+    names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    center: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
+
+    @property
+    def width(self) -> int:
+        """Outputs of the model."""
+        return len(self.names)
+
+    @property
+    def mode(self) -> Literal["max", "min"]:
+        """Whether the first metric is better where it is larger."""
+        return "min" if self.metrics[0] in ("mae", "rmse") else "max"
+
+    def rows(self, y: np.ndarray) -> np.ndarray:
+        """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32."""
+        return y if self.goal == "classes" else np.ascontiguousarray(y.reshape(len(y), -1), np.float32)
+
+    def known(self, y: np.ndarray) -> np.ndarray:
+        """Return (n,) whether a row of `rows` has any known target."""
+        return y >= 0 if self.goal == "classes" else ~np.isnan(y).all(1)
+
+    def loss(self, out: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the mean loss of what is known, or the sum over rows of weight times a row's own; 0 where none is.
+
+        Cross-entropy of classes, binary cross-entropy of labels; of values the absolute error where mae chooses the
+        model, else the squared one, both in spreads of the training rows.
+
+        Args:
+            out: (n, C) or (n, T) outputs.
+            y: what `rows` returned, as a tensor.
+            weight: (n,).
+        """
+        if self.goal == "classes":
+            classes = None if self.class_weights is None else out.new_tensor(self.class_weights)
+            if weight is not None:
+                own = F.cross_entropy(out, y, classes, ignore_index=-1, reduction="none")
+                return (own * weight).sum()
+            known = y >= 0
+            return F.cross_entropy(out[known], y[known], classes) if known.any() else 0 * out.sum()
+        known = ~y.isnan()
+        cells = self._cells(out, torch.where(known, y, 0)) * known
+        if weight is None:
+            return cells.sum() / known.sum().clamp(min=1)
+        return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
+
+    def _cells(self, out: Tensor, y: Tensor) -> Tensor:
+        if self.goal == "labels":
+            return F.binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none")
+        y = (y - y.new_tensor(self.center or (0.0,))) / y.new_tensor(self.scale or (1.0,))
+        error = F.l1_loss if self.metrics[0] == "mae" else F.mse_loss
+        return error(out, y.to(out.dtype), reduction="none")
+
+    def predictions(self, out: Tensor) -> np.ndarray:
+        """Return float64 probabilities of the classes or labels, or values in the unit of the data."""
+        wide = out.double()
+        if self.goal == "classes":
+            return wide.softmax(1).numpy()
+        if self.goal == "labels":
+            return wide.sigmoid().numpy()
+        center, scale = np.asarray(self.center or 0.0), np.asarray(self.scale or 1.0)
+        return wide.numpy() * scale + center
+
+    def score(self, y: np.ndarray, out: Tensor) -> dict[str, float]:
+        """Return the metrics, and the loss of classes, over what is known.
+
+        Args:
+            y: what `rows` returned.
+            out: outputs, on the CPU.
+
+        Raises:
+            DataError: nothing is known.
+        """
+        known = self.known(y)
+        if not known.any():
+            raise DataError("no label is known among the rows to evaluate on; give labels for them, or use predict")
+        found = self.predictions(out)[known]
+        judge = {"classes": classification_metrics, "labels": label_metrics, "values": value_metrics}[self.goal]
+        return judge(self.metrics, y[known], found)
+
+    def columns(self, y: np.ndarray | None, out: Tensor) -> dict[str, np.ndarray]:
+        """Return the columns of a prediction table; with y, also what is true, where all of it is known.
+
+        Classes: prediction, p_<class>; labels: p_<label>; values: prediction, or prediction_<name> of several.
+        """
+        found, names = self.predictions(out), np.asarray(self.names)
+        if self.goal == "classes":
+            columns: dict[str, np.ndarray] = {"prediction": names[found.argmax(1)]}
+            columns |= {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+            return columns | ({"label": names[y]} if y is not None and len(y) and (y >= 0).all() else {})
+        one = len(names) == 1
+        kind = "p" if self.goal == "labels" else "prediction"
+        columns = {kind if one and kind != "p" else f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
+        if y is not None and not np.isnan(y).all():
+            columns |= {"label" if one else f"label_{name}": y[:, t] for t, name in enumerate(names)}
+        return columns
+
+
+def target_of(
+    y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, own: tuple[str, ...] = (),
+    *, weights: ClassWeights = "none",
+) -> Target:  # fmt: skip
+    """Return how the targets of a data set are learned.
+
+    Args:
+        y: see `goal_of`.
+        train: training rows; they alone say what is centred, scaled and weighted.
+        names: of the classes or targets; None numbers them.
+        metric: what chooses the model; "auto" takes the data set's own, else the usual one of the goal.
+        own: the data set's metrics.
+        weights: weights of the classes: "balanced" (the inverse of a class's share), "complement" (1 - its share).
+
+    Raises:
+        ConfigError: a metric that is unknown or of another goal, or weights where there are no classes.
+    """
+    goal = goal_of(y)
+    count = max(int(y.max(initial=-1)) + 1, len(names or ())) if goal == "classes" else y.reshape(len(y), -1).shape[1]
+    if names is None or len(names) != count:
+        names = tuple(map(str, range(count))) if goal == "classes" else default_names(count)
+    metrics = metric_names(metric, own, goal, count)
+    if goal != "classes" and weights != "none":
+        raise ConfigError(f"class_weights={weights} weighs classes; these targets are {goal}")
+    if goal == "classes":
+        found = class_weights(y[train], count, weights)
+        return Target(goal=goal, names=names, metrics=metrics, class_weights=found)
+    if goal == "labels":
+        return Target(goal=goal, names=names, metrics=metrics)
+    center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
+    return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
+
+
+def default_names(count: int) -> tuple[str, ...]:
+    """Return names of targets that have none."""
+    return ("value",) if count == 1 else tuple(f"value_{t}" for t in range(count))
+
+
+def trained_target(found: Mapping[str, Any], metric: str) -> Target:
+    """Return the target of a trained model from what `remembered` gave; runs of 0.1.0 knew classes alone.
+
+    Args:
+        found: the run's data.json.
+        metric: as in `target_of`.
+    """
+    held = found.get("target") or {"goal": "classes", "names": found["class_names"]}
+    goal, names = held["goal"], tuple(held["names"])
+    optional = {key: tuple(held[key]) for key in ("center", "scale", "class_weights") if held.get(key) is not None}
+    metrics = metric_names(metric, tuple(found.get("metrics", ())), goal, len(names))
+    return Target(goal=goal, names=names, metrics=metrics, **optional)
+
+
+def remembered(target: Target) -> dict[str, Any]:
+    """Return what a run must keep of a target, as JSON."""
+    kept = {"goal": target.goal, "names": list(target.names)}
+    optional = {key: getattr(target, key) for key in ("center", "scale", "class_weights")}
+    return kept | {key: list(value) for key, value in optional.items() if value is not None}
+
+
+def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> tuple[str, ...]:
+    """Return the metric that chooses the model, then the others worth printing.
+
+    Args:
+        metric: a name, or "auto": the data set's own, else the usual one.
+        own: the data set's metrics.
+        goal: see `Target`.
+        count: classes or targets.
+
+    Raises:
+        ConfigError: an unknown metric, or one of another goal.
+    """
+    known, metric = _NAMES[goal], ALIASES.get(metric, metric)
+    if metric != "auto" and metric not in known:
+        of = {"classes": "classes", "labels": "several 0/1 labels", "values": "numbers"}[goal]
+        raise ConfigError(
+            f"unknown metric {metric!r} for {of}{nearest(metric, known)}; known: auto, {', '.join(known)}"
+        )
+    fitting = [ALIASES.get(name, name) for name in own if ALIASES.get(name, name) in known]
+    usual = {"classes": "accuracy", "labels": "average_precision", "values": "mae"}[goal]
+    first = metric if metric != "auto" else (fitting[0] if fitting else usual)
+    two = ("accuracy", "roc_auc", "average_precision")
+    extra = {
+        "classes": two if count == 2 else ("accuracy", "macro_f1"),
+        "labels": ("average_precision", "roc_auc", "micro_f1"),
+        "values": tuple(VALUES),
+    }[goal]
+    return tuple(dict.fromkeys((first, *extra)))
+
+
+def class_weights(y: np.ndarray, count: int, kind: ClassWeights) -> tuple[float, ...] | None:
+    """Return (C,) weights of classes from the known ones of y, None for kind "none"; a class that is absent has 0.
+
+    >>> class_weights(np.array([0, 0, 0, 1, -1]), 2, "complement")
+    (0.25, 0.75)
+    """
+    if kind == "none":
+        return None
+    if kind not in ("balanced", "complement"):
+        raise ConfigError(f"class_weights is none, balanced or complement; got {kind!r}")
+    counts = np.bincount(y[y >= 0], minlength=count).astype(np.float64)
+    total, there = counts.sum(), counts > 0
+    if kind == "complement":
+        weights = np.where(there, (total - counts) / max(total, 1), 0)
+        weights = weights if weights.any() else there.astype(np.float64)  # one class only
+    else:
+        weights = np.where(there, total / np.maximum(counts, 1) / max(there.sum(), 1), 0)
+    return tuple(weights.tolist())
+
+
+def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and spread of each column's known entries; 0 and 1 of one without, spread 1 of a constant one."""
+    known = ~np.isnan(y)
+    n = np.maximum(known.sum(0), 1)
+    center = np.where(known, y, 0).sum(0) / n
+    spread = np.sqrt(np.where(known, (y - center) ** 2, 0).sum(0) / n)
+    spread[~(spread > 1e-12 * np.maximum(1, np.abs(center)))] = 1.0
+    return tuple(center.tolist()), tuple(spread.tolist())
+
+
+__all__ = [
+    "ClassWeights", "Goal", "Target", "class_weights", "default_names", "goal_of", "metric_names", "remembered",
+    "target_of", "trained_target",
+]  # fmt: skip
