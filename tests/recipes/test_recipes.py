@@ -14,7 +14,7 @@ from hopstate.reproduce.runner import Trial
 from hopstate.training.run import flatten
 
 RECIPES = list(all_recipes().values())
-STATIC = {"accuracy", "roc_auc", "average_precision", "macro_f1", "mae"}
+STATIC = {"accuracy", "balanced_accuracy", "roc_auc", "average_precision", "macro_f1", "mae"}
 LINKS = {f"{new}{s}{m}" for new in ("", "new_") for s in ("", "historical_", "inductive_") for m in ("ap", "auc")}
 LABELS = {"ap", "auc"}  # what `evaluate_dynamic_nodes` returns
 

@@ -316,7 +316,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         "PATTERN",
         _BENCHMARKING,
         OFFICIAL,
-        "accuracy",
+        "balanced_accuracy",
         "MIT (repository)",
         GMN,
     ),

@@ -21,6 +21,7 @@ WORDS = {
     "roc_auc": "ROC AUC",
     "average_precision": "AP",
     "macro_f1": "macro F1",
+    "balanced_accuracy": "accuracy-SBM",
     "mae": "MAE",
 }
 ERRORS = ("mae", "rmse", "loss")
