@@ -1,11 +1,14 @@
 """Every kind of batching from its settings to a trained run; what it keeps in a checkpoint; bad settings."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from hopstate import api
 from hopstate.batching.top import Top, TopConfig
@@ -121,20 +124,49 @@ def test_one_pass_inference_gives_what_the_batches_give(tmp_path: Path) -> None:
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)  # rank 3 is not exact, and exact inference is
 
 
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_fixed_batches_are_prepared_on_several_threads_before_training_and_kept(tmp_path: Path) -> None:
     settings = {"shuffle": False, "top": {"refresh": 0, "rank": 4}}
     plain = fit(tmp_path / "plain", "top", **settings)
     settings["top"]["folder"] = str(tmp_path / "kept")
-    torch.set_num_threads(3)
-    try:
+    with threads(3):
         run = fit(tmp_path / "run", "top", 0, **settings)
-    finally:
-        torch.set_num_threads(1)
     assert run.metrics["test"]
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     assert len(kept) == 1 + 3  # the basis, and three batches of two parts
     assert fit(tmp_path / "again", "top", **settings).metrics == plain.metrics
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == kept
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        {"rank": 4},
+        {"rank": 40, "initialisations": 2},
+        {"basis": "batch", "rank": 6, "samples": 12},
+        {"form": "general"},
+        {"layers": "shared"},
+    ],
+)
+def test_top_keeps_the_same_bits_for_any_number_of_threads(top: dict, tmp_path: Path) -> None:
+    kept = []
+    for count in (1, 2, 3):
+        folder = tmp_path / f"kept-{count}"
+        with threads(count):
+            config = {"refresh": 0, "folder": str(folder), **top}
+            fit(tmp_path / f"run-{count}", "top", 0, shuffle=False, top=config)
+        files = {path.name: load_file(path) for path in folder.iterdir()}
+        kept.append({name: {key: t.numpy().tobytes() for key, t in file.items()} for name, file in files.items()})
+    assert kept[0] == kept[1] == kept[2]
 
 
 def test_a_finished_run_cuts_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
+from hopstate.ops.threads import one_thread
 
 LINEAR = ("symmetric", "mean", "sum")
 WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
@@ -150,10 +152,14 @@ class Top:
         Raises:
             CheckpointError: the folder holds what was prepared for another graph, model or setting.
         """
-        c = self.config
-        if c.refresh:
+        if self.config.refresh:
             self.refresh(model, embed)
             return
+        with one_thread():
+            self._prepare_once(model, embed)
+
+    def _prepare_once(self, model: nn.Module, embed: Embed) -> None:
+        c = self.config
         if c.folder is not None:
             self._store = CompensationStore(c.folder, fingerprint(self.graph, model, c, self.seed, self.rows))
             kept = self._store.bases()
@@ -256,13 +262,16 @@ class Top:
         return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
 
     def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
-        """Return what stands for missing neighbours in each layer, from the folder where it is kept there."""
-        if self._store is None:
-            return self._substitutes(nodes, adjacency, around)
-        found = self._store.batch(nodes)
+        """Return what stands for missing neighbours in each layer, from the folder where it is kept there.
+
+        What is made once is the same for any number of threads, in a folder or not.
+        """
+        found = None if self._store is None else self._store.batch(nodes)
         if found is None:
-            found = self._substitutes(nodes, adjacency, around)
-            self._store.keep_batch(nodes, found)
+            with nullcontext() if self.config.refresh else one_thread():
+                found = self._substitutes(nodes, adjacency, around)
+            if self._store is not None:
+                self._store.keep_batch(nodes, found)
         return found
 
     def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:

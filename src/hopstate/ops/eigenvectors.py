@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import HopstateError
+from hopstate.ops.threads import one_thread
 
 DENSE = 600  # nodes up to which the dense solver is quicker
 MESH = 5  # mean width of a graph's level sets, in multiples of sqrt(N), up to which its factor stays sparse
@@ -31,6 +32,7 @@ EQUAL = 1e-8  # eigenvalues closer than this are one eigenvalue
 RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
 
 
+@one_thread(numpy=True)  # they are kept in files
 def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the count smallest non-trivial eigenvalues of L and their eigenvectors.
 

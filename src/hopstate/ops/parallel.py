@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.ops.threads import usual_threads
+
 MIN_GROUP = 16_384  # numbers (tokens x channels) that make a unit worth a thread of its own
 MAX_GROUPS = 64  # partial sums to keep
 TURNS = 8  # of each thread
@@ -24,7 +26,7 @@ TURNS = 8  # of each thread
 
 def run_units(kernel: Callable[..., Any], units: int, *arguments: Any) -> None:
     """Call kernel(first, last, *arguments) until every unit in 0..units - 1 has been run once."""
-    threads = min(torch.get_num_threads(), units)
+    threads = min(usual_threads(), units)
     if threads <= 1:
         kernel(0, units, *arguments)
         return

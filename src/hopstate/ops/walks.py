@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.ops.parallel import run_units
+from hopstate.ops.threads import usual_threads
 
 _DIRECT = 1 << 20  # largest table whose every place is marked; above, a hash table per token
 _EDGES = 1 << 30  # edges of tokens that there is room for from the start
@@ -266,7 +266,7 @@ def walk_subgraphs(
 
 def _on_threads(make: Callable[[np.ndarray], Any], nodes: np.ndarray) -> list[Any]:
     """Return make of consecutive parts of nodes, one a thread that torch uses (fewer where there is little to do)."""
-    threads = max(1, min(torch.get_num_threads(), len(nodes) // 64))
+    threads = max(1, min(usual_threads(), len(nodes) // 64))
     if threads == 1:
         return [make(nodes)]
     with ThreadPoolExecutor(threads) as pool:

@@ -1,0 +1,84 @@
+"""One thread for linear algebra whose results are kept in files and compared.
+
+BLAS and LAPACK choose how to sum by the number of their threads, so equal input gives other last digits under another
+number. What is written down once and used by later runs is made inside `one_thread`. Kernels of this library cut their
+work by shape alone and keep all threads there (`usual_threads`): no result of theirs depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+_own = threading.local()
+_numpy = threading.Lock()  # the number of threads of numpy's BLAS is the whole process's
+
+
+def usual_threads() -> int:
+    """Return the number of threads that torch uses here outside `one_thread`."""
+    return getattr(_own, "usual", None) or torch.get_num_threads()
+
+
+@contextmanager
+def one_thread(*, numpy: bool = False) -> Iterator[None]:
+    """Within it BLAS and LAPACK run on one thread; also a decorator.
+
+    Args:
+        numpy: those of numpy and scipy too, not of torch alone. They are limited for the whole process, where
+            threadpoolctl is installed (it comes with hopstate), and one caller at a time has them.
+    """
+    if getattr(_own, "usual", None) is not None:
+        with _numpy_limit() if numpy and not _own.numpy else nullcontext():
+            yield
+        return
+    _own.usual, _own.numpy = torch.get_num_threads(), False
+    try:
+        _set_own_threads(1, _own.usual)
+        with _numpy_limit() if numpy else nullcontext():
+            yield
+    finally:
+        torch.set_num_threads(_own.usual)
+        _own.usual = None
+
+
+def _set_own_threads(count: int, others: int) -> None:
+    """Set torch's number of threads here; threads that start later get others.
+
+    torch keeps a number for each thread, and that of the last call for those that have none yet.
+    """
+    torch.set_num_threads(count)
+    if count != others:
+        helper = threading.Thread(target=lambda: torch.set_num_threads(others))
+        helper.start()
+        helper.join()
+
+
+@contextmanager
+def _numpy_limit() -> Iterator[None]:
+    controller = _controller()
+    if controller is None:
+        yield
+        return
+    with _numpy, controller.limit(limits=1, user_api="blas"):
+        _own.numpy = True
+        try:
+            yield
+        finally:
+            _own.numpy = False
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    """Return what sets the threads of numpy's and scipy's BLAS; None without threadpoolctl."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    with suppress(ImportError):
+        import scipy.linalg  # noqa: F401  only libraries that are loaded are found
+    return ThreadpoolController()
