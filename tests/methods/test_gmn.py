@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.errors import ConfigError, DataError
+from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods.base import Context
 from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn_auto import choose, choose_graphs, step_bytes
@@ -145,8 +147,52 @@ def test_variants_are_one_setting_away(tmp_path, variant):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, variant=variant)
     made = task(tmp_path, model=changed, walks=WalksConfig())
     assert (made.model.tokens == 1) == (variant == "gps-mamba")
+    assert made.model.mpnn is None
     assert made.model.in_dim == (4 if variant == "gmn-" else 12)
     assert np.isfinite(train(made, 2)).all()
+
+
+def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
+    changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
+    made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))
+    assert isinstance(made.model.local.encoder, WalkEncoder)
+    assert made.material.edge_attr is None
+    assert not any("gate" in type(module).__name__.lower() for module in made.model.modules())
+    told = task(tmp_path, model=replace(changed, local="gin"))
+    assert told.kind == "subgraph"
+    assert task(tmp_path).kind == "subgraph"
+
+
+def test_whatever_the_paper_searched_can_be_trained(tmp_path):
+    """Table 6: M from 1 to 32, s from 0 to 16, 3 to 6 layers; and m from 0."""
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    for config in (GMN.Config(), GMN.Config(variant="gmn-"), GMN.Config(token_layers=6, node_layers=6, mpnn_layers=6)):
+        for walks, repeats in product((1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)):
+            given = free | {"walks": walks, "repeats": repeats}
+            for nodes, edges in ((12_000, 520_000), (169_343, 2_332_486)):
+                found = choose(nodes, edges, 136, config, 4 << 30, **given)
+                assert (found.walks.walks, found.walks.repeats) == (walks, repeats)
+    for walks, repeats, length in ((32, 16, 2), (1, 0, 3), (1, 1, 0)):
+        made = task(tmp_path, walks=WalksConfig(max_length=length, repeats=repeats, walks=walks), batch_size=20)
+        assert made.model.tokens == 1 + repeats * length
+        assert np.isfinite(train(made, 1)).all()
+
+
+def test_gps_with_a_scan_fits_a_budget_by_recomputing_and_then_by_batches(tmp_path):
+    free, gps = dict.fromkeys(("max_length", "repeats", "walks", "batch_size")), GMN.Config(variant="gps-mamba")
+    arxiv = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free)
+    assert (arxiv.batch_size, arxiv.recompute) == (None, True)
+    assert "made again" in str(arxiv)
+    assert not choose(10_000, 80_000, 16, gps, 4 << 30, **free).recompute
+    large = choose(2_449_029, 123_718_280, 100, gps, 4 << 30, **free)
+    assert large.batch_size is not None
+    assert large.bytes <= 4 << 30
+    with_edges = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free, edge_dim=8)
+    assert with_edges.bytes > arxiv.bytes or with_edges.batch_size is not None
+    for batch_size in (None, 8):
+        made = task(tmp_path, model=replace(SMALL, variant="gps-mamba"), walks=WalksConfig(), batch_size=batch_size)
+        losses = train(made, 12)
+        assert np.mean(losses[-3:]) < 0.7 * losses[0]
 
 
 def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
@@ -172,8 +218,6 @@ def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(DataError, match=r"0\.\.3"):
         task(tmp_path, order=OrderConfig(kind="column", column=9))
-    with pytest.raises(ConfigError, match="whole graph"):
-        task(tmp_path, model=GMN.Config(dim=16, variant="gps-mamba"), walks=WalksConfig(), batch_size=8)
     with pytest.raises(ConfigError, match=r"these would fit: m="):
         task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
 

@@ -103,7 +103,7 @@ def test_tokens_of_one_node_each_are_permutation_equivariant():
 VARIANTS = [
     {"variant": "gmn"}, {"variant": "gmn-"}, {"variant": "gps-mamba"}, {"bidirectional": False}, {"mpnn": "none"},
     {"local": "rwf"}, {"local": "gin", "mpnn": "gine"}, {"local": "gcn", "mpnn": "sage"}, {"pooling": "max"},
-    {"token_layers": 2, "node_layers": 2}, {"node_layers": 0},
+    {"token_layers": 2, "node_layers": 2}, {"node_layers": 0}, {"mpnn": "pna"}, {"variant": "gps-mamba", "mpnn": "pna"},
 ]  # fmt: skip
 
 

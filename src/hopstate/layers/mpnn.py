@@ -1,9 +1,9 @@
 """Message-passing layers on a packed graph, stacked with normalisation and residuals; pooling of packed rows.
 
-GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN and GraphSAGE are torch-geometric's.
+GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN, GraphSAGE and PNA are torch-geometric's.
 
 Source: Dwivedi et al. 2020, arXiv:2003.00982, equations 9-12 (GatedGCN with edge features); Xu et al. 2019 (GIN);
-Hu et al. 2020 (GINE).
+Hu et al. 2020 (GINE); Corso et al. 2020, arXiv:2004.05718 (PNA).
 Deviation: without edge features GatedGCN keeps no edge state, so that no tensor has a row an edge.
 """
 
@@ -19,7 +19,8 @@ from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency
 from hopstate.ops.gated import gated_mean
 
-MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "sage"]
+MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
+READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
 Pooling = Literal["mean", "sum", "max"]
 
 
@@ -60,18 +61,20 @@ class MessageBlock(nn.Module):
     Args:
         kind: the convolution.
         dim: width.
-        edges: whether edge features come in; "gine" and "gatedgcn" use them.
+        edges: whether edge features come in; READS_EDGES names who uses them.
         dropout: probability that an element of what is added is dropped in training.
         norm: "batch" or "layer".
         last: no block follows that would read new edge features.
+        degrees: (N,) edges of each node of the training graph; only "pna" looks at them.
     """
 
     def __init__(
-        self, kind: MessageKind, dim: int, *, edges: bool, dropout: float, norm: str = "batch", last: bool = False
-    ) -> None:
+        self, kind: MessageKind, dim: int, *, edges: bool, dropout: float, norm: str = "batch", last: bool = False,
+        degrees: Tensor | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.kind, self.edges = kind, edges and kind in ("gatedgcn", "gine")
-        self.conv = _conv(kind, dim, self.edges)
+        self.kind, self.edges = kind, edges and kind in READS_EDGES
+        self.conv = _conv(kind, dim, self.edges, degrees)
         make = BatchNorm if norm == "batch" else nn.LayerNorm
         self.norm = make(dim)
         self.edge_norm = make(dim) if kind == "gatedgcn" and self.edges and not last else None
@@ -86,8 +89,8 @@ class MessageBlock(nn.Module):
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
                 e = e + F.dropout(F.relu(self.edge_norm(gate)), self.dropout, self.training)
-        elif self.kind == "gine":
-            z = self.conv(wide, graph.edge_index(), e)
+        elif self.kind in ("gine", "pna"):
+            z = self.conv(wide, graph.edge_index(), e if self.edges else None)
         else:
             z = self.conv(wide, graph.form({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
         return wide + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
@@ -105,7 +108,7 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(input)
 
 
-def _conv(kind: MessageKind, dim: int, edges: bool) -> nn.Module:
+def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> nn.Module:
     if kind not in get_args(MessageKind):
         raise ConfigError(
             f"unknown message passing {kind!r}{nearest(kind, get_args(MessageKind))}; "
@@ -115,8 +118,13 @@ def _conv(kind: MessageKind, dim: int, edges: bool) -> nn.Module:
         return GatedGCN(dim, edges=edges)
     if kind == "gine" and not edges:
         raise ConfigError("gine needs edge features, and the graph has none; take gin, or relative encodings as edges")
-    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
+    from torch_geometric.nn import GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 
+    if kind == "pna":
+        known = degrees is not None and bool(degrees.any())  # else nothing to scale by: a node of one edge
+        counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
+        parts = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
+        return PNAConv(dim, dim, *parts, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":
@@ -129,18 +137,19 @@ class MPNN(nn.Module):
     """A stack of message-passing blocks.
 
     Args:
-        kind, dim, dropout, norm: see `MessageBlock`.
+        kind, dim, dropout, norm, degrees: see `MessageBlock`.
         num_layers: blocks.
         edges: whether (E, dim) edge features come in.
     """
 
     def __init__(
         self, kind: MessageKind, dim: int, *, num_layers: int, edges: bool = False, dropout: float = 0.0,
-        norm: str = "batch",
+        norm: str = "batch", degrees: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        shared = {"edges": edges, "dropout": dropout, "norm": norm, "degrees": degrees}
         self.blocks = nn.ModuleList(
-            MessageBlock(kind, dim, edges=edges, dropout=dropout, norm=norm, last=i == num_layers - 1)
+            MessageBlock(kind, dim, last=i == num_layers - 1, **shared)  # type: ignore[arg-type]
             for i in range(num_layers)
         )
 
@@ -226,4 +235,4 @@ class WalkEncoder(nn.Module):
         return self.out(pool(F.silu(z), tokens, self.pooling))
 
 
-__all__ = ["MPNN", "GatedGCN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]
+__all__ = ["MPNN", "READS_EDGES", "GatedGCN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]

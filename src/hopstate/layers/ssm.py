@@ -10,6 +10,7 @@ in Mamba, unless step_rank says otherwise.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from hopstate.ops.conv1d import conv1d
 from hopstate.ops.discretize import Discretization
 from hopstate.ops.selective_scan import selective_scan
 
+Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
 
 
@@ -83,12 +85,38 @@ class SelectiveSSM(nn.Module):
         if (delta is None) == (self.step is None):
             raise ShapeError("give delta if and only if the branch was made with step_rank=0")
         u, gate = self.input(z).chunk(2, -1)
-        if self.conv is not None:
-            u = conv1d(
-                u.contiguous(), self.conv.weight.squeeze(1), self.conv.bias, offsets=offsets, reverse=self.reverse
-            )
-        u = F.silu(u)
-        y = selective_scan(
+        u = F.silu(self._convolved(u, offsets))
+        return self.output(self._scanned(u, gate, offsets, delta=delta))
+
+    def part(self, z: Tensor, before: Carried | None = None) -> tuple[Tensor, Carried]:
+        """Return (token, channel) of one part of a sequence, and what its next part takes as before.
+
+        The parts of a sequence follow each other in the branch's direction: a reversed branch takes the last one first.
+
+        Args:
+            z: (token, channel), normalised.
+            before: what the part before returned; None for the first.
+        """
+        u, gate = self.input(z).chunk(2, -1)
+        tail, state = (u[:0], None) if before is None else before
+        both = torch.cat([u, tail] if self.reverse else [tail, u])
+        u = self._convolved(both, torch.tensor([0, len(both)], device=z.device))
+        u = F.silu(u[: len(z)] if self.reverse else u[len(tail) :]).contiguous()
+        kept = 0 if self.conv is None else self.conv.kernel_size[0] - 1
+        tail = both[:kept] if self.reverse else both[max(0, len(both) - kept) :]
+        bounds = torch.tensor([0, len(z)], device=z.device)
+        y, state = self._scanned(u, gate, bounds, initial_state=state, return_state=True)
+        return self.output(y), (tail.clone(), state)
+
+    def _convolved(self, u: Tensor, offsets: Tensor) -> Tensor:
+        if self.conv is None:
+            return u
+        weights = self.conv.weight.squeeze(1), self.conv.bias
+        return conv1d(u.contiguous(), *weights, offsets=offsets, reverse=self.reverse)
+
+    def _scanned(self, u: Tensor, gate: Tensor, offsets: Tensor, *, delta: Tensor | None = None, **given: Any) -> Any:
+        """Return (token, inner) gated outputs, with the states where return_state is given."""
+        return selective_scan(
             u,
             self.step(u) if self.step is not None else delta,  # type: ignore[arg-type]
             -self.A_log.exp(),
@@ -99,8 +127,8 @@ class SelectiveSSM(nn.Module):
             offsets=offsets,
             reverse=self.reverse,
             discretization=self.discretization,
+            **given,
         )
-        return self.output(y)
 
 
 class StepProjection(nn.Module):

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.gmn_auto import Choice, choose
+from hopstate.methods.gmn_auto import Choice, choose, cut_of
+from hopstate.methods.gmn_inference import NodeOutputs
 from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
 from hopstate.methods.gmn_order import OrderConfig, node_keys
 from hopstate.methods.node import check_width, node_labels
@@ -40,13 +42,13 @@ class WalksConfig:
 
     Args:
         max_length: m; 0 makes each node its only token.
-        repeats: s, tokens of each length.
+        repeats: s, tokens of each length; 0 does the same.
         walks: M, walks of a token.
         p, q: node2vec's return and in-out parameters.
         weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
         window: steps back that the bits of walk features look.
         resample_every: epochs that share their walks; 0 draws them once.
-        memory_budget: what a training step may take ("2GiB", "500MB", or bytes).
+        memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
     """
 
     max_length: int | None = None
@@ -138,8 +140,8 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     return encoding
 
 
-def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
-    """Return the walk settings and batch size of a run; width is the number of columns of x.
+def chosen_settings(graph: Graph, config: GMNRun, width: int, edge_dim: int = 0) -> Choice:
+    """Return the walk settings and batch size of a run; width and edge_dim are the columns of x and of edge features.
 
     Raises:
         ConfigError: those given do not fit the memory budget.
@@ -148,7 +150,7 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int) -> Choice:
     return choose(
         graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
         max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
-        p=w.p, q=w.q, window=w.window,
+        p=w.p, q=w.q, window=w.window, edge_dim=edge_dim,
     )  # fmt: skip
 
 
@@ -174,7 +176,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     if encoding is not None and kind.relative:
         own = relative_encoding(encoding, graph)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = chosen_settings(graph, config, x.shape[1])
+    choice = chosen_settings(graph, config, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
     if context.trained is None:
         note(
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
@@ -192,18 +194,31 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     ready, choice = material(graph, config, context)
+    edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
         out_dim=len(labels.class_names),
-        edge_dim=0 if ready.edge_attr is None else ready.edge_attr.shape[1],
+        edge_dim=edge_dim,
         tokens=choice.walks.tokens,
         window=choice.walks.window,
+        degrees=torch.from_numpy(graph.degree),
+        recompute=choice.recompute,
     )
     shared = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
         return FullNodeTask(model, ready, labels, **shared)
-    return BatchNodeTask(model, ready, labels, batch_size=choice.batch_size, **shared)
+    budget = parse_bytes(config.walks.memory_budget)
+    cut, large = cut_of(
+        graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
+    )
+    outputs = NodeOutputs(
+        ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None
+    )
+    task = BatchNodeTask(model, ready, labels, batch_size=choice.batch_size, outputs=outputs, **shared)
+    if context.trained is None:
+        note(config.loop, task.left_out())
+    return task
 
 
 METHODS = {

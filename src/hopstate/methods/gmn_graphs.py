@@ -172,6 +172,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
         tokens=ready.settings.tokens,
         window=ready.settings.window,
         level=config.level,
+        degrees=torch.from_numpy(graphs.union.degree),
     )
     collate = Packer(
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.message import Adjacency
 from hopstate.models.gmn import GMN, GMNInputs
-from hopstate.ops.walks import WalkTable
+from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.tokens.ordering import node_order
 from hopstate.tokens.walks import Resampler, Tokens, WalkSettings, token_order, walk_tokens
 from hopstate.training.node_task import NodeLabels, _NodeTask
@@ -97,7 +97,7 @@ class FullNodeTask(_NodeTask):
         self.graph = Adjacency.of(m.indptr, m.indices)
         self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
         self.nodes = np.arange(len(m.x))
-        self._walks = self._resampler(resample_every) if m.settings.max_length else None
+        self._walks = self._resampler(resample_every) if m.settings.tokens > 1 else None
         self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
         self._eval: GMNInputs | None = None
 
@@ -152,24 +152,36 @@ class FullNodeTask(_NodeTask):
         )
 
 
+CONTEXT = (2, 4)  # steps, walks of each node of a batch that has no tokens, to neighbours to receive messages from
+
+
 class BatchNodeTask(_NodeTask):
-    """Batches of nodes with their walks; the node sequence and the MPNN see the batch and what its walks visited.
+    """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
 
     Args:
         model, material, labels, seed, resample_every: see `FullNodeTask`.
         batch_size: nodes a step.
+        outputs: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
     """
 
     def __init__(
-        self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, batch_size: int, resample_every: int = 0
+        self,
+        model: GMN,
+        material: Material,
+        labels: NodeLabels,
+        *,
+        seed: int,
+        batch_size: int,
+        outputs: Callable[[nn.Module], Tensor],
+        resample_every: int = 0,
     ) -> None:
         super().__init__(model, labels, seed=seed)
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        if model.config.variant == "gps-mamba":
-            raise ConfigError("gps-mamba works on the whole graph; leave out batch_size, or take another model.variant")
         self.material, self.batch_size, self.resample_every = material, batch_size, resample_every
-        self.kind = model.config.token_kind
+        self.kind, self.gps = model.config.token_kind, model.config.variant == "gps-mamba"
+        self.passes_messages = self.gps or model.config.uses_mpnn
+        self.outputs = outputs
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training nodes."""
@@ -196,22 +208,31 @@ class BatchNodeTask(_NodeTask):
         return self.labels.loss(self.model(inputs), y)
 
     def logits(self, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU, batch after batch in ascending order of rows."""
-        order = np.argsort(rows, kind="stable")
-        parts = np.split(order, range(self.batch_size, len(rows), self.batch_size))
-        out = [self.model(self._inputs(rows[part], 0, None).to(self.device)).float().cpu() for part in parts]
-        return torch.cat(out)[torch.from_numpy(np.argsort(order))]
+        """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
+        return self.outputs(self.model)[torch.from_numpy(rows)].float()
+
+    def left_out(self) -> str:
+        """Return a sentence on what the first training batch does not see, and evaluation does."""
+        m, order = self.material, stream(self.seed, "batches", 0).permutation(self.labels.split["train"])
+        rows = order[: self.batch_size]
+        inputs = self._inputs(rows, 0, stream(self.seed, "gmn", 0, 0))
+        assert inputs.targets is not None
+        text = f"training batches: the node sequence holds {len(inputs.order):,} of {len(m.x):,} nodes"
+        if self.passes_messages:
+            own, every = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
+            text += f", message passing {100 * int(own) / max(1, int(every)):.0f}% of the edges at a batch's nodes"
+        return f"{text}; evaluation and prediction take all nodes and edges"
 
     def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         m = self.material
         extra: dict[str, Any] = {}
         tokens: Tokens | None = None
         edges = m.edge_attr is not None
-        if m.settings.max_length:
+        if m.settings.tokens > 1:
             number = epoch // self.resample_every if self.resample_every else 0
             seed = (self.seed * 1_000_003 + number) % 2**63
             tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
-        visited = tokens["nodes"].numpy() if tokens is not None else rows
+        visited = tokens["nodes"].numpy() if tokens is not None else self._around(rows, epoch)
         near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
         indptr, indices, ids = induced(m.indptr, m.indices, near)
         edge_attr = None
@@ -224,11 +245,20 @@ class BatchNodeTask(_NodeTask):
         if tokens is not None:
             tokens["nodes"] = torch.from_numpy(place[len(rows) :])
             extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
+        order = node_order(m.key[near if self.gps else rows], rng)
         return GMNInputs(
             x=m.features(rng, near), graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
-            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(node_order(m.key[rows], rng)),
-            sequences=torch.tensor([0, len(rows)]), **extra,
+            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
+            sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
+
+    def _around(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Return nodes near rows without tokens, from which they receive messages; drawn anew every epoch."""
+        if not self.passes_messages:
+            return rows[:0]
+        steps, walks = CONTEXT
+        seed = (self.seed * 1_000_003 + epoch) % 2**63
+        return random_walks(self.material.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
 
 
 def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

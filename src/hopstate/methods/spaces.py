@@ -1,10 +1,11 @@
 """Search spaces of `hopstate tune`: what each paper says it searched, and how a user writes another.
 
-Source: NAGphormer App. D.2 (arXiv:2206.04910); GMN Table 6 (arXiv:2402.08678), its "#Layers" being those of the
-message passing, as in `GMN.Config.mpnn_layers`; DyG-Mamba App. D.3 (sequence length); DyGFormer and GraphMixer: DyGLib
-(arXiv:2303.13047), App. B.5; CTDG-SSM: the sizes of Table 9 and the batches of Table 14; backbones: arXiv:2302.11640
-(1 to 5 layers). Deviation: GMN's M, s up to 8 (the walks of 32 fill memory without need); learning rate and dropout of
-the backbones, and the filter order of CTDG-SSM, are ours: no paper states a space for them.
+Source: NAGphormer App. D.2 (arXiv:2206.04910); GMN Table 6 (arXiv:2402.08678; its "#Layers" does not say of what:
+blocks over tokens, over nodes and of message passing are searched apart); DyG-Mamba App. D.3 (sequence length);
+DyGFormer and GraphMixer: DyGLib (arXiv:2303.13047), App. B.5; CTDG-SSM: the sizes of Table 9 and the batches of
+Table 14; backbones: arXiv:2302.11640 (1 to 5 layers). Deviation: GMN's m, and one block over tokens or nodes beside the
+stated 3 to 6; learning rate and dropout of the backbones, and the filter order of CTDG-SSM, are ours: no paper states a
+space for them.
 """
 
 from __future__ import annotations
@@ -58,10 +59,14 @@ _BACKBONE: Space = {
 _NODE_DROPOUT = [0.1, 0.3, 0.5]
 _DYGLIB_DROPOUT = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
 _GMN: Space = {
-    "walks.walks": [1, 2, 4, 8],
-    "walks.repeats,walks.max_length": ["1,0", "1,2", "2,2", "4,2", "8,2"],  # s = 0 there is m = 0 here: no walks
+    "walks.walks": [1, 2, 4, 8, 16, 32],
+    "walks.repeats": [0, 1, 2, 4, 8, 16],
+    "walks.max_length": [0, 1, 2, 4],
+    "model.token_layers": [1, 3, 4, 6],
+    "model.node_layers": [1, 3, 4, 6],
     "model.mpnn_layers": [3, 4, 6],
 }
+_LAYERS = ("model.token_layers", "model.node_layers", "model.mpnn_layers")
 _DYG_MAMBA: Space = {"history.max_length": [32, 64, 128, 256, 512, 1024, 2048]}
 _CTDG: Space = {
     "model.dim": [32, 128],
@@ -81,7 +86,7 @@ SPACES: dict[str, Space] = {
         "model.dropout": _NODE_DROPOUT,
     },
     "gmn": _GMN,
-    "gmn-graphs": _GMN,
+    "gmn-graphs": _GMN | {key: sorted({*_GMN[key], 5}) for key in _LAYERS},  # type: ignore[misc]  # 4, 5: LRGB
     "gin-graphs": {"loop.optim.lr": Range(1e-4, 1e-2, log=True)},
     **dict.fromkeys(("mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"), _BACKBONE),
     "dyg-mamba": _DYG_MAMBA,

@@ -25,7 +25,7 @@ class WalkSettings:
 
     Args:
         max_length: m; 0 makes each node its only token.
-        repeats: s, tokens of each length.
+        repeats: s, tokens of each length; 0 makes max_length 0.
         walks: M, walks of a token.
         p, q: node2vec's return and in-out parameters; 1, 1 walks uniformly.
         window: steps back that walk features look (kind "walk").
@@ -39,10 +39,12 @@ class WalkSettings:
     window: int = 8
 
     def __post_init__(self) -> None:
-        if self.max_length < 0 or min(self.repeats, self.walks, self.window) < 1 or not (self.p > 0 and self.q > 0):
+        if min(self.max_length, self.repeats) < 0 or min(self.walks, self.window) < 1 or not min(self.p, self.q) > 0:
             raise ConfigError(
-                f"walks need max_length at least 0, repeats, walks and window at least 1, p and q above 0; got {self}"
+                f"walks need max_length and repeats of at least 0, walks and window of 1, p and q above 0; got {self}"
             )
+        if not self.repeats:
+            object.__setattr__(self, "max_length", 0)
 
     @property
     def tokens(self) -> int:

@@ -94,7 +94,10 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
             f"unknown {extra[:3]}" if extra else "",
             *wrong[:3],
         ]
-        raise CheckpointError(f"{where} holds another model: {'; '.join(p for p in parts if p)}")
+        raise CheckpointError(
+            f"{where} holds another model: {'; '.join(p for p in parts if p)}; if an earlier version of hopstate "
+            f"trained it, that version reads it: use it there, or train again"
+        )
     model.load_state_dict(weights)
 
 
