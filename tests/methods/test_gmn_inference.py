@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import hopstate
 from hopstate.data.graph import Graph
 from hopstate.data.scratch import Scratch
 from hopstate.errors import StorageError
@@ -191,3 +192,18 @@ def test_what_a_part_carries_on_may_be_shorter_than_the_convolution():
             y, carried = branch.part(part, carried)
             out.append(y)
         torch.testing.assert_close(torch.cat(out[::-1] if reverse else out), want)
+
+
+def test_a_run_evaluates_and_predicts_a_node_alike_in_every_split(tmp_path):
+    graph = blocks(120)
+    small = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}
+    run = hopstate.fit(
+        "gmn", graph, out=tmp_path / "run", batch_size=16, model=small, walks={"max_length": 1, "walks": 2},
+        loop={"epochs": 2, "progress": False, "tensorboard": "no"},
+    )  # fmt: skip
+    every = run.predict(graph, split="all").set_index("node")
+    for split in ("train", "val", "test"):
+        assert run.evaluate(graph, split=split) == pytest.approx(run.metrics[split])
+        part = run.predict(graph, split=split).set_index("node")
+        assert part.equals(every.loc[part.index, part.columns])
+    assert not [file for file in run.path.iterdir() if file.name.startswith("tmp")]

@@ -98,6 +98,20 @@ def test_a_recipe_holds_the_settings_of_its_paper() -> None:
     assert all_recipes()["edgebank/enron"].settings["model.memory"] == "window"
 
 
+def test_rows_of_gmn_have_the_parts_of_the_paper_and_take_what_its_table_6_searches() -> None:
+    minus, gps = find_recipes("gmn/*-minus"), find_recipes("gmn/*-gps-mamba")
+    assert len(minus) == 4
+    assert len(gps) == 4 + 8 + 1
+    for recipe in minus:
+        model = Trial(recipe=recipe).config(0).model
+        assert (model.encoder, model.uses_mpnn) == ("rwf", False)
+    for name in ("gmn/coco-sp", "gmn/malnet-tiny-gps-mamba", "gmn/minesweeper", "gmn/ogbn-arxiv"):
+        for walks, repeats, layers in ((1, 0, 3), (32, 16, 6), (8, 4, 5)):
+            depths = dict.fromkeys(("model.token_layers", "model.node_layers", "model.mpnn_layers"), layers)
+            changes = {"walks.walks": walks, "walks.repeats": repeats, "walks.max_length": 0, **depths}
+            assert Trial(recipe=all_recipes()[name], changes=changes).config(0).model.node_layers == layers
+
+
 def test_patterns_find_recipes_and_a_wrong_name_says_the_nearest() -> None:
     assert {r.name for r in find_recipes("ctdg-ssm-sequences/length-*")} >= {"ctdg-ssm-sequences/length-9"}
     with pytest.raises(ConfigError, match="gmn/minesweeper"):

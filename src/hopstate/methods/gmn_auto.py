@@ -57,7 +57,7 @@ def step_bytes(
         model: widths and layers.
         features: columns of x.
         context: further nodes whose features are needed.
-        edge_dim: columns of the edge features; counted for "gps-mamba".
+        edge_dim: columns of the edge features; counted for "gps-mamba" alone.
         recompute: see `Choice`.
     """
     d, block, message = model.dim, _block(model), 16 * model.dim  # floats a row and layer
@@ -76,6 +76,8 @@ def step_bytes(
     tokens = walks.tokens * (block * model.token_layers + 2 * d)
     own = tokens + visited * row + block * model.node_layers + 4 * d
     whole = (nodes + context) * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
+    if model.uses_mpnn and model.mpnn == "pna":
+        whole += model.mpnn_layers * edges * _edge(model, edge_dim)
     return int(4 * (nodes * own + whole))
 
 
@@ -169,6 +171,7 @@ def choose_graphs(
     repeats: int | None,
     walks: int | None,
     batch_size: int | None,
+    edge_dim: int = 0,
     **options: float,
 ) -> Choice:
     """Return settings of batches of whole graphs, the largest of which fit the budget; those given are kept.
@@ -178,7 +181,7 @@ def choose_graphs(
 
     Args:
         nodes, edges: (G,) sizes of the graphs.
-        features, model, budget, max_length, repeats, walks, options: as in `choose`.
+        features, model, budget, max_length, repeats, walks, edge_dim, options: as in `choose`.
         batch_size: graphs a step.
 
     Raises:
@@ -192,7 +195,7 @@ def choose_graphs(
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
         for size in sizes:
             last = min(size, len(nodes)) - 1
-            needed = step_bytes(int(most[0][last]), int(most[1][last]), candidate, model, features)
+            needed = step_bytes(int(most[0][last]), int(most[1][last]), candidate, model, features, edge_dim=edge_dim)
             if needed <= budget:
                 return Choice(candidate, size, needed, "graphs")
     raise ConfigError(

@@ -225,6 +225,7 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
         np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
         parse_bytes(w.memory_budget), max_length=w.max_length, repeats=w.repeats, walks=w.walks,
         batch_size=config.batch_size, p=w.p, q=w.q, window=w.window,
+        edge_dim=0 if edge_attr is None else edge_attr.shape[1],
     )  # fmt: skip
     if context.trained is None:
         note(
