@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.cache import cache_folder
-from hopstate.data.files import check_writable, replace_file
+from hopstate.data.files import check_writable, make_folder, named_errors, replace_file
+from hopstate.data.lock import file_lock, locked
 from hopstate.data.table import check_table_path, write_table
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods import get_method
@@ -82,6 +84,7 @@ def fit(
 
     Raises:
         ConfigError: a setting does not exist or cannot work, or out is taken.
+        BusyError: another process is training in out.
         DataError: the data break a promise; the message says which, where and what to do.
         CheckpointError: out holds a checkpoint of something else.
     """
@@ -109,6 +112,9 @@ def fit_config(
         out, resume: as in `fit`.
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
+
+    Raises:
+        BusyError: another process is training in that folder.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -116,16 +122,17 @@ def fit_config(
     folder, defaults = out or new_folder(method.name, config.data), None
     if resume:
         defaults = stored_config(method, config_from(method, {"data": config.data, **method.earlier}))
-    run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
-    seed_everything(config.loop.seed)
-    context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-    if (run.path / "data.json").is_file():  # before anything of the run is rewritten
-        check_same_data(run, record)
-    task = method.build(record, config, context)
-    run.write_json("data.json", describe(record, task, context))
-    trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
-    result = trainer.fit(resume=resume)
-    return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
+    with locked(folder):
+        run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
+        seed_everything(config.loop.seed)
+        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
+        if (run.path / "data.json").is_file():  # before anything of the run is rewritten
+            check_same_data(run, record)
+        task = method.build(record, config, context)
+        run.write_json("data.json", describe(record, task, context))
+        trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
+        result = trainer.fit(resume=resume)
+        return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:
@@ -248,6 +255,7 @@ def stream(
         TimeOrderError, DataError, ShapeError, CheckpointError: see
             `hopstate.training.memory_task.MemoryLinkTask.continue_on`; the kept state stays as it was.
         StorageError: the state or the scores could not be written; then neither is.
+        BusyError: another process streams into the same state, or trains the run.
     """
     import pandas as pd
     import torch
@@ -261,22 +269,24 @@ def stream(
     if out is not None:
         check_table_path(out)
         check_writable(Path(out))
-    with trained(run, own, device=device) as (_, task), torch.no_grad():
-        if not hasattr(task, "continue_on"):
-            raise ConfigError(f"{run} keeps no memory of nodes, so there is nothing to go on from; use predict")
-        new = _new_events(folder, data, read or {})
-        start = kept if state is None and kept.is_file() else state
-        before = task.warm() if fresh or start is None else StreamState.load(start, model=task.fingerprint)
-        columns, after = task.continue_on(before, new)
-    table = pd.DataFrame(columns)
+    own_state = os.path.realpath(target) == os.path.realpath(kept)
+    with locked(folder.path) if own_state else file_lock(target):  # from reading the state to replacing it
+        with trained(run, own, device=device) as (_, task), torch.no_grad():
+            if not hasattr(task, "continue_on"):
+                raise ConfigError(f"{run} keeps no memory of nodes, so there is nothing to go on from; use predict")
+            new = _new_events(folder, data, read or {})
+            start = kept if state is None and kept.is_file() else state
+            before = task.warm() if fresh or start is None else StreamState.load(start, model=task.fingerprint)
+            columns, after = task.continue_on(before, new)
+        table = pd.DataFrame(columns)
 
-    def write(part: Path) -> None:  # the state under another name, then the scores, then the state's own name
-        after.save(part)
-        if out is not None:
-            write_table(table, Path(out))
+        def write(part: Path) -> None:  # the state under another name, then the scores, then the state's own name
+            after.save(part)
+            if out is not None:
+                write_table(table, Path(out))
 
-    replace_file(target, write)
-    return table
+        replace_file(target, write)
+        return table
 
 
 def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventStream:
@@ -295,11 +305,14 @@ def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventS
 
 
 def new_folder(method: str, data: str) -> Path:
-    """Return an unused folder name under runs/, made of method, data and time."""
+    """Return a new folder under runs/, named by method, data and time."""
     stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
     base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = base, 1
-    while path.exists():
+    make_folder(base.parent)
+    while True:
+        with named_errors(path), contextlib.suppress(FileExistsError):
+            path.mkdir()  # two processes of one second get two folders
+            return path
         number += 1
         path = base.with_name(f"{base.name}-{number}")
-    return path

@@ -50,8 +50,8 @@ class StorageError(HopstateError, OSError):
     """A file that could not be written; whatever stood there before is untouched."""
 
 
-class BusyError(HopstateError, OSError):
-    """A folder that somebody else is writing; nothing was done."""
+class BusyError(StorageError):
+    """A folder or file that another process is at work on; the message names the process."""
 
 
 class TimeOrderError(DataError):

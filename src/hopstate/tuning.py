@@ -19,6 +19,8 @@ import torch
 import yaml
 
 from hopstate import api
+from hopstate.data.lock import NAME as LOCK
+from hopstate.data.lock import locked
 from hopstate.data.table import write_table
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
@@ -113,6 +115,9 @@ def tune_config(
         space: what is drawn, of `hopstate.methods.spaces.space_of`.
         trials, out, seed: as in `tune`.
         record: replaces reading config.data.
+
+    Raises:
+        BusyError: another process searches in that folder.
     """
     if trials < 1:
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
@@ -120,7 +125,16 @@ def tune_config(
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder = Path(out) if out is not None else api.new_folder(f"tune-{method.name}", config.data)
     stored = {"method": method.name, "config": api.stored_config(method, config)}
-    _same_search(folder, {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash})
+    facts = {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash}
+    with locked(folder):
+        _same_search(folder, facts)
+        return _go_on(optuna, method, config, space, trials, folder, seed, record)
+
+
+def _go_on(
+    optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Any
+) -> Search:
+    """Run the trials that are missing."""
     study = optuna.create_study(
         storage=f"sqlite:///{folder / 'study.db'}", study_name=method.name, direction="maximize", load_if_exists=True
     )
@@ -155,9 +169,8 @@ def _same_search(folder: Path, search: dict[str, Any]) -> None:
     """Write search.json, or check that the folder's own is the same."""
     path, search = folder / "search.json", json.loads(json.dumps(search))
     if not path.is_file():
-        if folder.is_dir() and any(folder.iterdir()):
+        if any(entry.name != LOCK for entry in folder.iterdir()):
             raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
-        folder.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(search, indent=1) + "\n")
         return
     old, new = flatten(json.loads(path.read_text(encoding="utf-8"))), flatten(search)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopstate.data import store
+from hopstate.data import files, folders, store
 from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
@@ -74,12 +74,13 @@ def test_a_full_disk_leaves_the_previous_graph(graph: Graph, tmp_path: Path, mon
     graph.save(str(folder))
     calls = []
 
-    def full(file: object, array: np.ndarray, **options: object) -> None:
+    def full(path: Path, array: np.ndarray) -> None:
         calls.append(array)
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
+        files.save_array(path, array)
 
-    monkeypatch.setattr(store.np, "save", full)
+    monkeypatch.setattr(store, "save_array", full)
     with pytest.raises(StorageError, match="No space left"):
         graph.with_(x=None).save(str(folder))
     monkeypatch.undo()
@@ -93,6 +94,7 @@ def test_a_failed_rename_puts_the_previous_graph_back(
     folder = tmp_path / "g"
     graph.save(str(folder))
     rename = Path.rename
+    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)  # a system that has no exchange
 
     def fails(self: Path, target: Path) -> Path:
         if Path(target) == folder and not self.name.endswith(".old"):
@@ -104,6 +106,21 @@ def test_a_failed_rename_puts_the_previous_graph_back(
         graph.with_(x=None).save(str(folder))
     monkeypatch.undo()
     assert Graph.load(str(folder)).content_hash == graph.content_hash
+    assert [p.name for p in tmp_path.iterdir()] == ["g"]
+
+
+def test_what_a_kill_between_two_renames_left_is_put_back(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "g"
+    graph.save(str(folder))
+    folder.rename(tmp_path / ".g.0123456789ab.old")
+    (tmp_path / ".g.ba9876543210.part").mkdir()
+    assert Graph.load(str(folder)).content_hash == graph.content_hash
+    folder.rename(tmp_path / ".g.0123456789ab.old")
+    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    graph.with_(x=None).save(str(folder))
+    assert Graph.load(str(folder)).x is None
     assert [p.name for p in tmp_path.iterdir()] == ["g"]
 
 

@@ -5,6 +5,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from hopstate.data import cache as kept
 from hopstate.data.graph import Graph
 from hopstate.errors import StorageError
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
@@ -45,10 +46,10 @@ def test_damaged_cache_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: object, array: object) -> None:
+    def full(path: Path, array: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "save", full)
+    monkeypatch.setattr(kept, "save_array", full)
     with pytest.raises(StorageError, match="No space left"):
         laplacian_encoding(ring(), 4, tmp_path)
     assert os.listdir(tmp_path) == []

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from hopstate.data.lock import locked
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
@@ -192,6 +193,27 @@ def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path:
     assert kept.is_file()  # named by what it was made of
 
 
+@pytest.mark.parametrize("left", [".config.json.0123456789ab.part", ".lock", ".config.json.part"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_taken(
+    tmp_path: Path, resume: bool, left: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / left).write_text("{")
+    with locked(tmp_path / "run"):
+        run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}}, resume=resume)
+    assert {file.name for file in run.path.iterdir()} == {"config.json", "environment.json"}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_killed_between_its_first_files_is_taken(tmp_path: Path, resume: bool) -> None:
+    settings = {"method": "toy", "data": "d", "loop": {"seed": 1}}
+    run = RunFolder.create(tmp_path / "run", settings)
+    (run.path / "environment.json").unlink()
+    RunFolder.create(run.path, settings | {"data": "e"}, resume=resume)
+    assert run.read_json("config.json")["data"] == "e"
+
+
 @pytest.mark.parametrize(
     "more", ["thesis.txt", "negatives/thesis.txt", "checkpoint.safetensors", "metrics.jsonl", "result.json"]
 )
@@ -229,7 +251,7 @@ def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name
 def test_metrics_that_cannot_be_added_are_a_named_error(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     (run.path / "metrics.jsonl").mkdir()
-    with pytest.raises(StorageError, match="could not add to the metrics"):
+    with pytest.raises(StorageError, match=r"could not add to .*metrics\.jsonl: .*; free some space"):
         run.append_metrics({"epoch": 1})
 
 

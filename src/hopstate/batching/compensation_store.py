@@ -20,9 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.batching.fit import Substitute
+from hopstate.data.cache import DAY
+from hopstate.data.files import sweep
 from hopstate.data.graph import Graph
 from hopstate.data.tensor_file import read_tensors, write_tensors
-from hopstate.errors import CheckpointError, StorageError
+from hopstate.errors import CheckpointError
 
 if TYPE_CHECKING:
     from hopstate.batching.top import TopConfig
@@ -58,6 +60,7 @@ class CompensationStore:
 
     def __init__(self, folder: str | Path, key: Key) -> None:
         self.folder, self.key = Path(folder), key
+        sweep(self.folder, older=DAY)
         for path in sorted(self.folder.glob("*.safetensors"))[:1]:
             self._read(path)
 
@@ -114,10 +117,6 @@ class CompensationStore:
         return tensors
 
     def _write(self, path: Path, groups: list[dict[str, Any]]) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"could not make {self.folder}: {error}; choose another folder") from error
         flat = {f"{number}.{key}": t for number, group in enumerate(groups) for key, t in group.items()}
         write_tensors(path, flat, self.key, format=FORMAT)
 

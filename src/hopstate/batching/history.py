@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import CheckpointError, StorageError
+from hopstate.data.files import append_file, make_folder, named_errors, remove_file, sync_file
+from hopstate.errors import CheckpointError
 from hopstate.layers.message import Adjacency, Weighting
 
 
@@ -39,15 +40,13 @@ class History:
             table = torch.zeros(self.num_nodes, width)
             return table.pin_memory() if torch.cuda.is_available() else table
         shape, path = (self.num_nodes, width), folder / f"history-{number}.npy"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
+        with named_errors(path):
             if path.is_file():
                 found = np.load(path, mmap_mode="r+", allow_pickle=False)
                 if found.shape == shape and found.dtype == np.float32:
                     return torch.from_numpy(found)
             return torch.from_numpy(np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape))
-        except OSError as error:
-            raise StorageError(f"could not make histories in {folder}: {error}; choose another folder") from error
 
     def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
         """Keep what rows sent at a layer."""
@@ -115,33 +114,35 @@ class Journal:
         for table in self.tables if self.used else ():
             table.zero_()
         for path in self.folder.glob("journal-*"):
-            path.unlink()
+            remove_file(path)
         self._last = 0
+
+    def _sync(self) -> None:
+        """Bring the tables to disk."""
+        for number in range(len(self.tables)):
+            sync_file(self.folder / f"history-{number}.npy")
 
     def keep(self, layer: int, rows: Tensor) -> None:
         """Write down what rows hold, where that has not been done since the last mark.
 
         Raises:
-            StorageError: the disk is full.
+            StorageError: it could not be written.
         """
         self.begin()
         new = rows[~self._written[layer][rows]]
         if not len(new):
             return
-        try:
-            with self._path(self._last).open("ab") as file:
-                np.array([layer, len(new)], np.int64).tofile(file)
-                new.numpy().tofile(file)
-                self.tables[layer][new].numpy().tofile(file)
-        except OSError as error:
-            raise StorageError(f"could not write to {self.folder}: {error}; make room and resume the run") from error
+        held = np.array([layer, len(new)], np.int64), new.numpy(), self.tables[layer][new].numpy()
+        append_file(self._path(self._last), b"".join(array.tobytes() for array in held))
+        sync_file(self._path(self._last))  # the system may bring the table's change to disk at any time after this
         self._written[layer][new] = True
 
     def mark(self) -> int:
         """Return a mark for what the tables hold now."""
         self.begin()
         assert self._last is not None
-        self._path(self._last - 1).unlink(missing_ok=True)
+        self._sync()
+        remove_file(self._path(self._last - 1))
         self._last += 1
         self._forget()
         return self._last
@@ -157,7 +158,9 @@ class Journal:
             raise CheckpointError(f"the histories in {self.folder} are of a later checkpoint; start the run anew")
         for number in sorted((n for n in found if n >= mark), reverse=True):
             self._undo(self._path(number))
-            self._path(number).unlink()
+        self._sync()
+        for number in sorted((n for n in found if n >= mark), reverse=True):
+            remove_file(self._path(number))
         self._last = mark
         self._forget()
 

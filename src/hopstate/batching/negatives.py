@@ -24,7 +24,8 @@ import numpy as np
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, StorageError, nearest
+from hopstate.data.files import replace_file
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 
 Strategy = Literal["random", "historical", "inductive"]
 STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
@@ -63,18 +64,15 @@ class Negatives:
         Raises:
             StorageError: the file could not be written.
         """
-        path = Path(path)
-        part = path.with_name(f".part-{path.name}")
         facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
         note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
+
+        def write(part: Path) -> None:
             with part.open("wb") as file:
-                np.savez_compressed(file, rows=self.rows, offsets=self.offsets, src=self.src, dst=self.dst, facts=note)
-            part.replace(path)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise StorageError(f"could not write {path}: {error}") from error
+                np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+
+        replace_file(Path(path), write)
 
     @classmethod
     def load(cls, path: Path | str, stream: EventStream | None = None) -> Negatives:

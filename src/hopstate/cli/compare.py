@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate import api
+from hopstate.data.lock import locked
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.configuration import config_of, parser_of
@@ -36,6 +37,19 @@ def run(argv: list[str]) -> int:
     names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
     for name in names:  # before anything is trained
         _check_splits(name, splits)
+    with locked(folder):
+        rows = _all(names, splits, seeds, options.data, rest, folder)
+    if rows is None:
+        return 130
+    show(rows, options.data)
+    print(f"runs and table.json: {folder}")
+    return 0
+
+
+def _all(
+    names: list[str], splits: list[int], seeds: list[int], data: str, rest: list[str], folder: Path
+) -> list[dict[str, Any]] | None:
+    """Train what is not trained yet and return a row a method, or None where it was interrupted."""
     rows: list[dict[str, Any]] = []
     records: dict[str, Any] = {}
     for name in names:
@@ -43,18 +57,16 @@ def run(argv: list[str]) -> int:
         for split in splits:
             for seed in seeds:
                 where = folder / f"{name}-split{split}-seed{seed}"
-                fixed = [f"--data={options.data}", f"--loop.seed={seed}"]
+                fixed = [f"--data={data}", f"--loop.seed={seed}"]
                 number = NUMBER.get(get_method(name).data)
                 if number is not None:
                     fixed.append(f"{number}={split}")
                 results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records))
                 if results[-1] is None:
-                    return 130
+                    return None
         rows.append(_row(name, [r for r in results if r is not None]))
         write_text(folder / "table.json", json.dumps(rows, indent=1))
-    show(rows, options.data)
-    print(f"runs and table.json: {folder}")
-    return 0
+    return rows
 
 
 def _check_splits(name: str, splits: list[int]) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hopstate.errors import StorageError
+from hopstate.data.files import replace_file, save_array, sweep
+
+DAY = 86400.0  # seconds after which an unfinished file is somebody's no longer
 
 
 def cache_folder() -> Path:
@@ -40,20 +42,6 @@ def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[]
                 return kept
     made = compute().astype(np.float32)
     if path is not None:
-        _save(path, made)
+        sweep(path.parent, older=DAY)  # two runs may fill the cache at once, so what is young may be at work
+        replace_file(path, lambda part: save_array(part, made))
     return made
-
-
-def _save(path: Path, array: np.ndarray) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # two runs may fill the cache at once
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            np.save(file, array)
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise StorageError(
-            f"could not write {path}: {error}; free some space or choose another cache folder"
-        ) from error

@@ -1,42 +1,198 @@
-"""Writing files so that nothing is ever half written."""
+"""The one writer: a file is written under another name, synced to disk, renamed, and its folder synced.
+
+So at every instant, after a kill or a power failure too, what stood at a place or what replaces it stands there whole.
+`folders.py` does the same for whole folders, `locks.py` keeps other processes out.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
+import re
+import secrets
+import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hopstate.errors import StorageError
+import numpy as np
+
+from hopstate.errors import HopstateError, StorageError
+
+Write = Callable[[Path], object]
+
+# names of unfinished files and folders; those of 0.1.0 held no random part
+_PART = re.compile(
+    r"\..*\.[0-9a-f]{12}\.part"
+    r"|\.(\w+\.(json|jsonl|csv|png|npz|safetensors)|environment-\d+\.json|hops_[0-9a-f]+\.npy)\.part"
+    r"|\.part-\w+\.npz"
+)
+_MEND = {
+    errno.ENOSPC: "free some space there, or choose another folder",
+    errno.EDQUOT: "your quota there is used up: delete files of yours there, or choose another folder",
+    errno.EROFS: "its file system is mounted read-only: mount it for writing, or choose another folder",
+    errno.EIO: "its disk failed: look at the system's log, free what is damaged, or choose another folder",
+    errno.EFBIG: "the file exceeds a limit on the size of files (ulimit -f): raise it, or choose another folder",
+    errno.EACCES: "allow writing there, or choose another folder",
+    errno.EPERM: "allow writing there, or choose another folder",
+}
 
 
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+def replace_file(path: Path, write: Write) -> None:
     """Call write on a temporary file beside path, then rename it to path.
 
     Raises:
         StorageError: writing failed; path is as it was before.
     """
-    from safetensors import SafetensorError
+    replace_files({path: write})
 
-    part = path.with_name(f".{path.name}.part")
+
+def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -> None:
+    """Write several files, all of them before any is renamed, which happens in the order given.
+
+    Args:
+        writes: path → what writes a file there.
+        marker: the last path, where it says that the others are whole: an earlier one is removed before they change.
+
+    Raises:
+        StorageError: writing failed; every path is as it was before.
+    """
+    parts: dict[Path, Path] = {}
     try:
-        write(part)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.chmod(0o666 & ~_umask())  # some writers make files that only their owner may read
-        part.replace(path)
-    except StorageError:  # of another file that write writes: it has said so
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        kept = "; the previous one is untouched" if path.exists() else ""
-        raise StorageError(
-            f"could not write {path}: {error}{kept}; free some space or choose another folder"
-        ) from error
+        for path, write in writes.items():
+            make_folder(path.parent)
+            with named_errors(path):
+                parts[path], mode = _new_part(path)
+                write(parts[path])
+                with parts[path].open("rb+") as file:
+                    _sync(file.fileno())
+                parts[path].chmod(mode)  # some writers make files that only their owner may read
+        if marker is not None and marker.exists():
+            remove_file(marker)
+        for path, part in parts.items():
+            with named_errors(path):
+                part.replace(path)
+            with named_errors(path, "bring to disk"):
+                sync_folder(path.parent)
+    finally:
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder, and those that it lies in, so that they stay; return it.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    with named_errors(folder, "make"):
+        missing = [part for part in (folder, *folder.parents) if not part.is_dir()]
+        for part in reversed(missing):
+            part.mkdir(exist_ok=True)
+            sync_folder(part.parent)
+    return folder
+
+
+def remove_file(path: Path) -> None:
+    """Delete a file so that it does not come back; nothing where there is none.
+
+    Raises:
+        StorageError: it cannot be deleted.
+    """
+    with named_errors(path):
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def append_file(path: Path, content: str | bytes) -> None:
+    """Add to the end of a file, which is on disk for certain only after `sync_file`.
+
+    Raises:
+        StorageError: it failed; what stood there is there, perhaps with a part of content.
+    """
+    with named_errors(path, "add to"), path.open("ab") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def sync_file(path: Path) -> None:
+    """Bring to disk what was added to a file; nothing where there is none.
+
+    Raises:
+        StorageError: it failed.
+    """
+    if path.is_file():
+        with named_errors(path):
+            with path.open("rb+") as file:
+                _sync(file.fileno())
+            sync_folder(path.parent)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Write an array as .npy, without pickle; unlike numpy's own, an error tells the reason."""
+
+    class Plain:  # whatever is no file of Python's is written by write()
+        def __init__(self, write: Callable[[bytes], int]) -> None:
+            self.write = write
+
+    with path.open("wb") as file:
+        np.lib.format.write_array(Plain(file.write), np.asanyarray(array), allow_pickle=False)  # type: ignore[arg-type]
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring renames and deletions in a folder to disk, where the system has such a call."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except (PermissionError, IsADirectoryError):  # a folder that may not be listed; Windows
+        return
+    try:
+        _sync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.EACCES):
+            raise
+    finally:
+        os.close(handle)
+
+
+def sweep(folder: Path, stem: str = "", *, older: float = 0.0, deep: bool = False) -> None:
+    """Delete what killed work left unfinished in a folder: temporary files and folders with such a name.
+
+    Args:
+        folder: where; it need not exist.
+        stem: only those of the file or folder with this `short_name`.
+        older: only those not changed for so many seconds; 0 needs the lock of the folder, or of the file.
+        deep: also below, but for folders of other runs.
+    """
+    wanted = re.compile(rf"\.{re.escape(stem)}\.[0-9a-f]{{12}}\.part") if stem else _PART
+    for here, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(here, name)
+            if not wanted.fullmatch(name):
+                continue
+            with contextlib.suppress(OSError):
+                if not older or time.time() - path.stat().st_mtime > older:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        own = [name for name in folders if not _PART.fullmatch(name) and not Path(here, name, "config.json").exists()]
+        folders[:] = own if deep else []
+
+
+def short_name(path: Path) -> str:
+    """Return a file's name, made short enough to be part of a longer one."""
+    name = os.fsencode(path.name)
+    return path.name if len(name) <= 200 else f"{path.name[:20]}{hashlib.blake2b(name, digest_size=8).hexdigest()}"
+
+
+def beside(path: Path, kind: str) -> Path:
+    """Return a new name of an unfinished file or folder that is to become path."""
+    return path.with_name(f".{short_name(path)}.{secrets.token_hex(6)}.{kind}")
+
+
+def is_part(path: Path) -> bool:
+    """Return whether a name is that of an unfinished file or folder."""
+    return _PART.fullmatch(path.name) is not None
 
 
 def check_writable(path: Path) -> None:
@@ -45,17 +201,57 @@ def check_writable(path: Path) -> None:
     Raises:
         StorageError: it cannot.
     """
-    try:
+    with named_errors(path):
         if path.is_dir():
             raise IsADirectoryError("it is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
-    except OSError as error:
-        raise StorageError(f"could not write {path}: {error}; choose another place") from error
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+class named_errors:  # noqa: N801 - a context manager
+    """Turn an error of the system or of a writer into a StorageError that names the file and what to do.
+
+    Args:
+        path: the file or folder that is written.
+        verb: what is done to it.
+    """
+
+    def __init__(self, path: Path, verb: str = "write") -> None:
+        self.path, self.verb = path, verb
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, HopstateError):
+            return
+        from safetensors import SafetensorError
+
+        if not isinstance(error, (OSError, SafetensorError)):
+            return
+        kept = "; the previous one is untouched" if self.verb == "write" and self.path.exists() else ""
+        raise StorageError(f"could not {self.verb} {self.path}: {error}{kept}; {_mend(self.path, error)}") from error
+
+
+def _mend(path: Path, error: BaseException) -> str:
+    found = re.search(r"os error (\d+)", str(error))  # safetensors holds the number in its text
+    number = int(found[1]) if found else getattr(error, "errno", None)
+    where = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+    if number == errno.ENOSPC:
+        return f"{where} has {shutil.disk_usage(where).free:,} bytes free: {_MEND[number]}"
+    return f"{where}: {_MEND[number]}" if number in _MEND else "free some space or choose another folder"
+
+
+def _new_part(path: Path) -> tuple[Path, int]:
+    """Make an empty temporary file for path; return it and the mode that files get here."""
+    part = beside(path, "part")
+    handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return part, os.fstat(handle).st_mode & 0o777
+    finally:
+        os.close(handle)
+
+
+def _sync(handle: int) -> None:
+    os.fsync(handle)

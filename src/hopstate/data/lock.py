@@ -1,42 +1,96 @@
-"""One writer a folder: a lock that the system drops with the process that held it, however that ended."""
+"""Locks: one process at a time works in a folder, or on a file, from reading it to renaming what replaces it.
+
+The system drops a lock with the process that held it, however that ended; a `.lock` file that is left means nothing.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from hopstate.errors import BusyError, StorageError
+from hopstate.data.files import make_folder, named_errors, short_name, sweep
+from hopstate.errors import BusyError
 
 NAME = ".lock"
 
 
-@contextmanager
+@contextlib.contextmanager
 def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
-    """Hold a folder for writing; it is made where there is none.
+    """Hold a folder, which is made where it is not there; leftovers of killed work in it are deleted.
 
     Args:
-        folder: what is held, by the file `.lock` in it, which stays there; a lock is the system's and not the file's.
+        folder: what is held, by the file `.lock` in it while that lasts.
         what: what lies there, for messages.
 
     Raises:
-        BusyError: somebody else holds it, in this process or another; there is no waiting.
-        StorageError: the folder or its lock cannot be made.
+        BusyError: another process, or another thread, holds it.
+        StorageError: nothing can be written there.
     """
+    folder = Path(folder)
+    with _held(folder, folder / NAME, what, wait=False):
+        sweep(folder, deep=True)
+        yield
+
+
+@contextlib.contextmanager
+def file_lock(path: str | Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold one file (or folder, by a lock beside it); leftovers of killed work on it are deleted.
+
+    Args:
+        path: the file, whose folder is made where it is not there.
+        wait: until whoever holds it is done, instead of refusing.
+
+    Raises:
+        BusyError: another process, or another thread, holds it.
+        StorageError: nothing can be written there.
+    """
+    path = Path(path)
+    with _held(path, path.with_name(f".{short_name(path)}.lock"), "a file", wait=wait):
+        sweep(path.parent, short_name(path))
+        yield
+
+
+@contextlib.contextmanager
+def _held(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
-    folder = Path(folder)
-    lock = FileLock(folder / NAME, timeout=0)
+    lock = FileLock(place, timeout=-1 if wait else 0, thread_local=False)
+    with named_errors(path, "lock"):
+        make_folder(place.parent)
+        try:
+            lock.acquire(poll_interval=0.02)
+        except Timeout:
+            raise BusyError(
+                f"{path} ({what}) is being written by {_holder(place)}; wait until that has ended, or stop it, or "
+                f"choose another place"
+            ) from None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise BusyError(
-            f"{folder} is being written by somebody else ({what}); wait until that has ended, or choose another folder"
-        ) from None
-    except OSError as error:
-        raise StorageError(f"could not lock {folder}: {error}; choose another folder") from error
-    try:
+        _sign(place)
         yield
     finally:
+        with contextlib.suppress(OSError):  # while it is held, so that nobody waits for a name that is gone
+            place.unlink()
         lock.release()
+
+
+def _sign(place: Path) -> None:
+    """Leave in a lock's file who holds it."""
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else []
+    who = {"process": os.getpid(), "host": socket.gethostname(), "command": " ".join(words)[:200], "since": time.time()}
+    with contextlib.suppress(OSError):
+        place.write_text(json.dumps(who), "utf-8")
+
+
+def _holder(place: Path) -> str:
+    try:
+        who = json.loads(place.read_text("utf-8"))
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
+        return f"process {who['process']} on {who['host']} ({who['command']}) since {since}"
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return "another process"

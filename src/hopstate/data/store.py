@@ -1,4 +1,4 @@
-"""Records on disk: one folder of .npy arrays and one JSON file, written to a temporary folder and renamed.
+"""Records on disk: one folder of .npy arrays and one JSON file, written beside its place and exchanged with it.
 
 Arrays are read back as memory maps, so that a record larger than memory opens at once.
 """
@@ -6,14 +6,13 @@ Arrays are read back as memory maps, so that a record larger than memory opens a
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.files import save_array
+from hopstate.data.folders import recover_folder, replace_folder
 from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
@@ -52,24 +51,21 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
 def write_folder(
     folder: Path, marker: str, what: str, meta: dict[str, Any], arrays: dict[str, np.ndarray | None]
 ) -> None:
-    """Write arrays as .npy and meta as the JSON file named marker, in a temporary folder that is then renamed.
+    """Write arrays as .npy and meta as the JSON file named marker, in place of an earlier folder once it is whole.
 
     Raises:
         StorageError: the folder holds something else, or could not be written; what stood there is untouched.
     """
     if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise StorageError(f"{folder} exists and holds no {what}; choose another folder")
-    part = ""
-    try:
-        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        part = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent)
-        _write(Path(part), marker, meta, {key: array for key, array in arrays.items() if array is not None})
-        _swap(Path(part), folder)
-    except OSError as error:
-        raise StorageError(f"could not write {folder}: {error}; free some space or choose another folder") from error
-    finally:
-        if part:
-            shutil.rmtree(part, ignore_errors=True)
+    held = {key: array for key, array in arrays.items() if array is not None}
+
+    def fill(part: Path) -> None:
+        for key, array in held.items():
+            save_array(part / f"{key}.npy", array)
+        (part / marker).write_text(json.dumps(meta | {"arrays": list(held)}, indent=1), "utf-8")
+
+    replace_folder(folder, fill)
 
 
 def read_folder(
@@ -81,6 +77,7 @@ def read_folder(
         MissingFileError: no such folder.
         FormatError: it lacks the marker, is of another version, or is damaged.
     """
+    recover_folder(folder)
     if not folder.exists():
         raise MissingFileError(f"no {what} folder at {folder}")
     if not (folder / marker).is_file():
@@ -93,31 +90,6 @@ def read_folder(
         return {key: meta[key] for key in keys}, arrays
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise FormatError(f"{folder / marker} is damaged ({error!r}); save the {what} again") from None
-
-
-def _write(folder: Path, marker: str, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    for key, array in arrays.items():
-        with (folder / f"{key}.npy").open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-    (folder / marker).write_text(json.dumps(meta | {"arrays": list(arrays)}, indent=1), "utf-8")
-
-
-def _swap(part: Path, folder: Path) -> None:
-    """Put a finished folder in place of an earlier one; rename cannot replace a folder that is not empty."""
-    os.chmod(part, 0o755)
-    if not folder.exists():
-        part.rename(folder)
-        return
-    old = part.with_name(f"{part.name}.old")
-    folder.rename(old)
-    try:
-        part.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _array(path: Path, mmap: bool) -> np.ndarray:

@@ -22,7 +22,6 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     name = check_table_path(path)
 
     def write(part: Path) -> None:
-        part.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".parquet"):
             table.to_parquet(part, index=False)
         else:

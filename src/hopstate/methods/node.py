@@ -6,12 +6,12 @@ import warnings
 
 import numpy as np
 
+from hopstate.data.files import replace_file
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.base import Context, SplitConfig
-from hopstate.training.checkpoint import replace_file
 from hopstate.training.node_task import NodeLabels
 from hopstate.training.target import ClassWeights, Target, target_of, trained_target
 

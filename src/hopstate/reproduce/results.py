@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hopstate.data.files import replace_file
-from hopstate.errors import FormatError, StorageError
+from hopstate.data.files import named_errors, replace_file
+from hopstate.data.lock import file_lock
+from hopstate.errors import FormatError
 from hopstate.recipes import all_recipes
 
 Line = dict[str, Any]
@@ -29,37 +28,15 @@ def append(path: str | Path, line: Mapping[str, Any]) -> None:
     """
     path = Path(path)
     text = json.dumps(_finite(dict(line)), ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.parent):
-            before = path.read_bytes() if path.is_file() else b""
-            if before and not before.endswith(b"\n"):  # edited by hand
-                before += b"\n"
-            replace_file(path, lambda part: _write(part, before + text.encode()))
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"could not add to {path}: {error}; choose another file with --results") from error
+    with file_lock(path, wait=True), named_errors(path):
+        before = path.read_bytes() if path.is_file() else b""
+        if before and not before.endswith(b"\n"):  # edited by hand
+            before += b"\n"
+        replace_file(path, lambda part: _write(part, before + text.encode()))
 
 
 def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, where the system has such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def read(path: str | Path) -> list[Line]:

@@ -8,7 +8,6 @@ Source: Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.data.files import replace_file
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, StorageError
 from hopstate.ops.propagate import hop_powers
@@ -166,9 +166,8 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             f"one column of hop tokens takes {4 * n * hops:,} bytes, more than a quarter of the memory budget "
             f"of {memory_budget:,}; raise it to {16 * n * hops:,}"
         )
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(part: Path) -> None:
         start = _reserve(part, shape)
         for first in range(0, width, columns):
             block = np.empty((n, hops, min(columns, width - first)), np.float32)
@@ -176,13 +175,8 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             hop_powers(graph.indptr, graph.indices, block)
             _copy_columns(part, start, shape, block, first)
             del block
-        part.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise StorageError(f"could not write hop tokens to {path}: {error}") from error
-        raise
+
+    replace_file(path, write)
 
 
 def _reserve(part: Path, shape: tuple[int, int, int]) -> int:

@@ -36,6 +36,11 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         StorageError: it could not be written; an earlier file of that name is untouched.
     """
+    replace_file(path, lambda part: write_checkpoint(part, checkpoint))
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint straight to path, for `replace_file` and the like."""
     flat = {
         f"{group}/{name}": t.detach().cpu().contiguous()
         for group, ts in checkpoint.tensors.items()
@@ -43,7 +48,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     }
     flat = {name: t.clone() for name, t in flat.items()}  # safetensors refuses tensors that share memory
     header = {"format": str(FORMAT), "record": json.dumps(checkpoint.record)}
-    replace_file(path, lambda part: save_file(flat, part, metadata=header))
+    save_file(flat, path, metadata=header)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -11,13 +11,15 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from hopstate.data.files import replace_files
 from hopstate.errors import CheckpointError, ConfigError, HopstateError
 from hopstate.training.arithmetic import Precision, Products, make_fabric, matrix_products
 from hopstate.training.checkpoint import (
@@ -27,10 +29,11 @@ from hopstate.training.checkpoint import (
     load_weights,
     optimizer_tensors,
     save_checkpoint,
+    write_checkpoint,
 )
 from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
 from hopstate.training.progress import Reporter
-from hopstate.training.run import RunFolder
+from hopstate.training.run import RunFolder, json_text
 from hopstate.training.seed import rng_state, seed_everything, set_rng_state
 from hopstate.training.task import Parts, Task
 
@@ -287,6 +290,7 @@ class Trainer:
             "task": self.task.state(),
         }
         record = {**self.identity, "progress": vars(self.progress), "precision": self._precision.state_dict()}
+        self.run.sync_metrics()
         save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
         self._last_save = time.monotonic()
 
@@ -315,24 +319,29 @@ class Trainer:
         metrics = {split: self.evaluate(split) for split in self.splits}
         weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
-        save_checkpoint(self.run.weights, Checkpoint(tensors=weights, record=record))
-        p = self.progress
-        self.run.write_json(
-            "result.json",
-            {
-                **self.identity,
-                "metric": self.task.metric,
-                "mode": self.task.mode,
-                "metrics": metrics,
-                "best_epoch": p.best_epoch,
-                "epochs": p.epoch,
-                "seconds": round(p.seconds, 3),
-                "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
-                "parameters": sum(t.numel() for t in self.task.model.parameters()),
-                "peak_memory_mb": peak_memory_mb(),
-            },
-        )
+        held, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
+        marker = self.run.path / "result.json"  # says that the weights are there, so it comes last
+        writes: dict[Path, Callable[[Path], object]] = {
+            self.run.weights: lambda part: write_checkpoint(part, held),
+            marker: lambda part: part.write_text(result, encoding="utf-8"),
+        }
+        replace_files(writes, marker=marker)
         return metrics
+
+    def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
+        p = self.progress
+        return {
+            **self.identity,
+            "metric": self.task.metric,
+            "mode": self.task.mode,
+            "metrics": metrics,
+            "best_epoch": p.best_epoch,
+            "epochs": p.epoch,
+            "seconds": round(p.seconds, 3),
+            "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
+            "parameters": sum(t.numel() for t in self.task.model.parameters()),
+            "peak_memory_mb": peak_memory_mb(),
+        }
 
 
 def peak_memory_mb() -> float | None:

@@ -14,8 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from hopstate.errors import CheckpointError, ConfigError, MissingFileError, StorageError
-from hopstate.training.checkpoint import replace_file
+from hopstate.data.files import append_file, is_part, make_folder, remove_file, replace_file, sync_file
+from hopstate.data.lock import NAME as LOCK
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
 
 LIBRARIES = (
     "hopstate",
@@ -45,7 +46,6 @@ LEFT = (
     "config.json",
     "environment*.json",
     "tokens/hops_*.npy",
-    "tokens/.hops_*.part",
     "histories/history-*.npy",
 )
 
@@ -69,7 +69,8 @@ class RunFolder:
     ) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
-        A folder in which an earlier start was refused before its training began is taken as if it were empty.
+        A folder in which an earlier start was refused, or killed, before its training began is taken as if it were
+        empty. Who makes one holds its lock (`hopstate.data.lock.locked`).
 
         Args:
             path: the folder.
@@ -84,14 +85,14 @@ class RunFolder:
         config = json.loads(json.dumps(config))
         if run._only_left():
             for made in (file for pattern in MADE for file in run.path.glob(pattern)):
-                made.unlink()
+                remove_file(made)
         elif not (run.path / "config.json").is_file():
             raise ConfigError(f"{path} is not empty and holds no run; choose another --out")
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
             run._check_same(config, defaults or {})
-        run.path.mkdir(parents=True, exist_ok=True)
+        make_folder(run.path)
         run.write_json("config.json", config)
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
         name = f"environment-{number}.json" if number else "environment.json"
@@ -117,10 +118,20 @@ class RunFolder:
         """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
         if not self.path.is_dir():
             return True
-        files = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
+        found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
+        files = {file for file in found if file != self.path / LOCK and not is_part(file)}
         own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
-        started = {self.path / "config.json", self.path / "environment.json"} <= files
-        return not files or (started and files <= own)
+        return not files or (files <= own and self._started())
+
+    def _started(self) -> bool:
+        """Return whether config.json is that of a run; a start that was killed early left nothing else."""
+        if (self.path / "environment.json").is_file():
+            return (self.path / "config.json").is_file()
+        try:
+            config = self.read_json("config.json")
+        except CheckpointError:
+            return False
+        return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
     def _check_same(self, config: dict[str, Any], defaults: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
@@ -144,7 +155,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file of the folder atomically."""
-        write_text(self.path / name, json.dumps(_null(value), indent=1) + "\n")
+        write_text(self.path / name, json_text(value))
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of the folder.
@@ -177,15 +188,18 @@ class RunFolder:
         """Append one row to metrics.jsonl and metrics.csv."""
         table = self.path / "metrics.csv"
         text = _csv([row], header=not table.is_file() or not table.stat().st_size)
-        try:
-            with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(_null(row)) + "\n")
-            with table.open("a", encoding="utf-8", newline="") as file:
-                file.write(text)
-        except OSError as error:
-            raise StorageError(
-                f"could not add to the metrics in {self.path}: {error}; free some space, then continue with --resume"
-            ) from error
+        append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
+        append_file(table, text)
+
+    def sync_metrics(self) -> None:
+        """Bring the rows to disk, before a checkpoint that says they are there."""
+        for name in ("metrics.jsonl", "metrics.csv"):
+            sync_file(self.path / name)
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a JSON file; NaN and infinities become null."""
+    return json.dumps(_null(value), indent=1) + "\n"
 
 
 def _null(value: Any) -> Any:

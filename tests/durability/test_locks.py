@@ -1,0 +1,133 @@
+"""One process at a time in a folder: the second is refused by name, nothing is lost, a dead one holds nothing."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hopstate
+from hopstate.data.lock import file_lock, locked
+from hopstate.errors import BusyError, StorageError
+from hopstate.reproduce.results import append
+from hopstate.training.run import RunFolder
+
+HOLD = """
+import sys, time
+from hopstate.data.lock import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def graph() -> hopstate.Graph:
+    rng = np.random.default_rng(0)
+    graph = hopstate.Graph.from_edges(rng.integers(0, 30, (80, 2)), num_nodes=30)
+    return graph.with_(x=rng.normal(size=(30, 4)).astype(np.float32), y=np.arange(30) % 2)
+
+
+def fit(folder: Path, **more: object) -> hopstate.Run:
+    return hopstate.fit("mlp", graph(), out=folder, config={**SETTINGS, **more.pop("config", {})}, **more)
+
+
+SETTINGS = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "model.dim": 4}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.name != ".lock"}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_fit_on_a_folder_is_refused_by_name_and_changes_nothing(tmp_path: Path, resume: bool) -> None:
+    run = fit(tmp_path / "run")
+    before = contents(run.path)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run.path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(
+            BusyError, match=rf"run \(a run\) is being written by process {holder.pid} on .*; wait until .*, or stop it"
+        ):
+            fit(tmp_path / "run", resume=resume)
+        assert contents(run.path) == before
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    assert (run.path / ".lock").exists()  # left by the dead one, who holds nothing
+    again = fit(tmp_path / "run", resume=True)
+    assert again.metrics == run.metrics
+    assert not (run.path / ".lock").exists()
+
+
+def test_of_many_threads_that_lock_a_folder_each_is_alone_or_refused(tmp_path: Path) -> None:
+    inside, most, refused = [], [], []
+
+    def work() -> None:
+        for _ in range(30):
+            try:
+                with locked(tmp_path):
+                    inside.append(1)
+                    most.append(len(inside))
+                    inside.pop()
+            except BusyError as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(most) == {1}
+    assert len(most) + len(refused) == 120
+    assert not list(tmp_path.iterdir())
+
+
+def test_writers_of_a_results_file_wait_for_each_other(tmp_path: Path) -> None:
+    threads = [threading.Thread(target=append, args=(tmp_path / "r.jsonl", {"run": i})) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len((tmp_path / "r.jsonl").read_text().splitlines()) == 12
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
+
+
+def test_leftovers_are_deleted_under_the_lock_and_nothing_else_is(tmp_path: Path) -> None:
+    kept = ["a.part", ".hidden", ".a.part.txt", ".mine.part", "other/config.json", "other/.m.0123456789ab.part"]
+    left = [".checkpoint.safetensors.part", ".x.csv.0123456789ab.part", "tokens/.hops_ab.npy.ba9876543210.part"]
+    for name in (*kept, *left):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / ".g.0123456789ab.part").mkdir()
+    (tmp_path / ".g.0123456789ab.part" / "x.npy").write_text("")
+    with locked(tmp_path):
+        found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {*kept, ".lock"}
+
+
+def test_leftovers_of_one_file_are_those_of_its_name(tmp_path: Path) -> None:
+    for name in (".a.csv.0123456789ab.part", ".a.0123456789ab.part", ".b.csv.0123456789ab.part"):
+        (tmp_path / name).write_text("")
+    with file_lock(tmp_path / "a.csv"):
+        pass
+    assert {path.name for path in tmp_path.iterdir()} == {".a.0123456789ab.part", ".b.csv.0123456789ab.part"}
+
+
+def test_a_place_that_cannot_be_locked_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StorageError, match=r"could not make .*file"), locked(place):
+            pass
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_two_fits_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPSTATE_RUNS", str(tmp_path))
+    paths = {hopstate.fit("mlp", graph(), config=SETTINGS).path for _ in range(2)}
+    assert len(paths) == 2
+    assert all(RunFolder.open(path).history() for path in paths)
