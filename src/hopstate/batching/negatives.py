@@ -4,6 +4,7 @@ Strategies, one negative for each positive, batch by batch:
 random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
 historical: pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
 inductive: those of the historical pairs that had not met by the last observed event.
+Deletions are neither positives, nor meetings, nor a proof that a pair meets.
 Where a batch has too few pairs, the rest are random pairs of the pool's ends that are not in the batch.
 One against many: `one_against_many`.
 
@@ -119,7 +120,7 @@ def draw_negatives(
         ConfigError: an unknown part or strategy, or a batch size under 1.
         DataError: the part is empty.
     """
-    rows = split.rows(part)
+    rows = stream.additions(split.rows(part))
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; known: {STRATEGIES}")
     if batch_size < 1:
@@ -128,6 +129,8 @@ def draw_negatives(
         raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
     seed = SEEDS.get(part, 0) if seed is None else seed
     pool = {"train": split.train, "new_val": split.new_val, "new_test": split.new_test}.get(part)
+    if pool is not None or stream.has_deletes:
+        pool = stream.additions(pool)
     pool_src, pool_dst, pool_t = (c if pool is None else c[pool] for c in (stream.src, stream.dst, stream.t))
     if strategy == "random":
         src, dst = stream.src[rows], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
@@ -241,14 +244,14 @@ def one_against_many(
     """
     from hopstate.batching.negative_kernels import many_kernel
 
-    rows = split.rows(part)
+    rows, added = stream.additions(split.rows(part)), stream.additions(split.train)
     if num_negatives < 1 or not 0 <= history_share <= 1:
         raise ConfigError(f"num_negatives {num_negatives} must be at least 1, history_share {history_share} in 0..1")
     if not len(rows):
         raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
-    pool = np.unique(stream.dst)
+    pool = np.unique(stream.dst[stream.additions()])
     src, group, at_start, at = _meetings(stream, rows, pool)
-    met_key = np.unique(stream.src[split.train] * len(pool) + np.searchsorted(pool, stream.dst[split.train]))
+    met_key = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
     met_start = np.searchsorted(met_key, np.arange(stream.num_nodes + 1) * len(pool))
     out, count = np.empty(len(rows) * num_negatives, np.int64), np.empty(len(rows), np.int64)
     places = np.arange(len(rows)) * num_negatives
@@ -272,13 +275,14 @@ def _meetings(
     stream: EventStream, rows: np.ndarray, pool: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Group the stream by (source, time): (sources, group of each row, CSR of the destinations met in each group)."""
-    order = np.lexsort((stream.t, stream.src))
+    added = stream.additions()
+    order = added[np.lexsort((stream.t[added], stream.src[added]))]
     s, t = stream.src[order], stream.t[order]
     new = np.append(True, (s[1:] != s[:-1]) | (t[1:] != t[:-1]))
-    group_of = np.empty(len(order), np.int64)
+    group_of = np.empty(len(stream), np.int64)
     group_of[order] = np.cumsum(new) - 1
-    key = np.unique(group_of * len(pool) + np.searchsorted(pool, stream.dst))
-    start = np.searchsorted(key, np.arange(group_of.max(initial=-1) + 2) * len(pool))
+    key = np.unique(group_of[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
+    start = np.searchsorted(key, np.arange(group_of[added].max(initial=-1) + 2) * len(pool))
     return stream.src[rows], group_of[rows], start, key % len(pool)
 
 
@@ -297,7 +301,9 @@ def load_or_draw(
     if path.is_file():
         held = Negatives.load(path, stream)
         wanted = (strategy, SEEDS.get(part, 0) if seed is None else seed, batch_size)
-        if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(held.rows, split.rows(part)):
+        if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(
+            held.rows, stream.additions(split.rows(part))
+        ):
             return held
         raise DataError(f"{path} holds {held.strategy} negatives of other settings; remove it or use another name")
     drawn = draw_negatives(stream, split, part, strategy, seed=seed, batch_size=batch_size)

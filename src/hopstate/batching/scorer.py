@@ -21,6 +21,11 @@ class PairTokenizer(Protocol):
 
     store: NeighborStore
 
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        ...
+
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Any:
         """Return the input for scoring pairs u (P,), v (P,) at t (P,): nested tuples of CPU tensors."""
         ...
@@ -30,6 +35,11 @@ class NodeTokenizer(Protocol):
     """What turns nodes and times into a model's input."""
 
     store: NeighborStore
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        ...
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
         """Return the input for classifying nodes (S,) at t (S,): nested tuples of CPU tensors."""
@@ -59,6 +69,7 @@ class _HistoryScorer:
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
         if self.live:
+            batch = batch if self.tokenizer.deletions else batch.additions()
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:

@@ -43,6 +43,14 @@ class EventBatch:
     def __len__(self) -> int:
         return len(self.src)
 
+    def additions(self) -> EventBatch:
+        """Return those events that add an edge."""
+        if self.kind is None or not (self.kind == DELETE).any():
+            return self
+        keep = self.kind != DELETE
+        held: dict[str, Any] = {k: v[keep] for k, v in vars(self).items() if v is not None}
+        return EventBatch(**held)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EventStream:
@@ -171,6 +179,11 @@ class EventStream:
         """Return the events at the given positions of this stream."""
         columns = {name: column[rows] for name, column in self._columns().items()}
         return EventBatch(event_ids=np.asarray(rows, np.int64) + self.first_id, **columns)
+
+    def additions(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return those of the positions rows (P,), by default all, at which an edge is added: deletions never count."""
+        rows = np.arange(len(self)) if rows is None else rows
+        return rows[self.kind[rows] != DELETE] if self.kind is not None and self.has_deletes else rows
 
     def with_(self, **changes: Any) -> EventStream:
         """Return a copy with some fields replaced (checked again)."""

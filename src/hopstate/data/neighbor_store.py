@@ -76,10 +76,24 @@ class NeighborStore:
         return store
 
     @classmethod
-    def from_stream(cls, stream: EventStream) -> NeighborStore:
-        """Build a store of a stream's events under the stream's ids; deletions stand in it as events of their own."""
-        ids = stream.event_ids if stream.first_id else None
-        return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes)
+    def from_stream(
+        cls, stream: EventStream, rows: np.ndarray | None = None, *, deletions: bool = False
+    ) -> NeighborStore:
+        """Build a store of a stream's events under the stream's ids.
+
+        Args:
+            stream: the events.
+            rows: ascending positions of those that it is to hold; by default all.
+            deletions: let them stand in it as events of their own; by default only added edges are there, so that a
+                deletion is no meeting and takes up none of a look-up's k.
+        """
+        if stream.has_deletes and not deletions:
+            rows = stream.additions(rows)
+        if rows is None:
+            ids = stream.event_ids if stream.first_id else None
+            return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes)
+        columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
+        return cls.from_events(*columns, stream.num_nodes)
 
     # ---- sizes -----------------------------------------------------------------------------------------
     @property

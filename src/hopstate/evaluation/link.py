@@ -134,13 +134,14 @@ def evaluate_link(
     if part not in ("val", "test"):
         raise ConfigError(f"links are evaluated on 'val' or 'test', not {part!r}")
     chosen = dict(negatives or {})
-    parts = [name for name in (part, f"new_{part}") if len(split.rows(name))]
+    positives = {name: stream.additions(split.rows(name)) for name in (part, f"new_{part}")}
+    parts = [name for name, rows in positives.items() if len(rows)]
     for key in ((p, s) for p in parts for s in strategies):
         if key not in chosen and key[1] == "many":
             chosen[key] = one_against_many(stream, split, key[0], num_negatives=num_negatives, seed=seed)
         elif key not in chosen:
             chosen[key] = draw_negatives(stream, split, key[0], key[1])  # type: ignore[arg-type]
-        if not np.array_equal(chosen[key].rows, split.rows(key[0])):
+        if not np.array_equal(chosen[key].rows, positives[key[0]]):
             raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that part's events")
     history = None
     if protocol == "dyglib":
@@ -180,16 +181,17 @@ def score_part(
 
     Args:
         scorer: the model; reset first.
-        rows: (P,) ascending positions of the part.
-        negatives: sets whose rows are all among rows.
+        rows: (P,) ascending positions of the part; the model sees all of them, and those that add are positives.
+        negatives: sets whose rows are all among the positives.
         history: positions shown before; by default every event before the part.
         whole_ties: never end a batch amid events of one time.
     """
     history = np.arange(rows[0]) if history is None else history
-    queries = [(stream.src[rows], stream.dst[rows], np.arange(len(rows)))]
+    own = stream.additions(rows)
+    queries = [(stream.src[own], stream.dst[own], np.searchsorted(rows, own))]
     for key, drawn in negatives.items():
         place = np.minimum(np.searchsorted(rows, drawn.rows), len(rows) - 1)
-        if not np.array_equal(rows[place], drawn.rows):
+        if not np.isin(drawn.rows, own).all():
             raise DataError(f"negatives {key} belong to events outside the part that is scored")
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
@@ -204,11 +206,11 @@ def score_part(
         edges=edges,
         history=event_batches(stream, history, batch_size=batch_size),
     )
-    positive, found, at = scores[: len(rows)], {}, len(rows)
+    positive, found, at = scores[: len(own)], {}, len(own)
     for key, drawn in negatives.items():
-        own = positive[np.searchsorted(rows, drawn.rows)]
+        mine = positive[np.searchsorted(own, drawn.rows)]
         part = scores[at : at + len(drawn.src)]
-        found[key] = LinkScores(rows=drawn.rows, positive=own, negative=part, offsets=drawn.offsets)
+        found[key] = LinkScores(rows=drawn.rows, positive=mine, negative=part, offsets=drawn.offsets)
         at += len(drawn.src)
     return found
 

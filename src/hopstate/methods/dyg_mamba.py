@@ -17,14 +17,17 @@ from hopstate.methods.link import (
     EventReadOptions,
     HistoryLinkRun,
     LinkSplitConfig,
+    check_deletions,
     clock_of,
+    deletions_of,
     event_loop,
+    history_features,
     history_task,
     training_store,
     used_features,
 )
 from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig, DyGMambaNodes
-from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.history_node_task import HistoryNodeTask
 from hopstate.training.link_task import HistoryLinkTask
 from hopstate.training.loop import LoopConfig
@@ -50,6 +53,8 @@ class DyGMambaRun(HistoryLinkRun):
         batch_size: events a step; as many random negatives are added.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
         pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
         loop: training.
@@ -67,8 +72,8 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         stream,
         config,
         context,
-        model=DyGMamba(config.model, **used_features(stream, context)),
-        tokenizer=lambda store, events, clock: HistoryTokenizer(store, events, config.history, clock),
+        model=DyGMamba(config.model, **history_features(used_features(stream, context), stream, config, context)),
+        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
         pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
         tokens_at_once=MAX_TOKENS if config.pairs_at_once is None else None,
     )
@@ -88,6 +93,8 @@ class DyGMambaNodesRun:
         batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         loop: training.
     """
@@ -99,10 +106,12 @@ class DyGMambaNodesRun:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     batch_size: int = 200
     gap_unit: GapUnit = "median"
+    deletions: Deletions = "marked"
     bootstrap: int = 0
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
+        check_deletions(self.deletions)
         if self.batch_size < 1 or self.bootstrap < 0:
             raise ConfigError(
                 f"batch_size is at least 1 and bootstrap at least 0; got {self.batch_size} and {self.bootstrap}"
@@ -112,13 +121,18 @@ class DyGMambaNodesRun:
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
+    clock, kept = clock_of(stream, split, config.gap_unit, context), deletions_of(stream, config.deletions, context)
+    held = kept != "left-out"
+
+    def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
+        return HistoryTokenizer(store, events, config.history, clock, kept)
+
     task = HistoryNodeTask(
-        DyGMambaNodes(config.model, **used_features(stream, context)),
+        DyGMambaNodes(config.model, **history_features(used_features(stream, context), stream, config, context)),
         stream,
         split,
-        train_inputs=HistoryTokenizer(training_store(stream, split), stream, config.history, clock),
-        inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, config.history, clock),
+        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events),
         batch_size=config.batch_size,
         bootstrap=config.bootstrap,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_task
+from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.link_task import HistoryLinkTask
@@ -28,6 +28,8 @@ class DyGFormerRun(HistoryLinkRun):
         batch_size: events a step; as many random negatives are added.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
         loop: training.
     """
 
@@ -41,8 +43,8 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> Histor
         stream,
         config,
         context,
-        model=DyGFormer(config.model, **feature_dims(stream)),
-        tokenizer=lambda store, events, clock: HistoryTokenizer(store, events, history, clock),
+        model=DyGFormer(config.model, **history_features(feature_dims(stream), stream, config, context)),
+        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
     )
 
 

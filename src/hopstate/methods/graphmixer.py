@@ -12,8 +12,9 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
-from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_task
+from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.models.baselines.graphmixer import GraphMixer
+from hopstate.tokens.history import Deletions
 from hopstate.tokens.recent import RecentLinkTokenizer
 from hopstate.training.link_task import HistoryLinkTask
 
@@ -33,6 +34,8 @@ class GraphMixerRun(HistoryLinkRun):
         batch_size: events a step; as many random negatives are added.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
         loop: training.
     """
 
@@ -50,14 +53,15 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> Histo
     """Return the task of training GraphMixer on stream."""
     links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
 
-    def tokenizer(store: NeighborStore, events: EventStream, clock: Clock) -> RecentLinkTokenizer:
-        return RecentLinkTokenizer(store, events, num_links=links, num_neighbors=neighbors, window=window, clock=clock)
+    def tokenizer(store: NeighborStore, events: EventStream, clock: Clock, deletions: Deletions) -> RecentLinkTokenizer:
+        sizes = {"num_links": links, "num_neighbors": neighbors}
+        return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
 
     return history_task(
         stream,
         config,
         context,
-        model=GraphMixer(config.model, **feature_dims(stream)),
+        model=GraphMixer(config.model, **history_features(feature_dims(stream), stream, config, context)),
         tokenizer=tokenizer,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 
@@ -17,12 +17,13 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context
+from hopstate.tokens.history import Deletions
 from hopstate.training.link_task import HistoryLinkTask, LinkEvaluation
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
 
-SECONDS: dict[str, Any] = {"gap_unit": "seconds"}  # what models fed from histories took before gap_unit existed
-RAW: dict[str, Any] = {"gap_unit": "raw"}  # what the others took
+SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
+RAW: dict[str, Any] = {"gap_unit": "raw"}  # the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,8 @@ class HistoryLinkRun:
         batch_size: events a step; as many random negatives are added.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
         loop: training.
     """
 
@@ -124,9 +127,11 @@ class HistoryLinkRun:
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     batch_size: int = 200
     gap_unit: GapUnit = "median"
+    deletions: Deletions = "marked"
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
+        check_deletions(self.deletions)
         if self.batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}")
 
@@ -148,25 +153,27 @@ def history_task(
     context: Context,
     *,
     model: nn.Module,
-    tokenizer: Callable[[NeighborStore, EventStream, Clock], PairTokenizer],
+    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
     pairs_at_once: int | None = None,
     tokens_at_once: int | None = None,
 ) -> HistoryLinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
-        config: fields split, evaluation, batch_size, gap_unit and loop of `HistoryLinkRun`.
-        tokenizer: (store, stream, clock) → the model's tokenizer.
+        config: fields split, evaluation, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
+        tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
         pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
+    kept = deletions_of(stream, config.deletions, context)
+    held = kept != "left-out"
     task = HistoryLinkTask(
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split), stream, clock),
-        inputs=lambda events: tokenizer(NeighborStore.from_stream(events), events, clock),
+        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream, clock, kept),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events, clock, kept),
         batch_size=config.batch_size,
         pairs_at_once=pairs_at_once,
         tokens_at_once=tokens_at_once,
@@ -188,11 +195,29 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
     return Clock(**kept) if kept else Clock.fit(stream.t[split.train], stream.time_unit, gap_unit)
 
 
-def training_store(stream: EventStream, split: EventSplit) -> NeighborStore:
-    """Return a store of the training events alone, under their ids in the stream."""
-    rows = split.train
-    columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
-    return NeighborStore.from_events(*columns, stream.num_nodes)
+def training_store(stream: EventStream, split: EventSplit, *, deletions: bool = False) -> NeighborStore:
+    """Return a store of the training events alone, under their ids in the stream; deletions only if asked for."""
+    return NeighborStore.from_stream(stream, split.train, deletions=deletions)
+
+
+def check_deletions(deletions: str) -> None:
+    """Raise ConfigError for a word that says nothing of deletions."""
+    if deletions not in get_args(Deletions):
+        raise ConfigError(f"deletions is one of {', '.join(get_args(Deletions))}; got {deletions!r}")
+
+
+def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
+    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
+    if deletions != "marked":
+        return deletions
+    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
+    return "marked" if had else "left-out"
+
+
+def history_features(widths: dict[str, int], stream: EventStream, config: Any, context: Context) -> dict[str, int]:
+    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
+    marked = deletions_of(stream, config.deletions, context) == "marked"
+    return widths | {"edge_dim": widths["edge_dim"] + marked}
 
 
 def kept_negatives(
@@ -203,7 +228,7 @@ def kept_negatives(
     wanted += [(f"new_{part}", strategy) for part, strategy in wanted]
     found = {}
     for part, strategy in wanted:
-        if not len(split.rows(part)):
+        if not len(stream.additions(split.rows(part))):
             continue
         count = evaluation.num_negatives if strategy == "many" else ""
         path = folder / f"{part}_{strategy}{count}.npz"

@@ -79,7 +79,7 @@ def _measure(task: HistoryLinkTask, kind: Noise, sigma: float, seed: int) -> lis
     if kind == "sequences":
         scorer = task.scorer_with(NoisyLookups(store, sigma, seed))
     else:
-        src, dst, t, ids = noisy_edges(stream, sigma, seed)
+        src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=task.inputs.deletions)
         scorer = task.scorer_with(NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
     report = evaluate_link(
         scorer,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.clock import Clock
+from hopstate.data.events import DELETE
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hopstate.data.neighbor_store import NeighborStore
 
 Target = Literal["first", "last", "none"]
+Deletions = Literal["marked", "left-out", "unmarked"]
 _PLACE = {"none": 0, "first": 1, "last": 2}
 _ALL = 2**62
 
@@ -42,7 +44,8 @@ class HistoryTokens(NamedTuple):
             has 0 where it is last, and where it is first the time from the sequence's first event to the query.
         counts: (T, 2) int64 how often the token's node stands in u's sequence and in v's; None without pairs.
         x: (T, F) float32 features of nodes, or None where all are zero.
-        edge_attr: (T, D) float32 features of events (zero for a target token), or None where all are zero.
+        edge_attr: (T, D) float32 features of events (zero for a target token), or None where all are zero. Where
+            deletions are marked, the last column is 1 for them.
         longest: tokens of the longest sequence.
     """
 
@@ -132,12 +135,21 @@ class HistoryTokenizer:
         stream: where features come from, by event id and node row.
         config: how much of the past a sequence holds.
         clock: what a gap of 1 is; by default a second where the stream's unit is known.
+        deletions: what becomes of them: "left-out"; "marked", tokens with a feature more than others have; or
+            "unmarked", tokens like any other. The store holds them, or not, accordingly.
     """
 
     def __init__(
-        self, store: NeighborStore, stream: EventStream, config: HistoryConfig, clock: Clock | None = None
+        self,
+        store: NeighborStore,
+        stream: EventStream,
+        config: HistoryConfig,
+        clock: Clock | None = None,
+        deletions: Deletions = "left-out",
     ) -> None:
-        self.store, self.config = store, config
+        self.store, self.config, self.deletions = store, config, deletions != "left-out"
+        self.marks = stream.kind if deletions == "marked" and stream.has_deletes else None
+        self._marked = deletions == "marked"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
         self.x = stream.x if stream.has_node_features else None
@@ -178,7 +190,7 @@ class HistoryTokenizer:
         self, offsets: np.ndarray, nodes: np.ndarray, rest: tuple[np.ndarray, ...], counts: Tensor | None
     ) -> HistoryTokens:
         ids, gaps, spans = rest
-        edge_attr = None if self.edge_attr is None else self._edge_rows(ids)
+        edge_attr = None if self.edge_attr is None and self.marks is None else self._edge_rows(ids)
         return HistoryTokens(
             offsets=torch.from_numpy(offsets),
             nodes=torch.from_numpy(nodes),
@@ -192,9 +204,12 @@ class HistoryTokenizer:
         )
 
     def _edge_rows(self, ids: np.ndarray) -> np.ndarray:
-        assert self.edge_attr is not None
         target = ids < 0
-        rows = self.edge_attr[np.where(target, 0, ids - self._first_id)]
+        at = np.where(target, 0, ids - self._first_id)
+        rows = np.empty((len(ids), 0), np.float32) if self.edge_attr is None else self.edge_attr[at]
+        if self._marked:
+            mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] == DELETE
+            rows = np.concatenate([rows, mark[:, None]], 1, dtype=np.float32)
         rows[target] = 0
         return rows
 

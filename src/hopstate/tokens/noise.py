@@ -68,25 +68,26 @@ class NoisyLookups:
         return PackedNeighbors(found.offsets, nodes[order], ids[order], when[order])
 
 
-def noisy_edges(stream: EventStream, sigma: float, seed: int = 0) -> tuple[np.ndarray, ...]:
+def noisy_edges(stream: EventStream, sigma: float, seed: int = 0, *, deletions: bool = False) -> tuple[np.ndarray, ...]:
     """Return columns src, dst, t, event_ids of a stream's events and round(sigma E) random ones among them.
 
     A random event has a source among the sources, a destination among the destinations, a time uniform over the
-    stream's, and the event id -1 (no features).
+    stream's, and the event id -1 (no features). Deletions are left out unless asked for.
 
     Raises:
         ConfigError: sigma outside [0, 1].
     """
     _check(sigma)
-    rng, count = np.random.default_rng([seed, 2]), round(sigma * len(stream))
+    rows = np.arange(len(stream)) if deletions else stream.additions()
+    rng, count = np.random.default_rng([seed, 2]), round(sigma * len(rows))
     src, dst = (rng.choice(np.unique(column), count) for column in (stream.src, stream.dst))
     t = rng.uniform(stream.t[0], stream.t[-1], count).astype(stream.t.dtype) if count else stream.t[:0]
-    order = np.argsort(np.concatenate([stream.t, t]), kind="stable")
-    ids = np.concatenate([stream.event_ids, np.full(count, -1)])
+    order = np.argsort(np.concatenate([stream.t[rows], t]), kind="stable")
+    ids = np.concatenate([rows + stream.first_id, np.full(count, -1)])
     return (
-        np.concatenate([stream.src, src])[order],
-        np.concatenate([stream.dst, dst])[order],
-        np.concatenate([stream.t, t])[order],
+        np.concatenate([stream.src[rows], src])[order],
+        np.concatenate([stream.dst[rows], dst])[order],
+        np.concatenate([stream.t[rows], t])[order],
         ids[order],
     )
 

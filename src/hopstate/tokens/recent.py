@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 
 if TYPE_CHECKING:
     from hopstate.data.clock import Clock
@@ -45,7 +45,7 @@ class RecentLinkTokenizer:
         num_links: links of a sequence.
         num_neighbors: most recent neighbours whose features are averaged.
         window: only neighbours met at most this long before the query are averaged; None for no limit.
-        clock: what a gap of 1 is; see `HistoryTokenizer`.
+        clock, deletions: what a gap of 1 is, what becomes of deletions; see `HistoryTokenizer`.
 
     Raises:
         ConfigError: num_links or num_neighbors under 1, or a window that is not positive.
@@ -60,13 +60,23 @@ class RecentLinkTokenizer:
         num_neighbors: int = 2000,
         window: float | None = None,
         clock: Clock | None = None,
+        deletions: Deletions = "left-out",
     ) -> None:
         if min(num_links, num_neighbors) < 1:
             raise ConfigError(f"num_links and num_neighbors must be at least 1; got {num_links} and {num_neighbors}")
-        self._links = HistoryTokenizer(store, stream, HistoryConfig(max_length=num_links, target="none"), clock)
+        self._links = HistoryTokenizer(
+            store, stream, HistoryConfig(max_length=num_links, target="none"), clock, deletions
+        )
         self._links.x = None  # a link has no node features
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
-        self._neighbors = HistoryTokenizer(store, stream, average, clock) if stream.has_node_features else None
+        self._neighbors = (
+            HistoryTokenizer(store, stream, average, clock, deletions) if stream.has_node_features else None
+        )
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        return self._links.deletions
 
     @property
     def store(self) -> NeighborStore:

@@ -139,12 +139,14 @@ class LinkTask:
     def predict(self, split: str) -> dict[str, Any]:
         """Return columns src, dst, t, score of the events of a part, or of "all", each scored from what came before.
 
-        Scores of a part are those behind its pooled evaluation, events with new nodes scored amid their part.
+        Deletions are not asked for: they have no row. Scores of a part are those behind its pooled evaluation, events
+        with new nodes scored amid their part.
         """
         if split != "all" and split not in PARTS:
             raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
         stream, scorer = self.stream, self.scorer(split)
         asked, rows = asked_of(stream, self.split, split)
+        asked = stream.additions(asked)
         scores = drive_part(
             scorer,
             lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
@@ -242,10 +244,11 @@ class HistoryLinkTask(LinkTask):
         self.pairs_at_once, self.tokens_at_once = pairs_at_once, tokens_at_once
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
+        self._rows = stream.additions(split.train)
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training events."""
-        return -(-len(self.split.train) // self.batch_size)
+        return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Parts]:
         """Yield parts (input, labels, pairs of the batch): events in time order, negatives from (seed, epoch)."""
@@ -253,7 +256,7 @@ class HistoryLinkTask(LinkTask):
         yield from Prefetcher(made) if self.prefetch else made
 
     def _batches(self, epoch: int, start: int) -> Iterator[Parts]:
-        rows, stream = self.split.train, self.stream
+        rows, stream = self._rows, self.stream
         negatives = training_negatives(stream, rows, self.batch_size, self.seed, epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             part = slice(first, first + self.batch_size)

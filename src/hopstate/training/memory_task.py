@@ -97,8 +97,8 @@ class MemoryTask:
         update = vars(self.train_inputs.batch(self.stream.take(before)))
         return {"update": update} | self._queries(slice(edges[k], edges[k + 1]), drawn)
 
-    def loss(self, batch: dict[str, Any]) -> Tensor:
-        """Return the mean binary cross-entropy of a window; the memory after its last update is kept."""
+    def loss(self, batch: dict[str, Any]) -> Tensor | None:
+        """Return the mean binary cross-entropy of a window, None where nothing is asked; the memory is kept."""
         model = self.model
         device = batch["steps"][0]["labels"].device
         whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
@@ -113,6 +113,8 @@ class MemoryTask:
             labels.append(step["labels"])
         self._state = whole.put(state)
         scores = torch.cat(logits)
+        if not len(scores):
+            return None
         return F.binary_cross_entropy_with_logits(scores, torch.cat(labels).to(scores.dtype))
 
     def _draw(self, epoch: int) -> Any:
@@ -172,14 +174,16 @@ class MemoryLinkTask(MemoryTask, LinkTask):
     ) -> None:
         LinkTask.__init__(self, model, stream, split, evaluation=evaluation, negatives=negatives)
         MemoryTask.__init__(self, model, stream, split, **rest)
+        self._added = stream.additions(split.train)
 
     def _draw(self, epoch: int) -> np.ndarray:
-        return training_negatives(self.stream, self.split.train, self.batch_size, self.seed, epoch)
+        return training_negatives(self.stream, self._added, self.batch_size, self.seed, epoch)
 
     def _queries(self, part: slice, drawn: np.ndarray) -> dict[str, Tensor]:
-        rows = self.split.train[part]
+        rows = self.stream.additions(self.split.train[part])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
-        pairs = np.concatenate([src, src]), np.concatenate([dst, drawn[part]]), np.concatenate([t, t])
+        negative = drawn[np.searchsorted(self._added, rows)]
+        pairs = np.concatenate([src, src]), np.concatenate([dst, negative]), np.concatenate([t, t])
         return {
             "source": torch.from_numpy(pairs[0]),
             "target": torch.from_numpy(pairs[1]),

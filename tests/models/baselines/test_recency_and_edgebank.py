@@ -43,12 +43,12 @@ def test_window_of_a_share_begins_at_a_quantile():
     assert scores(bank(memory="window", proportion=0.5)) == [1, 0, 1, 0, 0]  # from t = 25
     assert scores(bank(memory="window", proportion=0.1)) == [1, 0, 0, 0, 0]
     start = bank(memory="window", proportion=0.37)
-    assert start._window_start(start._store) == np.quantile(STREAM.t, 0.63)
+    assert start._window_start() == np.quantile(STREAM.t, 0.63)
 
 
 def test_window_of_repeats_is_the_mean_gap_over_all_pairs():
     model = bank(memory="window", window="repeat")
-    assert model._window_start(model._store) == 50 - (25 + 0 + 20) / 3
+    assert model._window_start() == 50 - (25 + 0 + 20) / 3
     assert scores(model) == [1, 0, 1, 0, 0]
 
 

@@ -10,13 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.events import EventBatch
+from hopstate.data.events import DELETE, EventBatch
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 
 
 class EdgeBank:
-    """Score 1 for a directed pair in the memory, else 0.
+    """Score 1 for a directed pair in the memory, else 0; a deletion takes the pair out of it.
 
     Args:
         num_nodes: N.
@@ -54,37 +54,58 @@ class EdgeBank:
 
     def reset(self) -> None:
         """Forget every event."""
-        self._store: NeighborStore | None = None
+        self._store = NeighborStore(self._num_nodes, time_dtype=np.int64)  # the "times" are numbers of additions
         self._times = np.empty(0)
+        self._gone = self._gone_at = np.empty(0, np.int64)  # deleted pairs, rising; how many additions came before
         self._meetings: dict[int, tuple[float, float, int]] = {}  # pair: first time, last time, count
         self._sum_of_means = 0.0
+        self._remembered = 0  # additions of the pairs in _meetings
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
-        store, ever = self._store, np.full(len(src), np.inf)
-        if store is None:
+        store, since = self._store, self._forgotten(src, dst)
+        if not store.num_events:
             return np.zeros(len(src))
-        if self.config.memory == "threshold":
-            count = store.count_meetings(src, dst, ever, directed=True)
-            return (count >= store.num_events / len(self._meetings)).astype(np.float64)
+        ever = np.full(len(src), store.num_events)
         last, met = store.last_meeting(src, dst, ever, directed=True)
+        met &= last >= since
+        if self.config.memory == "threshold" and self._meetings:
+            count = store.count_meetings(src, dst, ever, directed=True)
+            count -= store.count_meetings(src, dst, since, directed=True)
+            met &= count >= self._remembered / len(self._meetings)
         if self.config.memory == "window":
-            met &= last >= self._window_start(store)
+            met &= self._times[last] >= self._window_start()
         return met.astype(np.float64)
 
     def observe(self, batch: EventBatch) -> None:
         """Put events into the memory."""
-        if self._store is None:
-            self._store = NeighborStore(self._num_nodes, time_dtype=batch.t.dtype)
         c = self.config
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
-        elif c.memory == "window":
-            self._keep_times(batch.t)
-        self._store.append(batch.src, batch.dst, batch.t)
+        added, count = batch.additions(), self._store.num_events
+        if len(added) < len(batch):
+            self._forget(batch, count)
+        self._keep_times(added.t)
+        self._store.append(added.src, added.dst, np.arange(count, count + len(added)))
+
+    def _forget(self, batch: EventBatch, count: int) -> None:
+        """Note after how many additions pairs were deleted last."""
+        gone = batch.kind == DELETE
+        pairs = np.concatenate([self._gone, (batch.src * self._num_nodes + batch.dst)[gone]])
+        at = np.concatenate([self._gone_at, count + np.cumsum(~gone)[gone]])
+        self._gone, last = np.unique(pairs[::-1], return_index=True)
+        self._gone_at = at[::-1][last]
+
+    def _forgotten(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """Return (Q,) how many additions came before the last deletion of each pair; 0 where there was none."""
+        if not len(self._gone):
+            return np.zeros(len(src), np.int64)
+        pairs = src * self._num_nodes + dst
+        place = np.minimum(np.searchsorted(self._gone, pairs), len(self._gone) - 1)
+        return np.where(self._gone[place] == pairs, self._gone_at[place], 0)
 
     def _keep_times(self, t: np.ndarray) -> None:
-        count = self._store.num_events if self._store is not None else 0
+        count = self._store.num_events
         if count + len(t) > len(self._times):
             grown = np.empty(2 * (count + len(t)), t.dtype)
             grown[:count] = self._times[:count]
@@ -94,19 +115,25 @@ class EdgeBank:
     def _count(self, batch: EventBatch) -> None:
         """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
-        for pair, t in zip(pairs, batch.t.tolist(), strict=True):
-            first, last, count = self._meetings.get(pair, (t, t, 0))
+        gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind == DELETE
+        for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):
+            first, last, count = self._meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0
+            if deleted:
+                self._sum_of_means -= before
+                self._remembered -= count
+                continue
+            self._remembered += 1
             after = (t - first) / count if count else 0.0
             self._sum_of_means += after - before
             self._meetings[pair] = (first, t, count + 1)
 
-    def _window_start(self, store: NeighborStore) -> float:
+    def _window_start(self) -> float:
         """Return the time from which pairs are remembered."""
+        count = self._store.num_events
         if self.config.window == "repeat":
-            assert store.last_time is not None
-            return store.last_time - self._sum_of_means / len(self._meetings)
-        place = (store.num_events - 1) * (1 - self.config.proportion)  # as numpy.quantile; the times are sorted
+            return float(self._times[count - 1] - self._sum_of_means / max(len(self._meetings), 1))
+        place = (count - 1) * (1 - self.config.proportion)  # as numpy.quantile; the times are sorted
         low = int(place)
-        high = min(low + 1, store.num_events - 1)
+        high = min(low + 1, count - 1)
         return float(self._times[low] + (place - low) * (self._times[high] - self._times[low]))
