@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hopstate.kernel_cache import ensure_kernel_cache
+
 __version__ = "0.1.0"
 
 # public name → module; imported when first used, so that `import hopstate` stays quick
@@ -63,3 +65,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_PUBLIC])
+
+
+ensure_kernel_cache()

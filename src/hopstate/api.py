@@ -75,7 +75,8 @@ def fit(
         method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
         data: a file, a folder, the name of a data set, or a record such as `hopstate.Graph`.
         out: the run folder; by default a new one under runs/.
-        resume: continue the run in out bit for bit where it stopped.
+        resume: continue the run in out where it stopped: with the bits of one that never stopped on the same machine,
+            library versions and number of threads, else equal to rounding, which a warning then says.
         config: settings as a nested mapping, e.g. of a YAML file.
         settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
 

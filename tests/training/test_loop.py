@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hopstate.data.lock import locked
-from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, StorageError
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.loop import LoopConfig, Trainer, seed_everything
@@ -375,3 +375,40 @@ def test_each_start_keeps_its_environment(tmp_path: Path) -> None:
     assert oct((tmp_path / "a" / "model.safetensors").stat().st_mode) == oct(
         (tmp_path / "a" / "config.json").stat().st_mode
     )
+
+
+@pytest.fixture
+def _threads_restored():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_threads_restored")
+def test_a_resume_under_another_number_of_threads_says_so(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    train(tmp_path / "run", config(), on_batch=stop_after(8))
+    torch.set_num_threads(2)
+    with pytest.warns(HopstateWarning, match=r"1 thread\(s\), now 2.*equal to rounding.*OMP_NUM_THREADS=1"):
+        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(8))
+    train(tmp_path / "run", config(), resume=True)  # under those of the last checkpoint: nothing to say
+    torch.set_num_threads(1)
+    train(tmp_path / "run", config(), resume=True)  # finished: nothing goes on
+
+
+@pytest.mark.usefixtures("_threads_restored")
+def test_a_checkpoint_that_tells_no_conditions_has_those_of_its_first_start(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    train(tmp_path / "run", config(), on_batch=stop_after(8))
+    path = tmp_path / "run/checkpoint.safetensors"
+    saved = load_checkpoint(path)
+    del saved.record["conditions"]
+    checkpoint_module.save_checkpoint(path, saved)
+    environment = json.loads((tmp_path / "run/environment.json").read_text())
+    environment["versions"]["torch"] = "1.0"
+    (tmp_path / "run/environment.json").write_text(json.dumps(environment))
+    with pytest.warns(HopstateWarning, match=r"torch 1\.0, now .*equal to rounding, not bit for bit$"):
+        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(4))
+    (tmp_path / "run/environment.json").write_text("[]")
+    checkpoint_module.save_checkpoint(path, saved)
+    assert not train(tmp_path / "run", config(), resume=True)[0].interrupted

@@ -1,8 +1,9 @@
-"""The training loop: epochs over a `Task`'s batches, model choice on validation, checkpoints that resume bit for bit.
+"""The training loop: epochs over a `Task`'s batches, model choice on validation, checkpoints that resume exactly.
 
 Everything that decides the next step is in the checkpoint (weights, optimiser, generator states, position, best
 weights so far, running loss), and batches depend on (seed, epoch) alone, so an interrupted run that is resumed
-equals one that was never stopped (on CPU; on a GPU up to the device's own determinism).
+equals one that was never stopped: the same bits on the same machine, library versions and number of threads (on CPU;
+on a GPU up to the device's own determinism), else equal to rounding, which a resumed run says.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from typing import Any, Literal
 import torch
 
 from hopstate.data.files import replace_files
-from hopstate.errors import CheckpointError, ConfigError, HopstateError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.training.arithmetic import Precision, Products, make_fabric, matrix_products
 from hopstate.training.checkpoint import (
     Checkpoint,
@@ -31,6 +33,7 @@ from hopstate.training.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
+from hopstate.training.conditions import conditions, first_conditions, told_changes
 from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
 from hopstate.training.progress import Reporter
 from hopstate.training.run import RunFolder, json_text
@@ -139,6 +142,7 @@ class Trainer:
         self.optimizer: Any = None
         self._losses: list[torch.Tensor] = []  # of steps whose loss has not been read from the device yet
         self._last_save = time.monotonic()
+        self._conditions = conditions(self.fabric.device.type)
 
     def fit(self, *, resume: bool = False) -> FitResult:
         """Train (or continue), choose the best epoch on validation, evaluate its weights on `splits`.
@@ -289,7 +293,12 @@ class Trainer:
             "optimizer": optimizer_tensors(self.optimizer) if self.optimizer is not None else {},
             "task": self.task.state(),
         }
-        record = {**self.identity, "progress": vars(self.progress), "precision": self._precision.state_dict()}
+        record = {
+            **self.identity,
+            "progress": vars(self.progress),
+            "precision": self._precision.state_dict(),
+            "conditions": self._conditions,
+        }
         self.run.sync_metrics()
         save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
         self._last_save = time.monotonic()
@@ -310,6 +319,10 @@ class Trainer:
         self.progress = Progress(**{"learned": progress["step"], **progress})  # all were, before it was counted
         self._precision.load_state_dict(saved.record.get("precision", {}))
         set_rng_state(saved.tensors["rng"])
+        before = saved.record.get("conditions") or first_conditions(self.run, self.fabric.device.type)
+        changes = told_changes(before, self._conditions)
+        if changes and not self._finished():
+            warnings.warn(changes, HopstateWarning, stacklevel=3)
         return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
 
     def _final(self) -> dict[str, dict[str, float]]:

@@ -230,6 +230,19 @@ def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def environment(seed: int | None) -> dict[str, Any]:
     """Return versions, machine, seed, the command line and the revision of the code if it runs from a git checkout."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **machine(),
+        "seed": seed,
+        "command": sys.argv,
+        "revision": _revision(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Return what the last digits of a run depend on: processor, threads, GPU, versions of libraries."""
     import torch
 
     versions = {}
@@ -239,16 +252,10 @@ def environment(seed: int | None) -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = "not installed"
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "versions": versions,
-        "seed": seed,
-        "command": sys.argv,
-        "revision": _revision(),
     }
 
 
