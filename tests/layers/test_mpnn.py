@@ -61,7 +61,7 @@ def test_pool_reduces_segments(how):
 
 
 def test_walk_encoder_sees_bits_and_keeps_walks_apart():
-    encoder = WalkEncoder(8, window=2, edges=True)
+    encoder = WalkEncoder(8, window=2, edges=True).eval()
     x, bits = torch.randn(7, 8), torch.randint(0, 2, (7, 4), dtype=torch.uint8)
     walks, tokens, e = torch.tensor([0, 3, 5, 7]), torch.tensor([0, 5, 7]), torch.randn(7, 8)
     out = encoder(x, bits, walks, tokens, e)

@@ -196,7 +196,7 @@ class _SegmentSum(torch.autograd.Function):
 
 
 class WalkEncoder(nn.Module):
-    """Random-walk features: per step W_x x + W_e e + W_b bits, ReLU, a short convolution along the walk, pooling.
+    """Random-walk features: per step W_x x + W_e e + W_b bits, ReLU, a short convolution along the walk, SiLU, pooling.
 
     Args:
         dim: width.
@@ -204,16 +204,21 @@ class WalkEncoder(nn.Module):
         edges: whether (step, dim) edge features come in.
         pooling: over the steps of all walks of a token.
         conv_width: taps of the convolution along a walk.
+        norm: normalise the convolution's output over all steps, as the source does; without, what tokens share drowns
+            what tells them apart.
 
     Source: Tönshoff et al. 2023, arXiv:2102.08786 (CRaWl), section 3.
     """
 
-    def __init__(self, dim: int, *, window: int, edges: bool, pooling: Pooling = "mean", conv_width: int = 3) -> None:
+    def __init__(
+        self, dim: int, *, window: int, edges: bool, pooling: Pooling = "mean", conv_width: int = 3, norm: bool = True
+    ) -> None:
         super().__init__()
         self.pooling = pooling
         self.bits = nn.Linear(2 * window, dim)
         self.edge = nn.Linear(dim, dim, bias=False) if edges else None
         self.conv = nn.Conv1d(dim, dim, conv_width, groups=dim)
+        self.norm = BatchNorm(dim) if norm else nn.Identity()
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, bits: Tensor, walks: Tensor, tokens: Tensor, e: Tensor | None = None) -> Tensor:
@@ -232,7 +237,7 @@ class WalkEncoder(nn.Module):
         if self.edge is not None and e is not None:
             z = z + self.edge(e)
         z = conv1d(F.relu(z), self.conv.weight.squeeze(1), self.conv.bias, offsets=walks)
-        return self.out(pool(F.silu(z), tokens, self.pooling))
+        return self.out(pool(F.silu(self.norm(z)), tokens, self.pooling))
 
 
 __all__ = ["MPNN", "READS_EDGES", "GatedGCN", "MessageBlock", "MessageKind", "Pooling", "WalkEncoder", "pool"]

@@ -221,9 +221,16 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     return task
 
 
+EARLIER = {"model.walk_norm": False}
 METHODS = {
     "gmn": Method(
-        "gmn", GMNRun, build, "graph", "state-space models over random-walk tokens and over nodes", "arXiv:2402.08678"
+        "gmn",
+        GMNRun,
+        build,
+        "graph",
+        "state-space models over random-walk tokens and over nodes",
+        "arXiv:2402.08678",
+        earlier=EARLIER,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

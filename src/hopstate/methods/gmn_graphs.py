@@ -19,7 +19,7 @@ from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.gmn import EncodingConfig, OrderConfig, WalksConfig, node_encoding, walk_weights
+from hopstate.methods.gmn import EARLIER, EncodingConfig, OrderConfig, WalksConfig, node_encoding, walk_weights
 from hopstate.methods.gmn_auto import Choice, choose_graphs
 from hopstate.methods.gmn_nodes import Material, token_inputs
 from hopstate.methods.gmn_order import node_keys
@@ -318,7 +318,13 @@ def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphs
 
 METHODS = {
     "gmn-graphs": Method(
-        "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678"
+        "gmn-graphs",
+        GMNGraphsRun,
+        build,
+        "graphs",
+        "Graph Mamba Networks over many graphs",
+        "arXiv:2402.08678",
+        earlier=EARLIER,
     ),
     "gin-graphs": Method("gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826"),
 }

@@ -50,6 +50,7 @@ class GMN(nn.Module):
             local: encoder of a token: message passing on the induced subgraph, or "rwf", random-walk features; "auto"
                 is "gatedgcn".
             local_layers: message-passing blocks of the local encoder.
+            walk_norm: normalise random-walk features over all steps; runs of 0.1.0 did not.
             pooling: over the rows of a token, and of graphs in graph tasks.
             token_layers: blocks over each node's tokens.
             node_layers: blocks over the nodes; in "gps-mamba", of each layer.
@@ -66,6 +67,7 @@ class GMN(nn.Module):
         dim: int = 64
         local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
         local_layers: int = 1
+        walk_norm: bool = True
         pooling: Pooling = "mean"
         token_layers: int = 1
         node_layers: int = 1
@@ -217,7 +219,7 @@ class _WalkTokens(nn.Module):
 
     def __init__(self, c: GMN.Config, window: int, edges: bool) -> None:
         super().__init__()
-        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling)
+        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
         assert inputs.token_nodes is not None

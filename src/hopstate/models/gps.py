@@ -4,7 +4,8 @@
 
 Source: Rampasek et al. 2022, arXiv:2205.12454, equations 2-5, its Transformer replaced as in Behrouz & Hashemi 2024,
 arXiv:2402.08678, section 5.1 ("GPS + Mamba").
-Deviation: LayerNorm where GPS takes BatchNorm.
+Deviation: LayerNorm where GPS takes BatchNorm; no states of edges where edges have no features (relative encodings give
+them some).
 """
 
 from __future__ import annotations
