@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.cache import cache_folder
-from hopstate.data.files import check_writable, make_folder, named_errors, replace_file
-from hopstate.data.lock import file_lock, locked
+from hopstate.data.files import check_writable, make_folder, named_errors
+from hopstate.data.lock import locked
 from hopstate.data.table import check_table_path, write_table
 from hopstate.errors import CheckpointError, ConfigError
+from hopstate.going_on import check_temporal, kept_state, new_events, own_past
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, config_from, with_earlier
+from hopstate.methods.configuration import as_dict, config_from
 from hopstate.run_data import check_same_data, data_metrics, describe, load_data
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
@@ -25,8 +26,6 @@ from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hopstate.data.events import EventStream
 
 
 @dataclass(frozen=True)
@@ -231,78 +230,66 @@ def stream(
     out: str | Path | None = None,
     own: Any = None,
     read: Mapping[str, Any] | None = None,
+    again: bool = False,
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Let a trained memory model go on over new events: score each before it is seen, and keep the state after them.
+    """Let a trained temporal model go on over new events: score each before it is seen, and keep the state after them.
+
+    What is scored from what, and when a memory moves, stands in `hopstate.training.live`: it follows from the events
+    alone, not from how they are cut into calls. After the first call, which takes in the run's own data, a call costs
+    what its events cost.
 
     Args:
-        run: a run folder of a method with a node memory.
+        run: a run folder of a method for event streams.
         data: new events (a file, or a record), none before the last event seen so far.
-        state: where to go on from, a file that an earlier call saved; None takes state.safetensors of the run folder,
+        state: where to go on from, a folder that an earlier call saved into; None takes the folder state of the run,
             or where there is none the end of the run's own data.
         fresh: start at the end of the run's own data, whatever states are kept.
-        save: where the state after the events is written; None takes state.safetensors of the run folder.
+        save: the folder in which the state after the events is kept; None takes the folder state of the run.
         out: also write the scores there (.csv or .parquet).
-        own: the run's own data, where it was trained on a record in memory.
+        own: the run's own data, where it was trained on a record in memory and nothing is kept yet.
         read: how data are read where that differs from the run's own files, e.g. {"time_column": "when"}; see the
             method's configuration.
+        again: the very events that were taken last have happened once more.
         device: where to compute; None takes the run's own setting.
 
     Returns:
-        Columns src, dst, t (in the unit of the run's own data), score.
+        Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, score.
 
     Raises:
-        ConfigError: the run's method keeps no memory, or an option of read that its configuration does not have.
-        TimeOrderError, DataError, ShapeError, CheckpointError: see
-            `hopstate.training.memory_task.MemoryLinkTask.continue_on`; the kept state stays as it was.
-        StorageError: the state or the scores could not be written; then neither is.
-        BusyError: another process streams into the same state, or trains the run.
+        ConfigError: the run's method does not work on event streams, or an option of read that it does not have.
+        BusyError: somebody else is writing the state, or trains the run.
+        TimeOrderError, DataError, ShapeError, CheckpointError: see `hopstate.training.live.go_on`; the kept state
+            stays as it was.
+        StorageError: the state or the scores could not be written; then the state stays as it was.
     """
     import pandas as pd
     import torch
 
-    from hopstate.data.stream_state import StreamState
+    from hopstate.data.past_store import check_folder, load_past, save_past
+    from hopstate.training.live import fingerprint, go_on
 
     folder = RunFolder.open(run)
-    kept = folder.path / "state.safetensors"
-    target = kept if save is None else Path(save)
-    check_writable(target)
+    check_temporal(folder)
+    target = Path(save) if save is not None else folder.path / "state"
+    check_folder(target)
     if out is not None:
         check_table_path(out)
         check_writable(Path(out))
-    own_state = os.path.realpath(target) == os.path.realpath(kept)
-    with locked(folder.path) if own_state else file_lock(target):  # from reading the state to replacing it
-        with trained(run, own, device=device) as (_, task), torch.no_grad():
-            if not hasattr(task, "continue_on"):
-                raise ConfigError(f"{run} keeps no memory of nodes, so there is nothing to go on from; use predict")
-            new = _new_events(folder, data, read or {})
-            start = kept if state is None and kept.is_file() else state
-            before = task.warm() if fresh or start is None else StreamState.load(start, model=task.fingerprint)
-            columns, after = task.continue_on(before, new)
+    own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
+    with (
+        locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
+        trained(run, own, device=device, bare=True) as (trainer, task),
+        torch.no_grad(),
+        trainer.arithmetic(),
+    ):
+        new = new_events(folder, data, read or {})
+        start = None if fresh else state if state is not None else kept_state(folder)
+        past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+        columns, after = go_on(task, past, new, again=again)
         table = pd.DataFrame(columns)
-
-        def write(part: Path) -> None:  # the state under another name, then the scores, then the state's own name
-            after.save(part)
-            if out is not None:
-                write_table(table, Path(out))
-
-        replace_file(target, write)
-        return table
-
-
-def _new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventStream:
-    """Return events that a run goes on over, tables read as its own files were but for what read says."""
-    from hopstate.data.event_io import read_events
-
-    if read.get("x") is not None:
-        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
-    settings = folder.read_json("config.json")
-    method = get_method(settings.pop("method"))
-    # features and number of the nodes are of the run's own data; records have no columns to name
-    columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
-    own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
-    config = config_from(method, with_earlier(method, settings) | {"read": own | dict(read)})
-    return read_events(data, from_start=False, **asdict(config.read))
+        save_past(after, target, before=lambda: None if out is None else write_table(table, Path(out)))
+    return table
 
 
 def new_folder(method: str, data: str) -> Path:

@@ -74,6 +74,8 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "num_nodes": record.num_nodes,
         "num_features": getattr(record, "num_features", 0),
         "used_features": getattr(record, "used_features", {}),
+        "feature_dims": getattr(record, "feature_dims", {}),
+        "time_unit": getattr(record, "time_unit", ""),
         "class_names": list(labels.class_names) if labels is not None else [],
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hopstate.data.cache import cache_folder
+from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
@@ -20,7 +23,15 @@ from hopstate.training.run import RunFolder
 
 
 class trained:  # noqa: N801 - a context manager
-    """The trainer and task of a finished run with its chosen weights, over its own data or other ones."""
+    """The trainer and task of a finished run with its chosen weights, over its own data or other ones.
+
+    Args:
+        run: the run folder.
+        data, read: other data, and how they are read.
+        device: where to compute; None takes the run's own setting.
+        evaluation: other settings of evaluation.
+        bare: without any events: for a model of event streams that follows a past.
+    """
 
     def __init__(
         self,
@@ -30,9 +41,10 @@ class trained:  # noqa: N801 - a context manager
         device: str | None = None,
         *,
         evaluation: Mapping[str, Any] | None = None,
+        bare: bool = False,
     ) -> None:
         self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
-        self.evaluation = dict(evaluation or {})
+        self.evaluation, self.bare = dict(evaluation or {}), bare
 
     def __enter__(self) -> tuple[Trainer, Any]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
@@ -62,19 +74,14 @@ class trained:  # noqa: N801 - a context manager
             settings["data"] = str(self.data)
         config = config_from(method, settings)
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
-        record = self.data if in_memory else load_data(config.data, config.read, method.data)
-        if self.data is None and not same_data(self.folder, record):
-            warnings.warn(
-                f"{config.data} has changed since this run was trained on it; if its splits changed too, training "
-                f"nodes may now count as test",
-                HopstateWarning,
-                stacklevel=5,
-            )
+        record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
+        facts = self.folder.read_json("data.json")
+        record = self._without_events(facts, record_of) if self.bare else self._checked(record_of(), config.data)
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),
             metrics=data_metrics(config.data),
-            trained=self.folder.read_json("data.json"),
+            trained=facts,
         )
         seed_everything(config.loop.seed)
         task = method.build(record, config, context)
@@ -82,3 +89,22 @@ class trained:  # noqa: N801 - a context manager
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)
         return trainer, task
+
+    def _checked(self, record: Any, name: str) -> Any:
+        if self.data is None and not same_data(self.folder, record):
+            warnings.warn(
+                f"{name} has changed since this run was trained on it; if its splits changed too, training "
+                f"nodes may now count as test",
+                HopstateWarning,
+                stacklevel=6,
+            )
+        return record
+
+    def _without_events(self, facts: dict[str, Any], record_of: Callable[[], Any]) -> EventStream:
+        """Return a stream without events that stands for what a run's data were like."""
+        if "feature_dims" not in facts:  # version 0.1.0 did not note them
+            record = record_of()
+            facts |= {"feature_dims": record.feature_dims, "time_unit": record.time_unit}
+        none = np.empty(0, np.int64)
+        kept = {"num_nodes": facts["num_nodes"], "time_unit": facts["time_unit"], "name": facts["name"]}
+        return EventStream(src=none, dst=none, t=none, labels=none, **kept)

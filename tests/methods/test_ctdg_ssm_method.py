@@ -1,18 +1,29 @@
 """CTDG-SSM from a file to a run folder and on: fit, evaluate, predict, check-leak, and streams that are continued."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from hopstate.api import evaluate, fit, predict, stream
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
-from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError, ConfigError, DataError, ShapeError, StorageError, TimeOrderError
+from hopstate.data.lock import locked
+from hopstate.data.past_store import load_past
+from hopstate.errors import (
+    BusyError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    HopstateError,
+    MissingFileError,
+    ShapeError,
+    StorageError,
+    TimeOrderError,
+)
 from hopstate.evaluation.metrics import roc_auc
 
 SMALL = {
@@ -64,19 +75,42 @@ def test_fit_evaluate_predict_and_the_same_again(events: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("settings", [{}, {"model__static": "learnable", "model__node_gaps": True, "model__order": 2}])
 def test_a_stream_cut_anywhere_gives_the_same_scores(events: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    """Saved in mid-stream and gone on from the file: bit for bit what one pass gives, state included."""
+    """Kept after each call and gone on from there: bit for bit what one pass gives, state included."""
     run = run_of(events, tmp_path / "run", **settings)
-    later = table(120, start=240, seed=1)
-    whole = stream(run.path, later, save=tmp_path / "whole.safetensors")
-    parts = [stream(run.path, later[:60]), run.stream(later[60:])]  # 60: where a batch of 20 ends
-    assert whole.equals(pd.concat(parts, ignore_index=True))
-    states = [StreamState.load(p) for p in (tmp_path / "whole.safetensors", run.path / "state.safetensors")]
-    for name, tensor in states[0].memory.tensors().items():
-        assert torch.equal(tensor, states[1].memory.tensors()[name]), name
-    assert len(states[0].events) == 360
-    assert states[0].events.content_hash == states[1].events.content_hash
-    again = stream(run.path, later, fresh=True, save=tmp_path / "other.safetensors")
-    assert again.equals(whole)
+    later = table(50, start=240, seed=1).assign(time=240 + np.arange(50) // 3)  # calls end amid one time too
+    whole = stream(run.path, later, save=tmp_path / "whole")
+    for size in (13, 20):
+        parts = [run.stream(later[i : i + size], fresh=i == 0) for i in range(0, 50, size)]
+        assert whole.equals(pd.concat(parts, ignore_index=True))
+        states = [load_past(p) for p in (tmp_path / "whole", run.path / "state")]
+        held = [past.memories(np.arange(past.num_nodes)) for past in states]
+        for name in ("nodes", "memory", "output", "last_time"):
+            assert np.array_equal(getattr(held[0], name), getattr(held[1], name)), name
+        assert len(states[0]) == 290
+        assert states[0].settled == states[1].settled
+        assert states[0].events().content_hash == states[1].events().content_hash
+
+
+def test_a_call_needs_no_more_of_the_runs_own_data(events: Path, tmp_path: Path) -> None:
+    run = run_of(events, tmp_path / "run")
+    first = stream(run.path, table(30, start=240, seed=1))
+    events.unlink()
+    assert stream(run.path, table(30, start=270, seed=2))["score"].between(0, 1).all()
+    with pytest.raises(HopstateError, match=r"events\.csv"):
+        stream(run.path, table(30, start=240, seed=1), fresh=True)
+    table().to_csv(events, index=False)
+    assert stream(run.path, table(30, start=240, seed=1), fresh=True).equals(first)
+
+
+def test_two_writers_of_one_state(events: Path, tmp_path: Path) -> None:
+    """The second is refused by name, nothing of the first is lost, and another state may be written meanwhile."""
+    run, later = run_of(events, tmp_path / "run"), table(30, start=240, seed=1)
+    with locked(run.path):
+        with pytest.raises(BusyError, match=r"run \(the state of a live run\) is being written by"):
+            stream(run.path, later, out=tmp_path / "scores.csv")
+        assert not (tmp_path / "scores.csv").exists()
+        stream(run.path, later, save=tmp_path / "other")
+    assert len(stream(run.path, later)) == 30
 
 
 def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_path: Path) -> None:
@@ -93,34 +127,45 @@ def test_new_nodes_in_mid_stream(events: Path, tmp_path: Path) -> None:
     run = run_of(events, tmp_path / "run")
     first = stream(run.path, table(60, start=240, seed=1, extra="stranger"))
     assert (first["dst"] == "stranger").any()
-    state = StreamState.load(run.path / "state.safetensors")
-    assert state.events.node_ids is not None
-    assert state.events.node_ids.ids[-1] == "stranger"
-    assert state.memory.num_nodes == 22
+    state = load_past(run.path / "state")
+    assert state.node_ids is not None
+    assert state.node_ids.ids[-1] == "stranger"
+    assert state.num_nodes == 22
     assert stream(run.path, table(60, start=300, seed=2, extra="stranger"))["score"].between(0, 1).all()
     fixed = run_of(events, tmp_path / "fixed", model__static="learnable")
     with pytest.raises(DataError, match="beyond the 21 nodes"):
         stream(fixed.path, table(60, start=240, seed=1, extra="stranger"))
-    assert not (fixed.path / "state.safetensors").exists()
+    assert not (fixed.path / "state" / "live.json").exists()
+
+
+def kept_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_bad_input_leaves_the_kept_state_as_it_was(events: Path, tmp_path: Path) -> None:
     run, other = run_of(events, tmp_path / "run"), run_of(events, tmp_path / "other", loop__seed=1)
     later = table(40, start=240, seed=1)
     stream(run.path, later)
-    kept = (run.path / "state.safetensors").read_bytes()
+    kept = kept_in(run.path / "state")
     with pytest.raises(TimeOrderError, match="streamed already"):
         stream(run.path, later)
     with pytest.raises(CheckpointError, match="another model"):
-        stream(other.path, table(40, start=280), state=run.path / "state.safetensors")
-    broken = tmp_path / "broken.safetensors"
-    broken.write_bytes(kept[: len(kept) // 2])
+        stream(other.path, table(40, start=280), state=run.path / "state")
+    broken = tmp_path / "broken"
+    shutil.copytree(run.path / "state", broken)
+    (broken / "live.json").write_bytes(kept["live.json"][:40])
     with pytest.raises(CheckpointError, match="damaged"):
         stream(run.path, table(40, start=280), state=broken)
-    assert (run.path / "state.safetensors").read_bytes() == kept
-    plain = fit("recency", events, out=tmp_path / "recency", loop__device="cpu")
-    with pytest.raises(ConfigError, match="no memory"):
-        stream(plain.path, later)
+    with pytest.raises(MissingFileError, match="no live state"):
+        stream(run.path, table(40, start=280), state=tmp_path / "none")
+    assert kept_in(run.path / "state") == kept
+
+
+def test_methods_without_a_past_are_named(tmp_path: Path) -> None:
+    command = ["fit", "ctdg-ssm-sequences", "--data=path-sequences", "--read.length=4", "--read.count=40"]
+    assert main([*command, "--loop.epochs=0", "--loop.progress=false", "--out", str(tmp_path / "run")]) == 0
+    with pytest.raises(ConfigError, match="ctdg-ssm-sequences, which works on sequences and has no past"):
+        stream(tmp_path / "run", table(3))
 
 
 def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path) -> None:
@@ -129,9 +174,9 @@ def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path
     data.to_csv(tmp_path / "events.csv", index=False)
     run = run_of(tmp_path / "events.csv", tmp_path / "run")
     gone = data.iloc[[3, 4]].assign(kind="delete", time=[240, 241])
-    assert len(stream(run.path, gone)) == 2
-    state = StreamState.load(run.path / "state.safetensors")
-    assert state.events.has_deletes
+    both = pd.concat([gone, table(3, 242).assign(kind="add")])
+    assert stream(run.path, both)["t"].tolist() == [242, 243, 244]  # a deletion is not scored
+    assert load_past(run.path / "state").has_deletes
     with pytest.raises(DataError, match="does not stand"):
         stream(run.path, pd.DataFrame({"source": ["u0"], "target": ["u1"], "time": [300], "kind": ["delete"]}))
 
@@ -153,7 +198,7 @@ def test_integer_ids_and_edge_features(tmp_path: Path) -> None:
     scores = run.stream(later, own=first.with_(x=x))
     assert scores["dst"].tolist() == later.dst.tolist()
     assert scores["score"].between(0, 1).all()
-    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 14
+    assert load_past(run.path / "state").num_nodes == 14
     with pytest.raises(ShapeError, match=r"edge_attr of 3 columns; .* has 0: give .*--read\.edge_columns"):
         run.stream(part(200, 14).with_(edge_attr=None), own=first.with_(x=x))
 
@@ -171,12 +216,12 @@ def test_new_files_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.Captu
     run, out = str(tmp_path / "run"), ["--out", str(tmp_path / "scores.csv")]
     assert main(["fit", "ctdg-ssm", "--data", written("events.csv", 240, 0), *own, "--out", run, *flags]) == 0
     later = ["stream", run, "--data", written("later.csv", 20, 240), *out]
-    assert main([*later, "--save", str(tmp_path / "own.safetensors")]) == 0
+    assert main([*later, "--save", str(tmp_path / "own")]) == 0
     first = (tmp_path / "scores.csv").read_text()
     renamed = ["stream", run, "--data", written("renamed.csv", 20, 240, "at", "sum"), *out]
     assert main([*renamed, "--read.time_column", "at", "--read.edge_columns", "[sum]"]) == 0
     assert (tmp_path / "scores.csv").read_text() == first
-    kept = (Path(run) / "state.safetensors").read_bytes()
+    kept = kept_in(Path(run) / "state")
     capsys.readouterr()
     more = ["stream", run, "--data", written("more.csv", 20, 260), *out]
     for wrong, message in (
@@ -190,7 +235,7 @@ def test_new_files_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.Captu
     assert "more has 0: give the event features that it was trained with" in capsys.readouterr().err
     assert main([*more, "--read.edge_columns", "[sum]"]) == 1
     assert "no column 'sum'" in capsys.readouterr().err
-    assert (Path(run) / "state.safetensors").read_bytes() == kept
+    assert kept_in(Path(run) / "state") == kept
 
 
 def test_the_number_of_nodes_is_read_as_a_number(tmp_path: Path) -> None:
@@ -205,9 +250,9 @@ def test_the_number_of_nodes_is_read_as_a_number(tmp_path: Path) -> None:
     run = fit("ctdg-ssm", written("events.csv", 0, 9), out=tmp_path / "run", read__num_nodes=12, **SMALL)
     command = ["stream", str(run.path), "--out", str(tmp_path / "s.csv"), "--data"]
     assert main([*command, written("later.csv", 100, 30), "--read.num_nodes", "50"]) == 0
-    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 31
+    assert load_past(run.path / "state").num_nodes == 31
     assert main([*command, written("new.csv", 200, 60)]) == 0  # the run's own number does not bind later files
-    assert StreamState.load(run.path / "state.safetensors").memory.num_nodes == 61
+    assert load_past(run.path / "state").num_nodes == 61
 
 
 def test_a_file_at_one_time_is_counted_once(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,15 +260,15 @@ def test_a_file_at_one_time_is_counted_once(events: Path, tmp_path: Path, capsys
     table(3).assign(time=239, target="stranger").to_csv(tmp_path / "one.csv", index=False)
     command = ["stream", str(run.path), "--data", str(tmp_path / "one.csv"), "--out", str(tmp_path / "one-scores.csv")]
     assert main(command) == 0
-    kept = (run.path / "state.safetensors").read_bytes()
+    kept = kept_in(run.path / "state")
     assert main(command) == 1
     error = capsys.readouterr().err
     assert "streamed already" in error
     assert "--fresh" in error
-    assert (run.path / "state.safetensors").read_bytes() == kept
+    assert kept_in(run.path / "state") == kept
     assert main([*command, "--fresh"]) == 0
     stream(run.path, table(4).assign(time=239))  # others at the same time may follow
-    assert len(StreamState.load(run.path / "state.safetensors").events) == 247
+    assert len(load_past(run.path / "state")) == 247
 
 
 def test_dates_do_not_follow_numbers(events: Path, tmp_path: Path) -> None:
@@ -232,7 +277,7 @@ def test_dates_do_not_follow_numbers(events: Path, tmp_path: Path) -> None:
     dated = later.assign(time=pd.to_datetime(later["time"], unit="D").dt.strftime("%Y-%m-%d"))
     with pytest.raises(DataError, match="counts time in s, earlier events in a unit that nobody named"):
         stream(run.path, dated)
-    assert not (run.path / "state.safetensors").exists()
+    assert not (run.path / "state" / "live.json").exists()
     both = table().assign(time=pd.date_range("2026-01-01", periods=240, freq="h").strftime("%Y-%m-%dT%H:%M:%S.5"))
     both.to_csv(tmp_path / "dated.csv", index=False)
     run = run_of(tmp_path / "dated.csv", tmp_path / "dated")
@@ -240,33 +285,35 @@ def test_dates_do_not_follow_numbers(events: Path, tmp_path: Path) -> None:
     assert stream(run.path, whole)["t"].tolist() == [1_769_904_000_000]
 
 
-def test_where_state_or_scores_cannot_be_written_neither_is(
+def test_where_state_or_scores_cannot_be_written_the_state_stays(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, later = run_of(events, tmp_path / "run"), table(20, start=240)
-    scores, state = tmp_path / "scores.csv", run.path / "state.safetensors"
-    (tmp_path / "folder").mkdir()
+    scores, state = tmp_path / "scores.csv", run.path / "state"
     (tmp_path / "folder.csv").mkdir()
-    for options in ({"save": tmp_path / "folder", "out": scores}, {"out": tmp_path / "folder.csv"}):
-        with pytest.raises(StorageError, match="it is a folder"):
-            stream(run.path, later, **options)
+    with pytest.raises(StorageError, match="it is a folder"):
+        stream(run.path, later, out=tmp_path / "folder.csv")
+    with pytest.raises(StorageError, match="holds other things"):
+        stream(run.path, later, save=tmp_path, out=scores)
+    with pytest.raises(StorageError, match="is a file"):
+        stream(run.path, later, save=events, out=scores)
     with pytest.raises(StorageError):
-        stream(run.path, later, save=events / "state.safetensors", out=scores)  # a file is no folder
+        stream(run.path, later, save=events / "state", out=scores)  # a file is no folder
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
 
-    for name in ("safetensors.torch.save_file", "pandas.DataFrame.to_csv"):
+    for name in ("safetensors.torch.save_file", "pandas.DataFrame.to_csv", "hopstate.data.past_store._write_text"):
         with monkeypatch.context() as here:
             here.setattr(name, full)
             with pytest.raises(StorageError, match="no space left"):
-                stream(run.path, later, out=scores)
+                stream(run.path, later, out=scores if "text" not in name else None)
     assert not scores.exists()
-    assert not state.exists()
-    assert not [p.name for p in (*run.path.iterdir(), *tmp_path.iterdir()) if p.name.endswith(".part")]
-    stream(run.path, later, out=tmp_path / "new" / "scores.csv", save=tmp_path / "kept" / "state.safetensors")
+    assert not (state / "live.json").exists()
+    assert not [p.name for p in (*state.iterdir(), *tmp_path.iterdir()) if p.name.endswith(".part")]
+    stream(run.path, later, out=tmp_path / "new" / "scores.csv", save=tmp_path / "kept" / "state")
     assert (tmp_path / "new" / "scores.csv").is_file()
-    assert (tmp_path / "kept" / "state.safetensors").is_file()
+    assert (tmp_path / "kept" / "state" / "live.json").is_file()
 
 
 def test_command_line(events: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from hopstate.batching.memory import ActiveEvents, _ends
 from hopstate.data.active import ActiveBatch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import CheckpointError, ConfigError, DataError, LeakError, ShapeError
+from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.link import score_part
 from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.base import Context
@@ -215,53 +215,6 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
     for row in range(6):
         state = model.update(state, inputs.batch(data.take(np.array([row]))))
     assert torch.isfinite(state.memory).all()
-
-
-def test_a_fixed_vocabulary_refuses_new_nodes_and_keeps_its_memory(tmp_path: Path) -> None:
-    t = task(tmp_path, **{"model.static": "learnable"})
-    state = t.warm()
-    kept = state.memory.snapshot()
-    new = EventStream(
-        src=np.array([3]), dst=np.array([99]), t=np.array([10**6]), edge_attr=np.zeros((1, 2), np.float32)
-    )
-    with torch.no_grad(), pytest.raises(DataError, match="beyond the 20 nodes"):
-        t.continue_on(state, new)
-    assert all(torch.equal(v, kept.tensors()[k]) for k, v in state.memory.tensors().items())
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_start_state_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    """After a success, and after a failure past the first batch; no new node, whose rows would be a copy anyway."""
-    t = task(tmp_path)
-    state = t.warm()
-    kept = {name: tensor.clone() for name, tensor in state.memory.tensors().items()}
-    later = stream(40, seed=1)
-    later = later.with_(t=later.t + 1000)
-    if fails:
-        update, calls = t.model.update, []
-
-        def failing(*args: Any, **rest: Any) -> Any:
-            calls.append(1)
-            if len(calls) == 2:
-                raise RuntimeError("out of memory")
-            return update(*args, **rest)
-
-        monkeypatch.setattr(t.model, "update", failing)
-        with torch.no_grad(), pytest.raises(RuntimeError, match="out of memory"):
-            t.continue_on(state, later)
-    else:
-        with torch.no_grad():
-            _, after = t.continue_on(state, later)
-        assert not torch.equal(after.memory.memory, kept["memory"])
-    assert all(torch.equal(tensor, kept[name]) for name, tensor in state.memory.tensors().items())
-
-
-def test_event_features_of_another_width_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    t = task(tmp_path)
-    later = stream(40)
-    bare = later.with_(t=later.t + 1000, edge_attr=None)
-    with torch.no_grad(), pytest.raises(ShapeError, match=r"2 columns; events has 0: .*--read\.edge_columns"):
-        t.continue_on(t.warm(), bare)
 
 
 @pytest.mark.parametrize("part", ["val", "test"])

@@ -9,6 +9,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.events import DELETE, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.node_state import NodeState
+from hopstate.data.past import NodeFeatures, Past
 
 
 class ActiveEvents:
@@ -41,6 +43,15 @@ class ActiveEvents:
         self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
         self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
         self.ends = _ends(stream) if stream.has_deletes else None
+
+    def over(self, past: Past) -> ActiveEvents:
+        """Return the same over all events of a past; with deletions in it, at the cost of all of it."""
+        made = copy(self)
+        made.first_id, made.store = 0, past.store()  # type: ignore[assignment]
+        made.clock = self.clock.over(past.time_unit or "")
+        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)  # type: ignore[assignment]
+        made.ends = _ends(past.events()) if past.has_deletes else None
+        return made
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return a batch with its active nodes: the update's input."""

@@ -14,6 +14,7 @@ from hopstate.data.neighbor_store import NeighborStore
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
+    from hopstate.data.past import Past
 
 
 class PairTokenizer(Protocol):
@@ -24,6 +25,10 @@ class PairTokenizer(Protocol):
     @property
     def deletions(self) -> bool:
         """Whether deletions stand in the store."""
+        ...
+
+    def over(self, past: Past) -> Any:
+        """Return the same over all events of a past."""
         ...
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Any:
@@ -39,6 +44,10 @@ class NodeTokenizer(Protocol):
     @property
     def deletions(self) -> bool:
         """Whether deletions stand in the store."""
+        ...
+
+    def over(self, past: Past) -> Any:
+        """Return the same over all events of a past."""
         ...
 
     def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:

@@ -66,17 +66,18 @@ def _predict(argv: list[str]) -> int:
 
 def _stream(argv: list[str]) -> int:
     parser = _parser(
-        "stream", "Let a memory model go on over new events: score each before it is seen, keep the state."
+        "stream", "Let a temporal model go on over new events: score each before it is seen, keep the state."
     )
     parser.epilog = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
-    parser.add_argument("--state", default=None, help="state to go on from (default: RUN/state.safetensors, if any)")
+    parser.add_argument("--state", default=None, help="folder of the state to go on from (default: RUN/state, if any)")
     parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")
-    parser.add_argument("--save", default=None, help="where the state after the events goes (default: the same file)")
+    parser.add_argument("--save", default=None, help="folder for the state after the events (default: RUN/state)")
+    parser.add_argument("--again", action="store_true", help="the very events taken last happened once more")
     o, read = _parse(parser, argv)
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
-    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "read": read, "device": o.device}
-    table = api.stream(o.run, o.data, **options)
-    print(f"{len(table):,} events scored into {o.out}; state saved in {o.save or f'{o.run}/state.safetensors'}")
+    options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
+    table = api.stream(o.run, o.data, read=read, device=o.device, **options)
+    print(f"{len(table):,} events scored into {o.out}; state kept in {o.save or f'{o.run}/state'}")
     return 0

@@ -139,6 +139,12 @@ class EventStream:
         return _any_nonzero(self.x)
 
     @property
+    def feature_dims(self) -> dict[str, int]:
+        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not."""
+        widths = [0 if column is None else column.shape[1] for column in (self.x, self.edge_attr)]
+        return {"node_dim": widths[0], "edge_dim": widths[1]}
+
+    @property
     def used_features(self) -> dict[str, int]:
         """How many features a node ("node_dim") and an event ("edge_dim") have; 0 where all are zero."""
         node = self.x.shape[1] if self.x is not None and self.has_node_features else 0

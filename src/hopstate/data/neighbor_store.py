@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LIMIT = 2**31 - 1
 _CHUNK = 1 << 20  # events read together from a mapped stream
 _NO_IDS = np.empty(0, np.int64)
+_ARRAYS = ("start", "length", "codes", "events", "times")
 
 
 class NeighborStore:
@@ -94,6 +95,25 @@ class NeighborStore:
             return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes)
         columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
         return cls.from_events(*columns, stream.num_nodes)
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray], num_events: int) -> NeighborStore:
+        """Return the store whose `arrays` these are; they may be memory-mapped, and it is only to be queried.
+
+        Args:
+            arrays: start, length (N,), codes, events, times (T,).
+            num_events: how many they hold.
+        """
+        store = cls(0, time_dtype=arrays["times"].dtype)
+        store._start, store._length, store._codes, store._events, store._times = (arrays[k] for k in _ARRAYS)
+        store._capacity, store._num_nodes, store._top = store._length, len(store._start), len(store._codes)
+        store.num_events = num_events
+        return store
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what `of_arrays` takes, of a store that nothing was appended to."""
+        held = (self._start, self._length, self._codes, self._events, self._times)
+        return dict(zip(_ARRAYS, held, strict=True))
 
     # ---- sizes -----------------------------------------------------------------------------------------
     @property

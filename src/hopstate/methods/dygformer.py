@@ -43,7 +43,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> Histor
         stream,
         config,
         context,
-        model=DyGFormer(config.model, **history_features(feature_dims(stream), stream, config, context)),
+        model=DyGFormer(config.model, **history_features(feature_dims(stream, context), stream, config, context)),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
     )
 

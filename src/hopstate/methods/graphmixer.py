@@ -61,7 +61,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> Histo
         stream,
         config,
         context,
-        model=GraphMixer(config.model, **history_features(feature_dims(stream), stream, config, context)),
+        model=GraphMixer(config.model, **history_features(feature_dims(stream, context), stream, config, context)),
         tokenizer=tokenizer,
     )
 

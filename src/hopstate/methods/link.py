@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from torch import nn
 
 from hopstate.batching.negatives import Negatives, load_or_draw, one_against_many
@@ -24,6 +25,9 @@ from hopstate.training.optim import OptimConfig
 
 SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
 RAW: dict[str, Any] = {"gap_unit": "raw"}  # the others
+
+
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +90,13 @@ class LinkSplitConfig:
             raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
 
     def of(self, stream: EventStream) -> EventSplit:
-        """Return the split of a stream.
+        """Return the split of a stream; empty parts of one without events, which only stands for its facts.
 
         Raises:
             DataError: a part has no events.
         """
+        if not len(stream):
+            return EventSplit(train=_NONE, val=_NONE, test=_NONE)
         shares = {"val_ratio": self.val_ratio, "test_ratio": self.test_ratio}
         if self.kind == "time":
             return split_at(stream, self.val_time, self.test_time)
@@ -136,10 +142,9 @@ class HistoryLinkRun:
             raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}")
 
 
-def feature_dims(stream: EventStream) -> dict[str, int]:
-    """Return how many features a node and an event have, 0 where the stream has none."""
-    widths = [0 if column is None else column.shape[1] for column in (stream.x, stream.edge_attr)]
-    return {"node_dim": widths[0], "edge_dim": widths[1]}
+def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return how many features a node and an event had in training, 0 for none; else those that the stream has."""
+    return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
 
 
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:

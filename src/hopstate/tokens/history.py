@@ -8,6 +8,7 @@ Source: Yu et al. 2023, arXiv:2303.13047 (sequences, co-occurrence); DyG-Mamba, 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import DELETE
+from hopstate.data.past import EventFeatures, NodeFeatures, Past
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
@@ -149,12 +151,22 @@ class HistoryTokenizer:
     ) -> None:
         self.store, self.config, self.deletions = store, config, deletions != "left-out"
         self.marks = stream.kind if deletions == "marked" and stream.has_deletes else None
-        self._marked = deletions == "marked"
+        self.marked = deletions == "marked"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
         self.x = stream.x if stream.has_node_features else None
         self.edge_attr = stream.edge_attr if stream.has_edge_features else None
         self._first_id = stream.first_id
+
+    def over(self, past: Past) -> HistoryTokenizer:
+        """Return the same over all events of a past; its features stand for the stream's."""
+        made = copy(self)
+        made.store, made._first_id = past.store(deletions=self.deletions), 0  # type: ignore[assignment]
+        made.marks = past.events().kind if self.marked and past.has_deletes else None
+        made.clock = self.clock.over(past.time_unit or "")
+        made.x = None if past.x is None else NodeFeatures(past.x)  # type: ignore[assignment]
+        made.edge_attr = EventFeatures(past) if past.has_features else None  # type: ignore[assignment]
+        return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:
         """Return the sequences of u (P,), then of v (P,), each at t (P,), with co-occurrence counts.
@@ -207,7 +219,7 @@ class HistoryTokenizer:
         target = ids < 0
         at = np.where(target, 0, ids - self._first_id)
         rows = np.empty((len(ids), 0), np.float32) if self.edge_attr is None else self.edge_attr[at]
-        if self._marked:
+        if self.marked:
             mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] == DELETE
             rows = np.concatenate([rows, mark[:, None]], 1, dtype=np.float32)
         rows[target] = 0

@@ -7,6 +7,7 @@ Source: Cong et al. 2023, arXiv:2302.11636.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
     from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.past import Past
 
 
 class RecentLinks(NamedTuple):
@@ -69,14 +71,18 @@ class RecentLinkTokenizer:
         )
         self._links.x = None  # a link has no node features
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
-        self._neighbors = (
-            HistoryTokenizer(store, stream, average, clock, deletions) if stream.has_node_features else None
-        )
+        self._averaged = HistoryTokenizer(store, stream, average, clock, deletions)
+        self._neighbors = self._averaged if stream.has_node_features else None
 
     @property
     def deletions(self) -> bool:
         """Whether deletions stand in the store."""
         return self._links.deletions
+
+    @property
+    def marked(self) -> bool:
+        """Whether the last feature of an event says that it is a deletion."""
+        return self._links.marked
 
     @property
     def store(self) -> NeighborStore:
@@ -88,6 +94,14 @@ class RecentLinkTokenizer:
         self._links.store = store
         if self._neighbors is not None:
             self._neighbors.store = store
+
+    def over(self, past: Past) -> RecentLinkTokenizer:
+        """Return the same over all events of a past; its features stand for the stream's."""
+        made = copy(self)
+        made._links, made._averaged = self._links.over(past), self._averaged.over(past)
+        made._links.x = None
+        made._neighbors = made._averaged if past.x is not None else None
+        return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> RecentLinks:
         """Return what is needed to score pairs u (P,), v (P,) at t (P,).

@@ -18,6 +18,7 @@ from hopstate.batching.scorer import HistoryNodeScorer, NodeTokenizer
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.past import Past
 from hopstate.errors import ConfigError
 from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
 from hopstate.training.link_task import asked_of, named_pairs
@@ -60,7 +61,7 @@ class HistoryNodeTask:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
         self.model, self.stream, self.split, self.y = model, stream, split, binary_labels(stream)
-        self.train_inputs, self.inputs = train_inputs, inputs(stream)
+        self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.eval_batch, self.bootstrap = batch_size, eval_batch, bootstrap
 
     def num_batches(self, epoch: int) -> int:
@@ -88,6 +89,10 @@ class HistoryNodeTask:
         """Return the model over the training events for "train", else over the whole stream."""
         return HistoryNodeScorer(self.model, self.train_inputs if part == "train" else self.inputs)
 
+    def node_scorer_over(self, stream: EventStream) -> HistoryNodeScorer:
+        """Return the model over another stream of the same nodes."""
+        return HistoryNodeScorer(self.model, self._make(stream))
+
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled ROC AUC and AP of a part's sources; of "train" from training events alone."""
         options = {"batch_size": self.eval_batch, "bootstrap": self.bootstrap if split == "test" else 0}
@@ -99,6 +104,28 @@ class HistoryNodeTask:
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
         named = named_pairs(self.stream, asked)
         return {"node": named["src"], "t": named["t"], "score": scores, "label": self.y[asked]}
+
+    @property
+    def live_batch(self) -> int:
+        """Events of a batch."""
+        return self.eval_batch
+
+    def follow(self, past: Past) -> HistoryNodeScorer:
+        """Return the model over a past."""
+        return HistoryNodeScorer(self.model, self.inputs.over(past))
+
+    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+        """Return (Q,) scores of the sources of events."""
+        return follower.score_nodes(src, t)
+
+    def asked(self, new: EventStream) -> np.ndarray:
+        """Return the positions of the events whose sources are scored: all."""
+        return np.arange(len(new))
+
+    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+        """Return columns node, t and score of events at rows."""
+        named = named_pairs(new, rows)
+        return {"node": named["src"], "t": named["t"], "score": scores}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""

@@ -22,6 +22,7 @@ from hopstate.batching.scorer import HistoryScorer, PairTokenizer
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import PARTS, EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.past import Past
 from hopstate.errors import ConfigError, nearest
 from hopstate.evaluation.drive import drive_part
 from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part
@@ -157,6 +158,27 @@ class LinkTask:
         )
         return named_pairs(stream, asked) | {"score": scores}
 
+    @property
+    def live_batch(self) -> int:
+        """Events of a batch where the model goes on over new ones."""
+        return self.evaluation.batch_size
+
+    def follow(self, past: Past) -> Any:
+        """Return the model over a past."""
+        raise NotImplementedError
+
+    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+        """Return (Q,) scores of pairs."""
+        return follower.score(src, dst, t)
+
+    def asked(self, new: EventStream) -> np.ndarray:
+        """Return the positions of the events that are scored; a deletion is none."""
+        return new.additions()
+
+    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+        """Return columns src, dst, t and score of events at rows."""
+        return named_pairs(new, rows) | {"score": scores}
+
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""
         return {}
@@ -186,6 +208,16 @@ class ScorerLinkTask(LinkTask):
     def scorer_over(self, stream: EventStream) -> LinkScorer:
         """Return the scorer over another stream."""
         return self._make(stream)
+
+    def follow(self, past: Past) -> Any:
+        """Return the scorer over a past; one that cannot look things up there is shown all of it."""
+        if hasattr(self._scorer, "over"):
+            return self._scorer.over(past)
+        scorer = self._make(past.events())
+        scorer.reset()
+        if past.settled:
+            scorer.observe(past.events(0, past.settled).take(np.arange(past.settled)))
+        return scorer
 
     def num_batches(self, epoch: int) -> int:
         """Return 0."""
@@ -287,6 +319,10 @@ class HistoryLinkTask(LinkTask):
     def scorer_over(self, stream: EventStream) -> HistoryScorer:
         """Return the model over another stream."""
         return self._scorer(self._make(stream))
+
+    def follow(self, past: Past) -> HistoryScorer:
+        """Return the model over a past."""
+        return self._scorer(self.inputs.over(past))
 
     def scorer_with(self, store: Any) -> HistoryScorer:
         """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.batching.following import FollowingMemory
 from hopstate.batching.memory import MemoryScorer
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
+from hopstate.data.past import Past
 from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
 from hopstate.training.link_task import asked_of, named_pairs
 from hopstate.training.memory_task import MemoryTask
@@ -73,3 +75,26 @@ class MemoryNodeTask(MemoryTask):
 
     def _scorer(self, part: str) -> MemoryScorer:
         return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+
+    # ---- going on ----------------------------------------------------------------------------------------
+    @property
+    def live_batch(self) -> int:
+        """Events of a batch."""
+        return self.eval_batch_size
+
+    def follow(self, past: Past) -> FollowingMemory:
+        """Return the model over a past, from where its memory stands."""
+        return FollowingMemory(self.model, self.inputs.over(past), past)
+
+    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+        """Return (Q,) scores of the sources of events."""
+        return follower.score_nodes(src, t)
+
+    def asked(self, new: EventStream) -> np.ndarray:
+        """Return the positions of the events whose sources are scored: all."""
+        return np.arange(len(new))
+
+    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
+        """Return columns node, t and score of events at rows."""
+        named = named_pairs(new, rows)
+        return {"node": named["src"], "t": named["t"], "score": scores}

@@ -12,7 +12,6 @@ no gradient; T at least the number of batches is back-propagation through the wh
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -22,17 +21,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.batching.events import batch_edges, event_batches
+from hopstate.batching.events import batch_edges
+from hopstate.batching.following import FollowingMemory
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
 from hopstate.batching.negatives import Negatives
 from hopstate.data.active import ActiveBatch
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
-from hopstate.data.stream_state import StreamState
-from hopstate.errors import CheckpointError, ConfigError, ShapeError
-from hopstate.evaluation.drive import drive
-from hopstate.training.link_task import LinkEvaluation, LinkTask, named_pairs, training_negatives
+from hopstate.data.past import Past
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.training.link_task import LinkEvaluation, LinkTask, training_negatives
 
 
 class MemoryTask:
@@ -203,65 +202,6 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         """Return the model over another stream of the same nodes."""
         return MemoryScorer(self.model, self._make(stream))
 
-    # ---- going on ----------------------------------------------------------------------------------------
-    @property
-    def fingerprint(self) -> str:
-        """What tells this model's memories from those of other weights."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()[:16]
-
-    def warm(self) -> StreamState:
-        """Return where the model stands after all events of its stream."""
-        scorer = self.scorer("all")
-        for batch in event_batches(self.stream, batch_size=self.evaluation.batch_size):
-            scorer.observe(batch)
-        return StreamState.at_end(self.stream, scorer.state.to("cpu"), self.fingerprint)
-
-    def continue_on(self, state: StreamState, events: EventStream) -> tuple[dict[str, Any], StreamState]:
-        """Score further events, each batch from what came before it, and let them move the memory.
-
-        Args:
-            state: where to go on from; it stays as it is.
-            events: with the user's ids, not before state's last event; nodes not met before have features of zeros.
-
-        Returns:
-            Columns src, dst, t, score; the state after the events.
-
-        Raises:
-            CheckpointError: a state of another model.
-            ShapeError: event features of another width than the model's.
-            TimeOrderError, DataError: see `StreamState.joined`; or an event of a node beyond a fixed vocabulary.
-        """
-        if state.model != self.fingerprint:
-            raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
-        _check_width(self.model.edge_dim, events)
-        whole, new = state.joined(events)
-        known = whole.with_(x=_padded(self.stream.x, whole.num_nodes))
-        size = self.evaluation.batch_size
-        scorer = MemoryScorer(self.model, self._make(known), start=state.memory.grown(whole.num_nodes))
-        scores = drive(
-            scorer,
-            lambda mine: scorer.score(new.src[mine], new.dst[mine], new.t[mine]),
-            new,
-            np.arange(len(new)),
-            rows=np.arange(len(new)),
-            edges=batch_edges(new.t, size),
-        )
-        after = StreamState.at_end(whole, scorer.state.to("cpu"), state.model, last=new.content_hash)
-        return named_pairs(new, np.arange(len(new))) | {"score": scores}, after
-
-
-def _check_width(width: int, events: EventStream) -> None:
-    found = 0 if events.edge_attr is None else events.edge_attr.shape[1]
-    if width and found != width:
-        raise ShapeError(
-            f"the model takes edge_attr of {width} columns; {events.name} has {found}: give the event features that it "
-            "was trained with; in a table, name their columns (--read.edge_columns '[amount]')"
-        )
-
-
-def _padded(x: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
-    """Return (num_nodes, F) features, zeros for nodes beyond those known."""
-    return None if x is None else np.concatenate([x, np.zeros((num_nodes - len(x), x.shape[1]), x.dtype)])
+    def follow(self, past: Past) -> FollowingMemory:
+        """Return the model over a past, from where its memory stands."""
+        return FollowingMemory(self.model, self.inputs.over(past), past)

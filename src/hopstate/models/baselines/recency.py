@@ -5,11 +5,14 @@ score(u, v, t) = -log(1 + gap), the gap since the last meeting of u and v, in ei
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
@@ -25,6 +28,12 @@ class Recency:
 
     def __init__(self, store: NeighborStore, *, directed: bool = False, clock: Clock | None = None) -> None:
         self.store, self.directed, self.clock = store, directed, clock or Clock()
+
+    def over(self, past: Past) -> Recency:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")  # type: ignore[assignment]
+        return made
 
     def reset(self) -> None:
         """Nothing to forget: what is visible follows from the query time."""

@@ -1,0 +1,281 @@
+"""The past of a live run in layers: consecutive events, look-ups over them, and what they made of node memories.
+
+A layer never changes. New events make a new one, which costs what it holds; few large ones are made of many small
+ones now and then, so that each event is written again a number of times that grows as the logarithm of their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import DataError
+from hopstate.ops.neighbors import PackedNeighbors
+
+LARGEST = 1 << 18  # events of a layer that is not merged any more, which bounds what one call may have to write
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Memories:
+    """What a model remembers of n nodes.
+
+    Args:
+        nodes: (n,) int64, rising.
+        memory: (n, K, d), one memory a layer of the model.
+        output: (n, d).
+        last_time: (n,) float64.
+    """
+
+    nodes: np.ndarray
+    memory: np.ndarray
+    output: np.ndarray
+    last_time: np.ndarray
+
+    def find(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of nodes (q,) are here, and the rows of those."""
+        place = np.minimum(np.searchsorted(self.nodes, nodes), max(len(self.nodes) - 1, 0))
+        here = self.nodes[place] == nodes if len(self.nodes) else np.zeros(len(nodes), bool)
+        return here, place[here]
+
+    @classmethod
+    def newest(cls, parts: Sequence[Memories]) -> Memories:
+        """Return the memories of all nodes in parts, oldest part first, each from its newest part."""
+        nodes = np.unique(np.concatenate([part.nodes for part in parts]))
+        like = parts[0]
+        found = cls(
+            nodes=nodes,
+            memory=np.empty((len(nodes), *like.memory.shape[1:]), like.memory.dtype),
+            output=np.empty((len(nodes), *like.output.shape[1:]), like.output.dtype),
+            last_time=np.empty(len(nodes)),
+        )
+        for part in parts:
+            at = np.searchsorted(nodes, part.nodes)
+            found.memory[at], found.output[at], found.last_time[at] = part.memory, part.output, part.last_time
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Layer:
+    """Events first .. first + E - 1 of a past.
+
+    Args:
+        first: id of the first event.
+        src, dst, t, kind: see `EventStream`.
+        edge_attr: (E - s, D) float32 features of all but the first s events, or None; a memory model needs them of
+            events that have not moved the memory yet, others of all.
+        nodes: (n,) int64, rising: those that the events touch.
+        index: arrays of a `NeighborStore` under the numbers 0..n-1, with a node n that has no events.
+        memories: of the nodes that changed while these events were taken, or None.
+        ids: the user's ids of nodes that came with these events, or None where ids are rows.
+        path: the file that it was read from, or None.
+    """
+
+    first: int
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    kind: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    nodes: np.ndarray
+    index: dict[str, np.ndarray]
+    memories: Memories | None = None
+    ids: np.ndarray | None = None
+    path: Path | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, events: EventStream, *, skip: int = 0, **rest: Any) -> Layer:
+        """Return the layer of some events under their ids.
+
+        Args:
+            events: bare, or with the features of events.
+            skip: features of so many events are left out.
+            rest: memories and ids.
+        """
+        nodes, rows = np.unique(np.concatenate([events.src, events.dst]), return_inverse=True)
+        rows.flags.writeable = False
+        src, dst = rows[: len(events)], rows[len(events) :]
+        store = NeighborStore.from_events(src, dst, events.t, events.event_ids, len(nodes) + 1)
+        columns = {"src": events.src, "dst": events.dst, "t": events.t, "kind": events.kind}
+        attr = None if events.edge_attr is None else events.edge_attr[skip:]
+        return cls(first=events.first_id, **columns, edge_attr=attr, nodes=nodes, index=store.arrays(), **rest)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def last(self) -> int:
+        """One more than the id of the last event."""
+        return self.first + len(self.src)
+
+    @cached_property
+    def store(self) -> NeighborStore:
+        """Histories under the numbers of `nodes`."""
+        return NeighborStore.of_arrays(self.index, len(self))
+
+    def local(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the numbers of nodes (q,) in `store`, that of the node without events for those not here.
+
+        Raises:
+            DataError: the histories of one do not lie where the index says; the file is damaged.
+        """
+        if not len(self.nodes):
+            return np.zeros(len(nodes), np.int64)
+        place = np.searchsorted(self.nodes, nodes)
+        here = self.nodes[np.minimum(place, len(self.nodes) - 1)] == nodes
+        local = np.where(here, place, len(self.nodes))
+        if self.path is not None:  # compiled loops do not look before they read
+            start, length = self.index["start"][local], self.index["length"][local]
+            if len(local) and (min(start.min(), length.min()) < 0 or (start + length).max() > len(self.index["codes"])):
+                raise DataError(f"{self.path} is damaged: its histories do not lie where its index says")
+        return local
+
+    def features(self, ids: np.ndarray) -> np.ndarray:
+        """Return (q, D) features of events by id.
+
+        Raises:
+            DataError: they were not kept.
+        """
+        assert self.edge_attr is not None
+        rows = ids - (self.last - len(self.edge_attr))
+        if len(rows) and rows.min() < 0:
+            raise DataError("the features of earlier events were not kept; start from the end of the run's own data")
+        return self.edge_attr[rows]
+
+
+def merged(layers: Sequence[Layer], needed: int) -> Layer:
+    """Return one layer of consecutive ones, with the features of events from id needed on."""
+    first, last = layers[0].first, layers[-1].last
+    t = np.concatenate([layer.t for layer in layers])
+    kinds = None
+    if any(layer.kind is not None for layer in layers):
+        kinds = np.concatenate([np.zeros(len(x), np.int8) if x.kind is None else x.kind for x in layers])
+    attr = None
+    if all(layer.edge_attr is not None for layer in layers):
+        ids = np.arange(max(first, needed), max(last, needed))
+        attr = np.concatenate([x.features(ids[(ids >= x.first) & (ids < x.last)]) for x in layers])
+    events = EventStream(
+        src=np.concatenate([layer.src for layer in layers]),
+        dst=np.concatenate([layer.dst for layer in layers]),
+        t=t,
+        kind=kinds,
+        first_id=first,
+    )
+    memories = [layer.memories for layer in layers if layer.memories is not None]
+    names = [layer.ids for layer in layers if layer.ids is not None]
+    made = Layer.of(
+        events,
+        memories=Memories.newest(memories) if memories else None,
+        ids=np.concatenate(names) if names else None,
+    )
+    return replace(made, edge_attr=attr)
+
+
+def compacted(layers: Sequence[Layer], needed: int) -> tuple[Layer, ...]:
+    """Return layers of which none holds at most as many events as all after it, but for those that are full.
+
+    Args:
+        layers: consecutive.
+        needed: features of events before this id may go.
+    """
+    start = max(len(layers) - 1, 0)
+    after = sum(len(layer) for layer in layers[start:])
+    while start and len(layers[start - 1]) <= min(after, LARGEST - after):
+        start -= 1
+        after += len(layers[start])
+    return (*layers[:start], merged(layers[start:], needed)) if start < len(layers) - 1 else tuple(layers)
+
+
+class LayeredStore:
+    """What a `NeighborStore` of all events answers, from layers.
+
+    Args:
+        layers: consecutive, oldest first.
+        num_nodes: N.
+    """
+
+    def __init__(self, layers: Sequence[Layer], num_nodes: int) -> None:
+        self.layers, self.num_nodes = tuple(layers), num_nodes
+        floats = any(layer.t.dtype.kind == "f" for layer in self.layers) or not self.layers
+        self.time_dtype = np.dtype(np.float64 if floats else np.int64)
+        self.num_events = sum(len(layer) for layer in self.layers)
+        self.last_time = self.layers[-1].t[-1].item() if self.num_events else None
+
+    def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
+        """Return the last k events of each node strictly before its time; see `NeighborStore.last`."""
+        nodes, times = self._query(nodes, times)
+        left, found = np.full(len(nodes), k, np.int64), []
+        for layer in reversed(self.layers):
+            local = layer.local(nodes)
+            asked = np.flatnonzero((left > 0) & (local < len(layer.nodes)))
+            if not len(asked):
+                continue
+            part = layer.store.last(local[asked], times[asked], k)
+            count = np.minimum(part.lengths, left[asked])
+            left[asked] -= count
+            found.append((layer, asked, part, count))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(k - left)])
+        out = [np.empty(offsets[-1], kind) for kind in (np.int64, np.int64, self.time_dtype)]
+        end = offsets[1:].copy()
+        for layer, asked, part, count in found:  # newest first, so each query is filled from its end
+            end[asked] -= count
+            to, source = _ranges(end[asked], count), _ranges(part.offsets[1:] - count, count)
+            out[0][to], out[1][to], out[2][to] = (
+                layer.nodes[part.nodes[source]],
+                part.event_ids[source],
+                part.times[source],
+            )
+        return PackedNeighbors(offsets, *out)
+
+    def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
+        """Return the last k events of nodes, of their neighbours, and so on; see `NeighborStore.last_hops`."""
+        hops = [self.last(nodes, times, k)]
+        for _ in range(num_hops - 1):
+            times = np.repeat(times, hops[-1].lengths)
+            hops.append(self.last(hops[-1].nodes, times, k))
+        return hops
+
+    def last_meeting(
+        self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return when each pair last met strictly before its time, and whether; see `NeighborStore.last_meeting`."""
+        src, times = self._query(src, times)
+        dst, _ = self._query(dst, times)
+        when, met = np.zeros(len(src), self.time_dtype), np.zeros(len(src), bool)
+        for layer in reversed(self.layers):
+            u, v = layer.local(src), layer.local(dst)
+            asked = np.flatnonzero(~met & (u < len(layer.nodes)) & (v < len(layer.nodes)))
+            if len(asked):
+                when[asked], met[asked] = layer.store.last_meeting(u[asked], v[asked], times[asked], directed)
+        return when, met
+
+    def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
+        """Return (Q,) int64: how often each pair met strictly before its time; see `NeighborStore.count_meetings`."""
+        src, times = self._query(src, times)
+        dst, _ = self._query(dst, times)
+        count = np.zeros(len(src), np.int64)
+        for layer in self.layers:
+            u, v = layer.local(src), layer.local(dst)
+            asked = np.flatnonzero((u < len(layer.nodes)) & (v < len(layer.nodes)))
+            if len(asked):
+                count[asked] += layer.store.count_meetings(u[asked], v[asked], times[asked], directed)
+        return count
+
+    def _query(self, nodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        nodes = np.ascontiguousarray(nodes, np.int64)
+        if len(nodes) and (nodes.min() < 0 or nodes.max() >= self.num_nodes):
+            bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
+            raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
+        return nodes, np.asarray(times)
+
+
+def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return start[i] .. start[i] + count[i] - 1 for each i, one after the other."""
+    before = np.cumsum(count) - count
+    return np.repeat(start - before, count) + np.arange(int(count.sum()))

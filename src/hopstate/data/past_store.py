@@ -1,0 +1,256 @@
+"""A past on disk: a folder with one file a layer, and `live.json`, which says which of them count.
+
+Layers are written before `live.json` is replaced, and what it no longer names is removed after: a process that ends in
+between leaves the state before or the state after, and files that the next writer clears away.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hopstate.data.events import EventStream
+from hopstate.data.files import check_writable, replace_file
+from hopstate.data.layers import Layer, Memories, compacted
+from hopstate.data.past import Past
+from hopstate.data.tensor_file import read_tensors, write_tensors
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
+
+FORMAT = "hopstate-live-1"
+HEAD = "live.json"
+_OLD = "hopstate-stream-state-1"  # one file with everything, of version 0.1.0
+_EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes")
+_MEMORIES = ("nodes", "memory", "output", "last_time")
+_OWN = ("layer-*.safetensors", "x-*.safetensors", ".layer-*.part", ".x-*.part", ".tmp*")
+_FACTS = ("num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
+
+
+def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = lambda: None) -> Past:
+    """Write a past into a folder; of layers that are there already nothing is written again, but for small ones joined.
+
+    Whoever calls holds the folder (`hopstate.data.lock`).
+
+    Args:
+        past: what is kept.
+        folder: made where there is none; what else lies there is left alone.
+        before: called when all is on disk but the past does not count yet.
+
+    Returns:
+        The past as it now lies there.
+
+    Raises:
+        StorageError: it could not be written; the folder holds what it held, as far as anybody reads it.
+    """
+    folder = Path(folder)
+    check_writable(folder / HEAD)
+    needed = past.settled if past.tag else 0  # without a memory, features of all events stay of use
+    layers = tuple(_written(layer, folder) for layer in compacted(past.layers, needed))
+    kept = _with_x(replace(past, layers=layers), folder)
+    clock = None if math.isinf(kept.clock) else kept.clock
+    head = {key: getattr(kept, key) for key in _FACTS} | {"format": FORMAT, "clock": clock}
+    head["ids"] = None if kept.node_ids is None else kept.node_ids.ids.dtype.kind
+    head["x"] = None if kept.x_path is None else kept.x_path.name
+    head["layers"] = [
+        {"file": x.path.name, "first": x.first, "events": len(x), "bytes": x.path.stat().st_size}
+        for x in layers
+        if x.path is not None
+    ]
+    before()
+    replace_file(folder / HEAD, lambda part: _write_text(part, json.dumps(head)))
+    _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])})
+    return kept
+
+
+def load_past(folder: str | Path, *, model: str | None = None) -> Past:
+    """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays stay on disk until touched.
+
+    Args:
+        folder: where.
+        model: the fingerprint that it must have, None to take any.
+
+    Raises:
+        MissingFileError: there is none.
+        CheckpointError: it is damaged, or another model's.
+    """
+    folder = Path(folder)
+    if folder.is_file():
+        return _load_old(folder, model)
+    if not (folder / HEAD).is_file():
+        raise MissingFileError(f"no live state in {folder}; it has no {HEAD}")
+    try:
+        head = json.loads((folder / HEAD).read_text("utf-8"))
+        if head["format"] != FORMAT:
+            raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
+        _check_model(folder, head["model"], model)
+        layers = tuple(_read(folder, entry, head["ids"]) for entry in head["layers"])
+        ids = [layer.ids for layer in layers if layer.ids is not None]
+        x_path = None if head["x"] is None else folder / head["x"]
+        x = None if x_path is None else _tensors(x_path)["x"]
+        facts = {key: head[key] for key in _FACTS} | {"clock": -math.inf if head["clock"] is None else head["clock"]}
+        names = Vocabulary(np.concatenate(ids)) if head["ids"] else None
+        past = Past(**facts, layers=layers, x=x, x_path=x_path, node_ids=names)
+        _check(past)
+    except (KeyError, TypeError, ValueError, OSError, MissingFileError, DataError) as error:
+        raise CheckpointError(
+            f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
+            "run's own data (--fresh)"
+        ) from error
+    return past
+
+
+def holds_past(folder: str | Path) -> bool:
+    """Return whether a past lies in a folder."""
+    return (Path(folder) / HEAD).is_file()
+
+
+def _written(layer: Layer, folder: Path) -> Layer:
+    """Return a layer with its file in a folder; one that is there already stays."""
+    if layer.path is not None and layer.path.parent == folder:
+        return layer
+    arrays: dict[str, Any] = {f"events.{key}": getattr(layer, key) for key in _EVENTS}
+    arrays |= {f"index.{key}": value for key, value in layer.index.items()}
+    if layer.memories is not None:
+        arrays |= {f"memories.{key}": getattr(layer.memories, key) for key in _MEMORIES}
+    arrays["ids"] = _packed(layer.ids)
+    path = folder / f"layer-{layer.first}-{layer.last}-{secrets.token_hex(4)}.safetensors"
+    tensors = {key: torch.from_numpy(_plain(value)) for key, value in arrays.items() if value is not None}
+    write_tensors(path, tensors, {"first": layer.first}, format=FORMAT)
+    return replace(layer, path=path)
+
+
+def _with_x(past: Past, folder: Path) -> Past:
+    """Return a past with the features of its nodes in a file of a folder."""
+    if past.x is None or (past.x_path is not None and past.x_path.parent == folder):
+        return past
+    path = folder / f"x-{secrets.token_hex(4)}.safetensors"
+    write_tensors(path, {"x": torch.from_numpy(_plain(past.x))}, {}, format=FORMAT)
+    return replace(past, x_path=path)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return an array that torch takes without a word: contiguous, and writable or a copy."""
+    array = np.ascontiguousarray(array)
+    return array if array.flags.writeable else array.copy()
+
+
+def _packed(ids: np.ndarray | None) -> np.ndarray | None:
+    if ids is None or ids.dtype.kind == "i":
+        return ids
+    return np.frombuffer(json.dumps(ids.tolist()).encode(), np.uint8)
+
+
+def _unpacked(ids: np.ndarray | None, kind: str | None) -> np.ndarray | None:
+    if ids is None or kind is None:
+        return None
+    return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
+
+
+def _read(folder: Path, entry: dict[str, Any], ids: str | None) -> Layer:
+    path = folder / entry["file"]
+    if path.parent != folder or path.stat().st_size != entry["bytes"]:
+        raise CheckpointError(f"{path} is not of the length that {HEAD} tells")
+    arrays = _tensors(path)
+    events = {key: arrays.get(f"events.{key}") for key in _EVENTS}
+    index = {key.removeprefix("index."): value for key, value in arrays.items() if key.startswith("index.")}
+    found = {key.removeprefix("memories."): value for key, value in arrays.items() if key.startswith("memories.")}
+    layer = Layer(
+        first=entry["first"],
+        **events,  # type: ignore[arg-type]
+        index=index,
+        memories=Memories(**found) if found else None,
+        ids=_unpacked(arrays.get("ids"), ids),
+        path=path,
+    )
+    if len(layer) != entry["events"]:
+        raise CheckpointError(f"{path} holds {len(layer)} events, {HEAD} tells of {entry['events']}")
+    return layer
+
+
+def _tensors(path: Path) -> dict[str, np.ndarray]:
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state")
+    return {key: tensor.numpy() for key, tensor in tensors.items()}
+
+
+def _check(past: Past) -> None:
+    after = 0
+    for layer in past.layers:
+        if layer.first != after:
+            raise DataError(f"event {after} is followed by event {layer.first}")
+        after = layer.last
+        held = [layer.nodes, *([] if layer.memories is None else [layer.memories.nodes])]
+        if any(len(nodes) and not 0 <= nodes[0] <= nodes[-1] < past.num_nodes for nodes in held):
+            raise DataError(f"its layer from event {layer.first} has nodes beyond the {past.num_nodes} there are")
+        sizes = {len(layer.index[key]) for key in ("codes", "events", "times")}
+        if len(sizes) != 1 or {len(layer.index[key]) for key in ("start", "length")} != {len(layer.nodes) + 1}:
+            raise DataError(f"the index of its layer from event {layer.first} is cut short")
+    known = past.num_nodes if past.node_ids is None else len(past.node_ids)
+    if not 0 <= past.settled <= after or known != past.num_nodes:
+        raise DataError(f"{past.settled} of {after} events, {known} of {past.num_nodes} nodes")
+
+
+def _check_model(where: Path, found: str, wanted: str | None) -> None:
+    if wanted is not None and found != wanted:
+        raise CheckpointError(f"{where} is the state of another model (other weights); start from this run's own")
+
+
+def _clear(folder: Path, named: set[str]) -> None:
+    """Remove files that nothing names: joined layers, and what a writer left that was killed."""
+    for pattern in _OWN:
+        for path in folder.glob(pattern):
+            if path.name not in named:
+                path.unlink(missing_ok=True)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a past may be written into a folder.
+
+    Raises:
+        StorageError: it is a file, or holds other things.
+    """
+    if folder.is_file():
+        raise StorageError(f"{folder} is a file; a live state is kept in a folder, choose another name")
+    if folder.is_dir() and not holds_past(folder):
+        foreign = [p.name for p in folder.iterdir() if not p.name.startswith((".", "layer-", "x-"))]
+        if foreign:
+            raise StorageError(f"{folder} holds other things ({foreign[0]}); choose another folder for the live state")
+
+
+# ---- version 0.1.0 ------------------------------------------------------------------------------------------
+def _load_old(path: Path, model: str | None) -> Past:
+    """Return the past in a state file of version 0.1.0: all its events have moved the memory."""
+    arrays, record = read_tensors(path, format=_OLD, what="stream state")
+    _check_model(path, record["model"], model)
+    found = {key: tensor.numpy() for key, tensor in arrays.items()}
+    try:
+        ids = found.pop("events.ids", None)
+        names = None if ids is None else Vocabulary(np.array(json.loads(ids.tobytes())))
+        columns: dict[str, Any] = {
+            key.removeprefix("events."): value for key, value in found.items() if key.startswith("events.")
+        }
+        unit = record.get("time_unit")
+        facts = {"num_nodes": record["num_nodes"], "node_ids": names, "time_unit": unit or ""}
+        events = EventStream(**columns, **facts, name="earlier events")
+        memories = Memories(
+            nodes=np.arange(events.num_nodes),
+            memory=found["memory"].transpose(1, 0, 2),
+            output=found["output"],
+            last_time=found["last_time"],
+        )
+    except (DataError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the events in {path} are damaged ({error}); use an earlier copy") from error
+    layer = Layer.of(events, memories=memories, ids=None if names is None else names.ids)
+    rest = {"clock": record["clock"], "tag": record["tag"], "model": record["model"], "time_unit": unit}
+    return Past(layers=(layer,) if len(layer) else (), settled=len(events), **facts | rest)
