@@ -79,6 +79,7 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "class_names": list(labels.class_names) if labels is not None else [],
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
+        "walks": getattr(task, "walks", None),
         "has_deletes": bool(getattr(record, "has_deletes", False)),
         "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
     }

@@ -21,6 +21,7 @@ from hopstate.methods.gmn_nodes import FullNodeTask
 from hopstate.models.gmn import GMN
 from hopstate.models.gmn_layerwise import Cut
 from hopstate.tokens.walks import WalkSettings
+from hopstate.trained import trained
 from hopstate.training.loop import LoopConfig
 
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
@@ -47,7 +48,7 @@ def made(tmp_path: Path, *, batch_size: int | None = 16, graph: Graph | None = N
     return build(graph or blocks(), config, Context(run=tmp_path, cache=tmp_path / "cache"))
 
 
-def trained(task, epochs: int = 3):
+def after(task, epochs: int = 3):
     optimizer = torch.optim.Adam(task.model.parameters(), 1e-2)
     for epoch in range(epochs):
         for batch in task.batches(epoch):
@@ -60,7 +61,7 @@ def trained(task, epochs: int = 3):
 
 
 def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
-    task = trained(made(tmp_path))
+    task = after(made(tmp_path))
     whole = FullNodeTask(task.model, task.material, task.labels, seed=task.seed)
     with torch.no_grad():
         want = whole.logits(np.arange(240))
@@ -207,3 +208,15 @@ def test_a_run_evaluates_and_predicts_a_node_alike_in_every_split(tmp_path):
         part = run.predict(graph, split=split).set_index("node")
         assert part.equals(every.loc[part.index, part.columns])
     assert not [file for file in run.path.iterdir() if file.name.startswith("tmp")]
+
+
+def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
+    sparse, rng = blocks(120), np.random.default_rng(1)
+    dense = Graph.from_edges(rng.integers(0, 120, (1500, 2)), 120, x=sparse.x, y=sparse.y)
+    own = made(tmp_path, graph=dense, walks=WalksConfig()).walks
+    small = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}
+    loop = {"epochs": 1, "progress": False, "tensorboard": "no"}
+    run = hopstate.fit("gmn", sparse, out=tmp_path / "run", model=small, loop=loop)
+    with trained(run.path, dense) as (_, task):
+        assert task.walks == {"max_length": 3, "repeats": 2, "walks": 2}
+        assert own["walks"] == 8

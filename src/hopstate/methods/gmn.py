@@ -6,7 +6,7 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -140,7 +140,14 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     return encoding
 
 
-def chosen_settings(graph: Graph, config: GMNRun, width: int, edge_dim: int = 0) -> Choice:
+def asked_walks(config: WalksConfig, context: Context) -> dict[str, int | None]:
+    """Return m, s and M as given, else as a trained model had them, else None."""
+    kept = (context.trained or {}).get("walks") or {}
+    given = {name: getattr(config, name) for name in ("max_length", "repeats", "walks")}
+    return {name: kept.get(name) if value is None else value for name, value in given.items()}
+
+
+def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, edge_dim: int = 0) -> Choice:
     """Return the walk settings and batch size of a run; width and edge_dim are the columns of x and of edge features.
 
     Raises:
@@ -149,8 +156,7 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, edge_dim: int = 0)
     w = config.walks
     return choose(
         graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
-        max_length=w.max_length, repeats=w.repeats, walks=w.walks, batch_size=config.batch_size,
-        p=w.p, q=w.q, window=w.window, edge_dim=edge_dim,
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, edge_dim=edge_dim, **asked_walks(w, context),
     )  # fmt: skip
 
 
@@ -176,7 +182,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     if encoding is not None and kind.relative:
         own = relative_encoding(encoding, graph)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    choice = chosen_settings(graph, config, x.shape[1], 0 if edge_attr is None else edge_attr.shape[1])
+    choice = chosen_settings(graph, config, x.shape[1], context, 0 if edge_attr is None else edge_attr.shape[1])
     if context.trained is None:
         note(
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
@@ -205,7 +211,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
         degrees=torch.from_numpy(graph.degree),
         recompute=choice.recompute,
     )
-    shared = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
+    shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
         return FullNodeTask(model, ready, labels, **shared)
     budget = parse_bytes(config.walks.memory_budget)

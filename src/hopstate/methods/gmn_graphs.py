@@ -19,7 +19,15 @@ from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.gmn import EARLIER, EncodingConfig, OrderConfig, WalksConfig, node_encoding, walk_weights
+from hopstate.methods.gmn import (
+    EARLIER,
+    EncodingConfig,
+    OrderConfig,
+    WalksConfig,
+    asked_walks,
+    node_encoding,
+    walk_weights,
+)
 from hopstate.methods.gmn_auto import Choice, choose_graphs
 from hopstate.methods.gmn_nodes import Material, token_inputs
 from hopstate.methods.gmn_order import node_keys
@@ -180,8 +188,9 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     )  # fmt: skip
     assert choice.batch_size is not None
     return GraphTask(
-        model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed, **shared
-    )
+        model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed,
+        walks=choice.walks.counts, **shared,
+    )  # fmt: skip
 
 
 def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
@@ -223,7 +232,7 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     w = config.walks
     choice = choose_graphs(
         np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
-        parse_bytes(w.memory_budget), max_length=w.max_length, repeats=w.repeats, walks=w.walks,
+        parse_bytes(w.memory_budget), **asked_walks(w, context),
         batch_size=config.batch_size, p=w.p, q=w.q, window=w.window,
         edge_dim=0 if edge_attr is None else edge_attr.shape[1],
     )  # fmt: skip

@@ -77,7 +77,18 @@ def token_inputs(tokens: Tokens) -> dict[str, Any]:
     return made
 
 
-class FullNodeTask(_NodeTask):
+class _GMNTask(_NodeTask):
+    """What both tasks of a GMN on one graph share."""
+
+    material: Material
+
+    @property
+    def walks(self) -> dict[str, int]:
+        """m, s and M, which a run remembers for other data."""
+        return self.material.settings.counts
+
+
+class FullNodeTask(_GMNTask):
     """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
 
     Args:
@@ -155,7 +166,7 @@ class FullNodeTask(_NodeTask):
 CONTEXT = (2, 4)  # steps, walks of each node of a batch that has no tokens, to neighbours to receive messages from
 
 
-class BatchNodeTask(_NodeTask):
+class BatchNodeTask(_GMNTask):
     """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
 
     Args:

@@ -47,6 +47,11 @@ class WalkSettings:
             object.__setattr__(self, "max_length", 0)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """m, s and M by name."""
+        return {"max_length": self.max_length, "repeats": self.repeats, "walks": self.walks}
+
+    @property
     def tokens(self) -> int:
         """Tokens of a node: s m + 1."""
         return self.repeats * self.max_length + 1

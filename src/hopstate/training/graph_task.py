@@ -32,6 +32,7 @@ class GraphTask:
         split: graph numbers of "train", "val", "test".
         batch_size: graphs a step, in training and evaluation.
         seed: fixes the batch order and what collate draws.
+        walks: numbers of walks that collate draws, which a run remembers for other data.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class GraphTask:
         split: Mapping[str, np.ndarray],
         batch_size: int = 32,
         seed: int = 0,
+        walks: Mapping[str, int] | None = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.walks = walks
         self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
         self.metric, self.mode = target.metrics[0], target.mode
