@@ -140,7 +140,7 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     return encoding
 
 
-def asked_walks(config: WalksConfig, context: Context) -> dict[str, int | None]:
+def asked_walks(config: WalksConfig, context: Context) -> dict[str, Any]:
     """Return m, s and M as given, else as a trained model had them, else None."""
     kept = (context.trained or {}).get("walks") or {}
     given = {name: getattr(config, name) for name in ("max_length", "repeats", "walks")}
