@@ -5,13 +5,14 @@ Source: Fey et al. 2021, arXiv:2106.05609 (GNNAutoScale), section 2.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.data.files import append_file, make_folder, named_errors, remove_file, sync_file
+from hopstate.data.files import append_file, named_errors, remove_file, replace_file, reserve_array, sync_file
 from hopstate.errors import CheckpointError
 from hopstate.layers.message import Adjacency, Weighting
 
@@ -32,6 +33,7 @@ class History:
     def __init__(self, num_nodes: int, widths: list[int], *, folder: Path | None = None) -> None:
         self.num_nodes = num_nodes
         used = folder is not None and (folder / "history-0.npy").is_file()
+        self._made = False  # whether a table on disk was not there, or is of another graph or model
         self.tables = [self._table(i, width, folder) for i, width in enumerate(widths)]
         self._journal = None if folder is None else Journal(folder, self.tables, used=used)
 
@@ -40,13 +42,18 @@ class History:
             table = torch.zeros(self.num_nodes, width)
             return table.pin_memory() if torch.cuda.is_available() else table
         shape, path = (self.num_nodes, width), folder / f"history-{number}.npy"
-        make_folder(folder)
-        with named_errors(path):
-            if path.is_file():
-                found = np.load(path, mmap_mode="r+", allow_pickle=False)
-                if found.shape == shape and found.dtype == np.float32:
-                    return torch.from_numpy(found)
-            return torch.from_numpy(np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape))
+        if not self._fits(path, shape):
+            self._made = True
+            replace_file(path, lambda part: reserve_array(part, shape))
+        with named_errors(path, "open"):
+            return torch.from_numpy(np.load(path, mmap_mode="r+", allow_pickle=False))
+
+    @staticmethod
+    def _fits(path: Path, shape: tuple[int, int]) -> bool:
+        with named_errors(path, "open"), contextlib.suppress(ValueError, EOFError, FileNotFoundError):
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            return found.shape == shape and found.dtype == np.float32
+        return False
 
     def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
         """Keep what rows sent at a layer."""
@@ -78,6 +85,10 @@ class History:
         mark = state.get("mark")
         saved = [state.get(f"history{i}") for i in range(len(self.tables))]
         shapes = [None if table is None else table.shape for table in saved]
+        if self._made and mark is not None:
+            raise CheckpointError(
+                "the histories in files are missing, damaged, or of another graph or model; start the run anew"
+            )
         if self._journal is not None and mark is not None and mark[1:].tolist() == self._shape():
             self._journal.go_back(int(mark[0]))
             return

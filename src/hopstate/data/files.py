@@ -142,6 +142,29 @@ def save_array(path: Path, array: np.ndarray) -> None:
         np.lib.format.write_array(Plain(file.write), np.asanyarray(array), allow_pickle=False)  # type: ignore[arg-type]
 
 
+def reserve_array(path: Path, shape: tuple[int, ...]) -> int:
+    """Make an .npy file of float32 zeros with its room on disk reserved; return where the numbers begin.
+
+    Raises:
+        StorageError: there is not enough room.
+    """
+    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
+    free = shutil.disk_usage(path.parent).free
+    if free < nbytes:
+        raise StorageError(
+            f"an array of shape {shape} needs {nbytes:,} bytes, {path.parent} has {free:,} free; free some space "
+            f"there, or choose another folder"
+        )
+    with path.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_2_0(file, header)
+        start = file.tell()
+        file.truncate(start + nbytes)
+        if hasattr(os, "posix_fallocate") and nbytes:
+            os.posix_fallocate(file.fileno(), 0, start + nbytes)
+    return start
+
+
 def sync_folder(folder: Path) -> None:
     """Bring renames and deletions in a folder to disk, where the system has such a call."""
     try:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.data.files import replace_file
+from hopstate.data.files import replace_file, reserve_array
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, StorageError
+from hopstate.errors import ConfigError, DataError
 from hopstate.ops.propagate import hop_powers
 
 _WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
@@ -168,7 +166,7 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
         )
 
     def write(part: Path) -> None:
-        start = _reserve(part, shape)
+        start = reserve_array(part, shape)  # a mapped write cannot report a full disk
         for first in range(0, width, columns):
             block = np.empty((n, hops, min(columns, width - first)), np.float32)
             _fill_hop0(block, parts, first)
@@ -177,25 +175,6 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             del block
 
     replace_file(path, write)
-
-
-def _reserve(part: Path, shape: tuple[int, int, int]) -> int:
-    """Make an .npy file of shape with its room on disk reserved (a mapped write cannot report a full disk)."""
-    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
-    free = shutil.disk_usage(part.parent).free
-    if free < nbytes:
-        raise StorageError(
-            f"hop tokens need {nbytes:,} bytes, {part.parent} has {free:,} free; free some space, choose another "
-            f"run folder, or take fewer hops"
-        )
-    with part.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_2_0(file, header)
-        start = file.tell()
-        file.truncate(start + nbytes)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, start + nbytes)
-    return start
 
 
 def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np.ndarray, first: int) -> None:

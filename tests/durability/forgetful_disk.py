@@ -1,0 +1,194 @@
+"""A disk in the process: it notes every sync, rename and deletion below a folder, and forgets what was not synced.
+
+At every such call, and so between any two, the power may fail. What is then found again: of a file, what it held when
+it was last synced, what it holds now, or a mixture; of a folder, the names that it had when it was last synced, those
+of now, those of any time between, or all changes but one, for nothing says in which order a disk keeps what nobody
+synced. A rename is one change, as on every journalling file system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopstate.data import folders
+
+Names = dict[int, dict[str, int]]  # folder → name → file or folder, all of them by number
+Change = dict[str, int | None]  # name → what it is of after a call, None where it is gone
+Found = dict[str, bytes | None]  # path → content, None of a folder
+
+ONE_PATH, TWO_PATHS = ("fsync", "unlink", "remove", "mkdir", "rmdir"), ("replace", "rename")
+
+
+@dataclass
+class Point:
+    """What the disk held before a call: names and contents, each as they are and as they were synced."""
+
+    call: str
+    names: Names
+    synced_names: Names
+    changes: dict[int, tuple[Change, ...]]  # folder → what changed since it was synced
+    contents: dict[int, bytes]
+    synced: dict[int, bytes]  # of all files that ever were, nothing where they were never synced
+
+
+class Disk:
+    """Notes what happens below root while it is entered; `states` are what failures of power leave behind.
+
+    Args:
+        root: the folder, whose content at the start is taken to be on disk.
+        syncs: of what syncs have an effect; with less than both, tests must fail.
+    """
+
+    def __init__(self, root: Path, *, syncs: tuple[str, ...] = ("files", "folders")) -> None:
+        self.root, self.syncs = root, syncs
+        self.top = os.stat(root).st_ino
+        self.points: list[Point] = []
+        self._synced: dict[int, bytes] = {}
+        self._held: dict[int, int] = {}  # open files, so that no number is given twice
+
+    def __enter__(self) -> Disk:
+        self._names, contents = self._scan()
+        self._synced_names, self._synced = dict(self._names), dict(contents)
+        self._changes: dict[int, tuple[Change, ...]] = {}
+        self._patch = pytest.MonkeyPatch()
+        for name in (*ONE_PATH, *TWO_PATHS):
+            self._patch.setattr(os, name, self._noted(name, getattr(os, name)))
+        self._patch.setattr(folders, "_exchange", self._noted("exchange", folders._exchange))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._patch.undo()
+        self._note("end")
+        for handle in self._held.values():
+            os.close(handle)
+
+    def _noted(self, name: str, call: Any) -> Any:
+        def noted(*arguments: Any, **options: Any) -> Any:
+            self._note(f"{name} {arguments[0]}")
+            if name == "fsync":
+                return self._on_sync(arguments[0])
+            return call(*arguments, **options)
+
+        return noted
+
+    def _on_sync(self, handle: int) -> None:
+        number = os.fstat(handle).st_ino
+        names, contents = self._scan()
+        if "folders" in self.syncs and number in names:
+            self._synced_names = {**self._synced_names, number: names[number]}
+            self._changes = {**self._changes, number: ()}
+        elif "files" in self.syncs and number in contents:
+            self._synced = {**self._synced, number: contents[number]}
+
+    def _note(self, call: str) -> None:
+        names, contents = self._scan()
+        for folder, now in names.items():
+            then = self._names.get(folder, {})
+            change = {name: now.get(name) for name in now.keys() | then.keys() if now.get(name) != then.get(name)}
+            if change:
+                self._changes = {**self._changes, folder: (*self._changes.get(folder, ()), change)}
+        self._names = names
+        self.points.append(Point(call, names, self._synced_names, self._changes, contents, dict(self._synced)))
+
+    def _scan(self) -> tuple[Names, dict[int, bytes]]:
+        names: Names = {}
+        contents: dict[int, bytes] = {}
+        for here, _, _ in os.walk(self.root):
+            entries = {entry.name: entry for entry in os.scandir(here)}
+            names[os.stat(here).st_ino] = {name: entry.inode() for name, entry in entries.items()}
+            for entry in entries.values():
+                number = entry.inode()
+                if number not in self._held:
+                    self._held[number] = os.open(entry.path, os.O_RDONLY)
+                if entry.is_file():
+                    contents[number] = Path(entry.path).read_bytes()
+                    self._synced.setdefault(number, b"")
+        return names, contents
+
+    def at_end(self) -> Iterator[tuple[str, Found]]:
+        """Yield what may be found again after all is done."""
+        return self._states(self.points[-1:])
+
+    def states(self) -> Iterator[tuple[str, Found]]:
+        """Yield (the call before which the power failed, what is found again), each different one once."""
+        return self._states(self.points)
+
+    def _states(self, points: list[Point]) -> Iterator[tuple[str, Found]]:
+        met = set()
+        for point in points:
+            for names in _names(point):
+                for contents in _contents(point):
+                    found = dict(_tree(self.top, "", names, contents))
+                    digest = hashlib.blake2b(repr(sorted(found.items())).encode()).digest()
+                    if digest not in met:
+                        met.add(digest)
+                        yield point.call, found
+
+    def put(self, found: Found) -> None:
+        """Give root what was found."""
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+        for name, content in sorted(found.items()):
+            path = self.root / name
+            if content is None:
+                path.mkdir()
+            else:
+                path.write_bytes(content)
+
+
+def _names(point: Point) -> Iterator[Names]:
+    now, then = point.names, {**point.synced_names, **{each: point.synced_names.get(each, {}) for each in point.names}}
+    yield now
+    yield then
+    for folder, changes in point.changes.items():
+        for kept in (
+            *(changes[:i] for i in range(1, len(changes))),
+            *_but_one(changes),
+            *((each,) for each in changes),
+        ):
+            names = dict(then[folder])
+            for change in kept:
+                names |= change  # type: ignore[arg-type]
+            names = {name: number for name, number in names.items() if number is not None}
+            yield {**now, folder: names}
+            yield {**then, folder: names}
+
+
+def _but_one(changes: tuple[Change, ...]) -> Iterator[tuple[Change, ...]]:
+    for i in range(len(changes)):
+        yield changes[:i] + changes[i + 1 :]
+
+
+def _contents(point: Point) -> Iterator[dict[int, bytes]]:
+    now = point.contents
+    then = {number: point.synced.get(number, b"") for number in now}
+    yield {**point.synced, **now}
+    yield {**point.synced, **then}
+    yield {**point.synced, **{number: _half(then[number], now[number]) for number in now}}
+    for number in now:
+        if now[number] != then[number]:
+            yield {**point.synced, **now, number: then[number]}
+            yield {**point.synced, **then, number: now[number]}
+
+
+def _half(then: bytes, now: bytes) -> bytes:
+    if now.startswith(then):
+        return now[: (len(then) + len(now)) // 2]
+    return now[: len(now) // 2] + then[len(now) // 2 :]
+
+
+def _tree(folder: int, path: str, names: Names, contents: dict[int, bytes]) -> Iterator[tuple[str, bytes | None]]:
+    for name, number in names.get(folder, {}).items():
+        if number in contents:
+            yield path + name, contents[number]
+        else:
+            yield path + name, None
+            yield from _tree(number, f"{path}{name}/", names, contents)

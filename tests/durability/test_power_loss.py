@@ -1,0 +1,289 @@
+"""The power fails at any point of fit, stream, preparation and writing: what is found is good, and work goes on."""
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from forgetful_disk import Disk
+
+import hopstate
+from hopstate import api
+from hopstate.batching.history import History
+from hopstate.data import folders
+from hopstate.data.files import replace_file
+from hopstate.errors import DataError, HopstateError
+from hopstate.reproduce import results
+from hopstate.training import progress, run
+from hopstate.training.checkpoint import load_checkpoint
+
+LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "tensorboard": "no", "device": "cpu"}
+LOOP |= {"optim": {"schedule": "constant", "warmup": 0}}
+GAS = {"batching": {"kind": "gas", "histories": "disk", "num_parts": 4, "parts_per_batch": 2}}
+TOP = {"batching": {"kind": "top", "num_parts": 2, "parts_per_batch": 1, "partitioner": "bisection", "shuffle": False}}
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mlp": ("mlp", {"model": {"dim": 4}}),
+    "histories on disk": ("gcn", {"model": {"dim": 4, "num_layers": 2}, **GAS}),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes time and is not written: git's answer, and the drawing of curves."""
+    monkeypatch.setattr(run, "_revision", lambda: None)
+    curves = lambda path, *_: replace_file(path, lambda part: part.write_bytes(b"curves"))  # noqa: E731
+    monkeypatch.setattr(progress, "draw_curves", curves)
+
+
+def graph() -> hopstate.Graph:
+    rng = np.random.default_rng(0)
+    graph = hopstate.Graph.from_edges(rng.integers(0, 40, (90, 2)), num_nodes=40)
+    return graph.with_(x=rng.normal(size=(40, 3)).astype(np.float32), y=np.arange(40) % 2)
+
+
+def fit(folder: Path, method: str, settings: dict[str, Any], *, resume: bool = False, **loop: Any) -> hopstate.Run:
+    config = {**settings, "loop": {**LOOP, **loop}}
+    return hopstate.fit(method, graph(), out=folder, resume=resume, config=config)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint(folder / "model.safetensors").tensors["model"]
+
+
+def assert_same(folder: Path, other: Path) -> None:
+    one, two = weights(folder), weights(other)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def every(disk: Disk, check: Callable[[], None], step: int) -> int:
+    """Run check on every step-th state that a failure of power leaves; return how many there were."""
+    count = 0
+    for call, found in itertools.islice(disk.states(), 0, None, step):
+        disk.put(found)
+        try:
+            check()
+        except (HopstateError, AssertionError) as error:
+            raise AssertionError(f"power lost before {call} left {sorted(found)}: {error!r}") from error
+        count += 1
+    return count
+
+
+QUICK_OR_ALL = pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
+
+
+# ---- fit ------------------------------------------------------------------------------------------------------
+def begun(tmp_path: Path, name: str, step: int, **disk: Any) -> int:
+    method, settings = METHODS[name]
+    root, whole = tmp_path / "root", tmp_path / "whole"
+    root.mkdir()
+    expected = fit(whole, method, settings)
+    with Disk(root, **disk) as noted:
+        fit(root / "run", method, settings)
+    assert all("run/result.json" in found for _, found in noted.at_end()), "what was finished is lost"
+
+    def check() -> None:
+        trained = (root / "run" / "metrics.jsonl").exists()
+        assert fit(root / "run", method, settings, resume=trained).metrics == expected.metrics
+        assert_same(root / "run", whole)
+        left = [path.name for path in root.rglob(".*")]
+        assert not left
+
+    return every(noted, check, step)
+
+
+@QUICK_OR_ALL
+@pytest.mark.parametrize("name", METHODS)
+def test_fit(tmp_path: Path, name: str, step: int) -> None:
+    assert begun(tmp_path, name, step) > 100 / step
+
+
+@pytest.mark.parametrize("syncs", [(), ("files",), ("folders",)])
+def test_fit_is_not_safe_without_syncs(tmp_path: Path, syncs: tuple[str, ...]) -> None:
+    with pytest.raises(AssertionError, match=r"power lost before|is lost"):
+        begun(tmp_path, "mlp", 1, syncs=syncs)
+
+
+def histories(tmp_path: Path) -> None:
+    """Lose power at every point between three marks, and go back to the last one that a checkpoint named."""
+    root = tmp_path / "root"
+    root.mkdir()
+    held: dict[int, torch.Tensor] = {}  # mark → what the table held then
+
+    def push(history: History, rows: list[int], value: float) -> None:
+        history.push(0, torch.tensor(rows), torch.full((len(rows), 2), value))
+
+    with Disk(root) as noted:
+        history = History(4, [2], folder=root)
+        for step in range(3):
+            push(history, [step, 3], step + 1.0)
+            push(history, [0, step], step + 1.5)
+            mark = int(history.state()["mark"][0])
+            held[mark] = history.pull(0, torch.arange(4)).clone()
+            replace_file(root / "checkpoint", lambda part, mark=mark: part.write_text(str(mark)))
+        push(history, [0, 1, 2, 3], 9.0)
+
+    def check() -> None:
+        again = History(4, [2], folder=root)
+        if (root / "checkpoint").exists():
+            mark = int((root / "checkpoint").read_text())
+            again.load_state({"mark": torch.tensor([mark, 4, 2])})
+            assert torch.equal(again.pull(0, torch.arange(4)), held[mark])
+        else:
+            assert not again.pull(0, torch.arange(4)).any()
+
+    every(noted, check, 1)
+
+
+def test_histories(tmp_path: Path) -> None:
+    histories(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sync_file", "append_file"])
+def test_histories_are_not_safe_without_a_journal_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(f"hopstate.batching.history.{name}", lambda path, *_: None)
+    with pytest.raises(AssertionError, match="power lost before"):
+        histories(tmp_path)
+
+
+@QUICK_OR_ALL
+def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_path: Path, step: int) -> None:
+    root, settings = tmp_path / "root", {"model": {"dim": 4}}
+    first = fit(root / "run", "mlp", settings)
+    with Disk(root) as noted:
+        second = fit(root / "run", "mlp", settings, resume=True, epochs=4)
+    assert first.metrics != second.metrics
+
+    def check() -> None:
+        now = {split: api.evaluate(root / "run", data=graph(), split=split) for split in ("val", "test")}
+        assert now in [{split: of.metrics[split] for split in now} for of in (first, second)]
+        if (root / "run" / "result.json").exists():
+            assert {split: api.open_run(root / "run").metrics[split] for split in now} == now
+        assert fit(root / "run", "mlp", settings, resume=True, epochs=4).metrics == second.metrics
+
+    assert every(noted, check, step) > 50 / step
+
+
+# ---- what is made before training -------------------------------------------------------------------------------
+@QUICK_OR_ALL
+def test_tokens_on_disk(tmp_path: Path, step: int) -> None:
+    from hopstate.tokens.hops import hop_tokens
+
+    root, made = tmp_path / "root", graph()
+    root.mkdir()
+
+    def tokens(folder: Path) -> np.ndarray:
+        return np.array(hop_tokens(made, 3, memory_budget=3000, folder=folder).array)
+
+    whole = tokens(tmp_path / "whole")
+    with Disk(root) as noted:
+        tokens(root / "tokens")
+    every(noted, lambda: np.testing.assert_array_equal(tokens(root / "tokens"), whole), min(step, 3))
+
+
+@QUICK_OR_ALL
+def test_what_top_prepares(tmp_path: Path, step: int) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+
+    def run_of(out: Path, prepared: Path, **more: Any) -> hopstate.Run:
+        batching = {**TOP["batching"], "top": {"folder": str(prepared), "refresh": 0, "rank": 3}}
+        return fit(out, "gcn", {"model": {"dim": 4, "num_layers": 2}, "batching": batching}, epochs=1, **more)
+
+    whole = run_of(tmp_path / "whole", tmp_path / "prepared")
+    with Disk(root) as noted:
+        run_of(tmp_path / "run", root / "prepared")
+    number = itertools.count()
+
+    def check() -> None:
+        assert run_of(tmp_path / f"again-{next(number)}", root / "prepared").metrics == whole.metrics
+
+    assert every(noted, check, min(step, 5)) > 2
+
+
+# ---- records and results ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("syncs", [("files", "folders"), ("files",), ("folders",)])
+def test_a_saved_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool, syncs: tuple[str, ...]) -> None:
+    if not exchange:
+        monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    root, number = tmp_path / "root", itertools.count()
+    first, second = (hopstate.Graph.from_edges(np.array([edge])) for edge in ([0, 1], [1, 2]))
+    root.mkdir()
+    first.save(str(root / "g"))
+    with Disk(root, syncs=syncs) as noted:
+        second.save(str(root / "g"))
+    whole = {first.content_hash, second.content_hash}
+
+    def check() -> None:
+        assert hopstate.Graph.load(str(root / "g")).content_hash in whole
+        if next(number) % 10:
+            return
+        first.save(str(root / "g"))
+        assert hopstate.Graph.load(str(root / "g")).content_hash == first.content_hash
+        assert [path.name for path in root.iterdir()] == ["g"]
+
+    def finished() -> bool:
+        found = []
+        for _, state in noted.at_end():
+            noted.put(state)
+            found.append(hopstate.Graph.load(str(root / "g")).content_hash)
+        return set(found) == {second.content_hash}
+
+    if len(syncs) == 2:
+        assert every(noted, check, 1) > 10
+        assert finished()
+    else:
+        with pytest.raises(AssertionError):  # noqa: PT012
+            every(noted, check, 1)
+            assert finished()
+
+
+def test_results(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    results.append(root / "r.jsonl", {"run": 0})
+    with Disk(root) as noted:
+        results.append(root / "r.jsonl", {"run": 1})
+    first, both = '{"run": 0}\n', '{"run": 0}\n{"run": 1}\n'
+
+    def check() -> None:
+        assert (root / "r.jsonl").read_text() in (first, both)
+        results.append(root / "r.jsonl", {"run": 2})
+
+    assert every(noted, check, 1) > 5
+
+
+# ---- stream -----------------------------------------------------------------------------------------------------
+def events(count: int, start: int) -> pd.DataFrame:
+    rng = np.random.default_rng(start)
+    names = rng.integers(0, 6, count), rng.integers(6, 10, count)
+    return pd.DataFrame({"source": names[0], "target": names[1], "time": start + np.arange(count)})
+
+
+@QUICK_OR_ALL
+def test_stream(tmp_path: Path, step: int) -> None:
+    root, data = tmp_path / "root", tmp_path / "events.csv"
+    events(60, 0).to_csv(data, index=False)
+    model = {"dim": 4, "time_dim": 2, "static": "random", "static_dim": 2}
+    settings = {"model": model, "batch_size": 20, "loop": {**LOOP, "epochs": 1}}
+    hopstate.fit("ctdg-ssm", data, out=root / "run", config=settings)
+    tables = [events(10, 60), events(10, 70), events(10, 80)]
+    hopstate.stream(root / "run", tables[0])
+    with Disk(root) as noted:
+        second = hopstate.stream(root / "run", tables[1])
+    third = hopstate.stream(root / "run", tables[2])
+
+    def check() -> None:
+        with contextlib.suppress(DataError):  # these events have been streamed already
+            pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[1]), second)
+        pd.testing.assert_frame_equal(hopstate.stream(root / "run", tables[2]), third)
+
+    assert every(noted, check, min(step, 7)) > 2
