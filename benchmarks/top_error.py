@@ -70,7 +70,7 @@ def main() -> None:
     graph = load_data(o.data, ReadOptions(), "graph")
     torch.manual_seed(0)
     config = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.5, norm=o.norm, block=o.block)
-    degrees = torch.tensor(graph.degree)
+    degrees = torch.tensor(graph.incoming.count)
     model = Backbone(config, kind=o.kind, in_dim=graph.num_features, num_classes=graph.num_classes, degrees=degrees)
     accuracy, earlier = train(graph, model, o.epochs, o.stale)
     for nodes, share in BATCHES:

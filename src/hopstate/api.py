@@ -18,7 +18,7 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.going_on import check_temporal, kept_state, new_events, own_past
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, config_from
+from hopstate.methods.configuration import as_dict, config_from, resumed
 from hopstate.run_data import check_same_data, data_metrics, describe, load_data
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
@@ -118,6 +118,8 @@ def fit_config(
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    if resume and (Path(str(out)) / "config.json").is_file():
+        config = resumed(method, config, RunFolder(str(out)).read_json("config.json"))
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder, defaults = out or new_folder(method.name, config.data), None
     if resume:

@@ -73,6 +73,7 @@ def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
         "content_hash": record.content_hash,
         "num_nodes": record.num_nodes,
         "num_features": getattr(record, "num_features", 0),
+        "edge_columns": getattr(getattr(task, "model", None), "edge_dim", None),
         "used_features": getattr(record, "used_features", {}),
         "feature_dims": getattr(record, "feature_dims", {}),
         "time_unit": getattr(record, "time_unit", ""),

@@ -39,6 +39,8 @@ def fingerprint(graph: Graph, model: nn.Module, config: TopConfig, seed: int, ro
     """Return hex digests of all that a preparation from random weights depends on, by name."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.state_dict().items()]
     settings = {k: v for k, v in asdict(config).items() if k != "folder"}
+    if not graph.is_undirected:
+        settings["messages"] = "from sources to targets"  # folders of version 0.1.0 had them the other way
     return {
         "graph": graph.content_hash,
         "model": _digest(repr(model), repr(shapes), *_kept(model)),

@@ -17,9 +17,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from hopstate.batching.adjacency import cutter_of
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
-from hopstate.ops.sampling import LocalGraph, Neighborhoods
+from hopstate.ops.sampling import LocalGraph
 
 Nodes = np.ndarray
 FEWEST = 200  # subgraphs that probabilities are counted in
@@ -207,7 +208,7 @@ class SaintSampler:
         from hopstate.ops.walks import WalkTable
 
         self._table = WalkTable.of(self.graph.indptr, self.graph.indices)
-        cutter = Neighborhoods(self.graph.indptr, self.graph.indices)
+        cutter = cutter_of(self.graph)
         nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
         drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
         while drawn < FEWEST or visits < wanted:
@@ -251,7 +252,7 @@ class SaintSampler:
 
 
 class LayerSampler:
-    """Seeds with a fresh sample of neighbours for every layer of the model.
+    """Seeds with a fresh sample of in-neighbours, from which they receive, for every layer of the model.
 
     Args:
         graph: the graph.
@@ -269,7 +270,7 @@ class LayerSampler:
             raise ConfigError(f"a fan-out of at least 1 is needed for every layer; got {list(fanouts)}")
         self.seeds = UniformSampler(rows, batch_size, seed=seed)
         self.fanouts, self.labor, self.seed = fanouts, labor, seed
-        self._cutter = Neighborhoods(graph.indptr, graph.indices)
+        self._cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold all seeds."""
@@ -317,7 +318,7 @@ class ShadowSampler:
             raise ConfigError(f"ShaDow's size, depth and fan-out are at least 1; got {size}, {depth}, {fanout}")
         self.seeds = UniformSampler(rows, batch_size, seed=seed)
         self.how, self.size, self.depth, self.fanout, self.seed = how, size, depth, fanout, seed
-        self._cutter = Neighborhoods(graph.indptr, graph.indices)
+        self._cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold all seeds."""

@@ -11,13 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.adjacency import (
+    around_adjacency,
+    cutter_of,
+    inside_adjacency,
+    rows_adjacency,
+    whole_adjacency,
+)
 from hopstate.batching.history import GasBatch, History
 from hopstate.batching.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
 from hopstate.batching.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
 from hopstate.layers.message import Adjacency, Convolver, Weighting
-from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +104,7 @@ class NodeSetSource:
         self.graph, self.sampler, self.missing = graph, sampler, missing
         self.is_train = np.zeros(graph.num_nodes, bool)
         self.is_train[train] = True
-        self.cutter = Neighborhoods(graph.indptr, graph.indices)
+        self.cutter = cutter_of(graph)
 
     def num_batches(self, epoch: int) -> int:
         """Return the sampler's number of batches."""
@@ -125,9 +131,8 @@ class NodeSetSource:
         local = self.cutter.induced(chosen.nodes)
         if isinstance(self.sampler, SaintSampler):
             assert local.edges is not None
-            degree, scale = self.graph.degree[local.nodes], self.sampler.edge_scale(local.edges)
-            return Adjacency.of(local.indptr, local.indices, degree=degree, scale=scale)
-        return Adjacency.of(local.indptr, local.indices)
+            return around_adjacency(self.graph, local, scale=self.sampler.edge_scale(local.edges))
+        return inside_adjacency(self.graph, local)
 
 
 class LayerSource:
@@ -171,13 +176,13 @@ class ShadowSource:
     def batch(self, epoch: int, number: int) -> GraphBatch:
         """Return the batch of some seeds, the loss on all of them."""
         local, roots = self.sampler.subgraphs(epoch, number)
-        graph = Adjacency.of(local.indptr, local.indices)
+        graph = inside_adjacency(self.graph, local)
         return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
 
 
 def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
     """Return features and adjacency of a whole graph."""
-    return all_features(graph), Adjacency.of(graph.indptr, graph.indices)
+    return all_features(graph), whole_adjacency(graph)
 
 
 def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.ndarray | None, Adjacency]]:
@@ -186,8 +191,8 @@ def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.
     With halo: (nodes, adjacency over these), the block's nodes first and then all their neighbours, so that no more of
     the graph than these has to be at hand.
     """
-    cutter = Neighborhoods(graph.indptr, graph.indices) if halo else None
-    degree = torch.from_numpy(graph.degree.astype(np.float32))
+    cutter = cutter_of(graph) if halo else None
+    degree = torch.from_numpy(graph.incoming.degree)
     for start in range(0, graph.num_nodes, size):
         rows = np.arange(start, min(start + size, graph.num_nodes))
         if cutter is None:
@@ -195,25 +200,6 @@ def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.
         else:
             local = cutter.induced(rows, halo=True)
             yield local.nodes, around_adjacency(graph, local)
-
-
-def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
-    """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
-    counts = graph.degree[rows]
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
-        edges: slice | np.ndarray = slice(graph.indptr[rows[0]], graph.indptr[rows[-1] + 1])
-    else:
-        edges = np.arange(indptr[-1]) + np.repeat(graph.indptr[rows] - indptr[:-1], counts)
-    tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, graph.indices[edges], rows))
-    starts, columns, receivers = tensors
-    return Adjacency(starts, columns, num_nodes=graph.num_nodes, receivers=receivers, degree=degree)
-
-
-def around_adjacency(graph: Graph, local: LocalGraph) -> Adjacency:
-    """Return the adjacency of a local graph, weighted by the whole graph's degrees."""
-    degree = graph.degree[local.nodes]
-    return Adjacency.of(local.indptr, local.indices, num_nodes=len(local.nodes), degree=degree, scale=local.weight)
 
 
 def features(graph: Graph, nodes: np.ndarray) -> Tensor:

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.adjacency import around_adjacency, cutter_of, whole_adjacency
 from hopstate.batching.basis import random_mixing, range_mixing, times
 from hopstate.batching.compensated import GeneralTop, LinearTop, not_linear
 from hopstate.batching.compensation_store import CompensationStore, fingerprint
@@ -139,7 +140,7 @@ class Top:
         """
         if not self.linear:
             return WholePass(forward)
-        adjacency = whole or Adjacency.of(self.graph.indptr, self.graph.indices)
+        adjacency = whole or whole_adjacency(self.graph)
         return WholePass(forward, lambda: adjacency.form(self.weighting), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
@@ -234,7 +235,7 @@ class Top:
     def cutter(self) -> Neighborhoods:
         """This thread's own cutter: it has a workspace."""
         if not hasattr(self._own, "cutter"):
-            self._own.cutter = Neighborhoods(self.graph.indptr, self.graph.indices)
+            self._own.cutter = cutter_of(self.graph)
         return self._own.cutter
 
     def keep(self, batches: list[np.ndarray], threads: int) -> None:
@@ -254,11 +255,9 @@ class Top:
     def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes (distinct rows of the graph)."""
         around = self.cutter.induced(nodes, halo=not self.linear)
-        degree = self.graph.degree[around.nodes]
+        adjacency = around_adjacency(self.graph, around)
         if self.linear:
-            inside = Adjacency.of(around.indptr, around.indices, degree=degree)
-            return LinearTop(inside, self._stored(nodes, inside, around), self.weighting)
-        adjacency = Adjacency.of(around.indptr, around.indices, num_nodes=len(around.nodes), degree=degree)
+            return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.weighting)
         return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
 
     def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:

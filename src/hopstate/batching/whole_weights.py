@@ -1,7 +1,8 @@
 """Weights that torch-geometric layers make of a whole graph's degrees, given to layers that run on a batch of it.
 
 A layer that calls torch-geometric's gcn_norm or get_laplacian calls, within `whole_weights`, one that normalises the
-whole graph (once for each way in which it is called) and returns the rows of a batch. Only that layer's own methods are
+whole graph, weighted where the layer weighs edges by the graph's own weights (once for each way in which it is called),
+and returns the rows of a batch. Only that layer's own methods are
 bound anew, so nothing changes for other models or other threads.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, MethodType
 from typing import Any
@@ -48,25 +49,32 @@ class WholeGraph:
     Args:
         edges: (2, E) senders above receivers.
         num_nodes: N.
+        carried: what edges carry by the name that a model takes it under ("edge_weight", "edge_attr"), rows in the
+            order of edges.
     """
 
-    def __init__(self, edges: Tensor, num_nodes: int) -> None:
-        self.edges, self.num_nodes = edges, num_nodes
+    def __init__(self, edges: Tensor, num_nodes: int, carried: Mapping[str, Tensor] | None = None) -> None:
+        self.edges, self.num_nodes, self.carried = edges, num_nodes, dict(carried or {})
         self._made: dict[tuple[Any, ...], Tensor] = {}
 
-    def at(self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def at(
+        self, nodes: Tensor, around: Adjacency, normalise: Normalise, how: dict[str, Any], *, by: str | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return edges (2, e), counted within nodes, and weights (e,) that the whole graph's normalisation has there.
 
         Args:
             nodes: (m,) rows of the graph, the batch's first.
             around: the batch's adjacency.
             normalise: torch-geometric's function.
-            how: its arguments besides edges and their number of nodes.
+            how: its arguments besides edges, their weights and their number of nodes.
+            by: name of what weighs the edges; None where nothing does.
         """
-        key = (normalise, *how.items())
+        key = (normalise, by, *how.items())
         if key not in self._made:
+            weight = None if by is None else self.carried[by].reshape(-1)
+            whole = {"edge_index": self.edges, "edge_weight": weight, "num_nodes": self.num_nodes}
             with torch.inference_mode(False), torch.no_grad():
-                self._made[key] = self._rows(*normalise(edge_index=self.edges, num_nodes=self.num_nodes, **how))
+                self._made[key] = self._rows(*normalise(**whole, **how))
         nodes = nodes.cpu()
         form = select_rows(self._made[key], nodes[: around.num_receivers])
         ordered, place = nodes.sort()
@@ -87,17 +95,27 @@ class WholeGraph:
 
 
 @contextmanager
-def whole_weights(layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor) -> Iterator[None]:
+def whole_weights(
+    layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor, carried: Mapping[str, Tensor]
+) -> Iterator[None]:
     """Within it, layer's normalisations of edges, those of the batch, return what they have in the whole graph.
 
+    Args:
+        layer: the layer.
+        batch: the batch.
+        whole: the whole graph.
+        edges: (2, e) the batch's edges.
+        carried: what they carry, as `WholeGraph` has it of all edges.
+
     Raises:
-        ConfigError: when the layer normalises weighted edges, or others than the batch's.
+        ConfigError: when the layer normalises others than the batch's edges, or weighs them by something else than
+            what they carry in the graph.
     """
     own = vars(layer)
     changed: dict[str, Any] = {name: None for name in own if name.startswith("_cached_")}  # made for the whole graph
     if "cached" in own:
         changed["cached"] = False
-    changed |= _bound_anew(layer, lambda normalise: _instead(normalise, layer, batch, whole, edges))
+    changed |= _bound_anew(layer, lambda normalise: _instead(normalise, layer, batch, whole, edges, carried))
     before = {name: own[name] for name in changed if name in own}
     own.update(changed)
     try:
@@ -125,7 +143,14 @@ def _bound_anew(layer: nn.Module, instead: Callable[[Normalise], Normalise]) -> 
     return found
 
 
-def _instead(normalise: Normalise, layer: nn.Module, batch: NumberedTop, whole: WholeGraph, edges: Tensor) -> Normalise:
+def _instead(
+    normalise: Normalise,
+    layer: nn.Module,
+    batch: NumberedTop,
+    whole: WholeGraph,
+    edges: Tensor,
+    carried: Mapping[str, Tensor],
+) -> Normalise:
     """Return a function to be called as normalise is, on the batch's edges."""
     names = inspect.signature(normalise)
 
@@ -133,18 +158,23 @@ def _instead(normalise: Normalise, layer: nn.Module, batch: NumberedTop, whole: 
         bound = names.bind(*args, **kwargs)
         bound.apply_defaults()
         how = dict(bound.arguments)
-        given, weight, _ = how.pop("edge_index"), how["edge_weight"], how.pop("num_nodes")
-        if weight is not None or not (given is edges or _equal(given, edges)):
+        given, weight, _ = how.pop("edge_index"), how.pop("edge_weight"), how.pop("num_nodes")
+        by = None
+        if weight is not None:
+            by = next((name for name, own in carried.items() if weight is own or _equal(weight, own.reshape(-1))), None)
+        if not _equal(given, edges) or (weight is not None and by is None):
             raise ConfigError(
-                f"{type(layer).__name__} normalises {'weighted' if weight is not None else 'altered'} edges; TOP "
-                f"knows the degrees of the graph's own edges, unweighted: pass them to the layer as they are"
+                f"{type(layer).__name__} normalises {'altered' if weight is None else 'weighted'} edges; TOP knows the "
+                f"degrees of the graph's own edges, with the graph's own weights: pass both to the layer as they are"
             )
-        return whole.at(batch.nodes, batch.around, normalise, how)
+        return whole.at(batch.nodes, batch.around, normalise, how, by=by)
 
     return call
 
 
 def _equal(given: Any, edges: Tensor) -> bool:
+    if given is edges:
+        return True
     plain = isinstance(given, Tensor) and given.layout == torch.strided
     return plain and given.shape == edges.shape and torch.equal(given, edges)
 

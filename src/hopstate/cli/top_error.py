@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-import torch
-
 from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
@@ -14,7 +12,9 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
 from hopstate.methods.batching import Batching
-from hopstate.methods.configuration import config_from
+from hopstate.methods.configuration import config_from, with_earlier
+from hopstate.methods.edges import message_graph
+from hopstate.methods.full_batch import backbone_for, place_of
 from hopstate.methods.node import node_labels
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import Backbone
@@ -73,18 +73,13 @@ def _trained(path: str) -> tuple[Graph, Backbone]:
     saved = load_checkpoint(folder.weights)
     settings = folder.read_json("config.json")
     method = get_method(settings.pop("method"))
-    config = config_from(method, settings)
+    config = config_from(method, with_earlier(method, settings))
     if not hasattr(config, "batching"):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=folder.read_json("data.json"))
     labels = node_labels(graph, config.split, config.metric, context)
-    model = Backbone(
-        config.model,
-        kind=method.name,
-        in_dim=graph.num_features,
-        num_classes=len(labels.class_names),
-        degrees=torch.tensor(graph.degree) if method.name == "pna" else None,
-    )
+    graph = message_graph(graph, config.edges, place_of(method.name), method.name, config.loop)
+    model = backbone_for(graph, config.model, method.name, len(labels.class_names))
     load_weights(model, saved.tensors["model"], str(folder.weights))
     return graph, model

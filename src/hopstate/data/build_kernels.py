@@ -81,3 +81,38 @@ def _close_gaps(starts, ends, indices, rows, want_rows):  # type: ignore[no-unty
             kept += 1
     starts[len(ends)] = kept
     return kept
+
+
+@njit(cache=True, nogil=True)
+def transposed(indptr, indices, want_rows):  # type: ignore[no-untyped-def]
+    """Return (indptr, indices, position of each entry in the given arrays; empty unless want_rows) of the transpose."""
+    n = len(indptr) - 1
+    starts = np.zeros(n + 1, np.int64)
+    for v in indices:
+        starts[v + 1] += 1
+    for v in range(n):
+        starts[v + 1] += starts[v]
+    place = starts[:-1].copy()
+    sources = np.empty(len(indices), np.int64)
+    rows = np.empty(len(indices) if want_rows else 0, np.int64)
+    for u in range(n):
+        for e in range(indptr[u], indptr[u + 1]):
+            at = place[indices[e]]
+            sources[at] = u
+            if want_rows:
+                rows[at] = e
+            place[indices[e]] = at + 1
+    return starts, sources, rows
+
+
+@njit(cache=True, nogil=True)
+def is_symmetric(indptr, indices):  # type: ignore[no-untyped-def]
+    """Return whether a CSR with sorted rows equals its transpose, entries stored several times included."""
+    place = indptr[:-1].copy()
+    for u in range(len(indptr) - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            v = indices[e]
+            if place[v] >= indptr[v + 1] or indices[place[v]] != u:
+                return False
+            place[v] += 1
+    return True

@@ -1,7 +1,8 @@
 """The static graph record: CSR adjacency plus features, labels and named split masks, immutable.
 
 Row v of the adjacency lists the targets of v's out-edges (A[source, target]); an undirected graph stores both
-directions. Arrays are numpy and may be memory-mapped; nothing here copies them without need.
+directions. Over an edge (u, v) node v receives from u: `incoming` has the edges by their targets. Arrays are numpy and
+may be memory-mapped; nothing here copies them without need.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.incoming import Incoming
 from hopstate.data.validate import check_graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
@@ -35,7 +37,8 @@ class Graph:
         indices: (E,) int64 targets, sorted within each row.
         x: (N, F) float32 node features, or None.
         y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) float32 targets, or None.
-        edge_attr: (E, D) float32 in the order of indices, or None.
+        edge_attr: (E, D) float32 features of edges in the order of indices, or None.
+        edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None where all weigh 1.
         masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
         node_ids: the user's own ids, or None where ids are 0..N-1.
         class_names: names of the classes 0..C-1, or None.
@@ -51,6 +54,7 @@ class Graph:
     x: np.ndarray | None = None
     y: np.ndarray | None = None
     edge_attr: np.ndarray | None = None
+    edge_weight: np.ndarray | None = None
     masks: Mapping[str, np.ndarray] = field(default_factory=dict)
     node_ids: Vocabulary | None = None
     class_names: tuple[str, ...] | None = None
@@ -58,7 +62,8 @@ class Graph:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name, kind in (("indptr", np.int64), ("indices", np.int64), ("x", np.float32), ("edge_attr", np.float32)):
+        kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32}
+        for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
             object.__setattr__(self, name, _frozen(getattr(self, name), kind))
         object.__setattr__(self, "y", _frozen_labels(self.y))
         masks = {name: _frozen(mask, np.bool_) for name, mask in self.masks.items()}
@@ -98,8 +103,13 @@ class Graph:
 
     @cached_property
     def degree(self) -> np.ndarray:
-        """(N,) int64 out-degrees."""
+        """(N,) int64 out-degrees; `incoming.count` has the in-degrees."""
         return np.diff(self.indptr)
+
+    @cached_property
+    def incoming(self) -> Incoming:
+        """The edges by the node that receives over them."""
+        return Incoming.of(self)
 
     # ---- edges -----------------------------------------------------------------------------------------
     def edge_index(self) -> np.ndarray:
@@ -122,8 +132,9 @@ class Graph:
     @cached_property
     def is_undirected(self) -> bool:
         """Whether every stored edge has its reverse stored as often."""
-        a = self.to_scipy()
-        return bool((a != a.T).nnz == 0)
+        from hopstate.data.build_kernels import is_symmetric
+
+        return bool(is_symmetric(*(np.asarray(array).view(np.ndarray) for array in (self.indptr, self.indices))))
 
     @cached_property
     def num_self_loops(self) -> int:
@@ -142,6 +153,7 @@ class Graph:
         duplicates: Keep = "drop",
         self_loops: Keep = "keep",
         edge_attr: np.ndarray | None = None,
+        edge_weight: np.ndarray | None = None,
         **fields: Any,
     ) -> Graph:
         """Build a graph from a list of edges.
@@ -150,9 +162,10 @@ class Graph:
             edges: (E, 2) or (2, E) integers, (source, target); (2, 2) is read as (E, 2).
             num_nodes: N; by default one more than the largest id, or the rows of x or y.
             undirected: store the reverse of every edge too.
-            duplicates: "drop" keeps the first of equal edges (and its edge_attr).
+            duplicates: "drop" keeps the first of equal edges (and its edge_attr and edge_weight).
             self_loops: "drop" removes edges from a node to itself.
             edge_attr: (E, D) in the order of edges.
+            edge_weight: (E,) in the order of edges.
             fields: x, y, masks, node_ids, class_names, name, source of `Graph`.
 
         Raises:
@@ -166,31 +179,35 @@ class Graph:
 
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
         rows = next((len(value) for value in known), None)
-        indptr, indices, attr = csr_from_edges(
+        carried = _side_by_side(edge_attr, edge_weight)
+        indptr, indices, carried = csr_from_edges(
             edges,
             num_nodes if num_nodes is not None else rows,
             undirected=undirected,
             drop_duplicates=duplicates == "drop",
             drop_self_loops=self_loops == "drop",
-            edge_attr=edge_attr,
+            edge_attr=carried,
             where=fields.get("source", ""),
         )
-        return cls(indptr=indptr, indices=indices, edge_attr=attr, **fields)
+        weight = None if edge_weight is None or carried is None else carried[:, -1]
+        attr = None if edge_attr is None or carried is None else carried[:, : carried.shape[1] - (weight is not None)]
+        return cls(indptr=indptr, indices=indices, edge_attr=attr, edge_weight=weight, **fields)
 
     @classmethod
     def from_scipy(cls, adjacency: Any, **fields: Any) -> Graph:
-        """Build a graph from any scipy sparse matrix; stored zeros are dropped, values are ignored.
+        """Build a graph from any scipy sparse matrix; stored zeros are dropped, values other than 1 are edge weights.
 
         Args:
             adjacency: (N, N) sparse, A[source, target].
-            fields: options of `from_edges` and fields of `Graph`.
+            fields: options of `from_edges` and fields of `Graph`; edge_weight=None leaves the values out.
         """
         coo = adjacency.tocoo()
         if coo.shape[0] != coo.shape[1]:
             raise DataError(f"an adjacency matrix is square; got shape {coo.shape}")
         stored = coo.data != 0
         edges = np.stack([coo.row[stored], coo.col[stored]], 1)
-        return cls.from_edges(edges, coo.shape[0], **{"undirected": False, **fields})
+        own = {"undirected": False, "edge_weight": None if (coo.data[stored] == 1).all() else coo.data[stored]}
+        return cls.from_edges(edges, coo.shape[0], **{**own, **fields})
 
     @classmethod
     def from_pyg(cls, data: Data, **fields: Any) -> Graph:
@@ -200,10 +217,20 @@ class Graph:
         return graph_from_pyg(data, **fields)
 
     def to_pyg(self) -> Data:
-        """Return a torch-geometric `Data` with x, y, edge_index, edge_attr and train/val/test masks."""
+        """Return a torch-geometric `Data`: x, y, edge_index, edge_attr, edge_weight and train/val/test masks."""
         from hopstate.data.pyg import graph_to_pyg
 
         return graph_to_pyg(self)
+
+    def reversed(self) -> Graph:
+        """Return the graph with every edge turned round, each with what it carries."""
+        from hopstate.data.build_kernels import transposed
+
+        arrays = (np.asarray(array).view(np.ndarray) for array in (self.indptr, self.indices))
+        indptr, indices, rows = transposed(*arrays, True)
+        carried = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
+        carried = {key: None if array is None else array[rows] for key, array in carried.items()}
+        return self.with_(indptr=indptr, indices=indices, **carried)
 
     def with_(self, **changes: Any) -> Graph:
         """Return a copy with some fields replaced (checked again)."""
@@ -242,9 +269,9 @@ class Graph:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hex digest of adjacency, features, labels, edge features and split masks."""
+        """Hex digest of adjacency, features, labels, edge features, edge weights and split masks."""
         masks = [self.masks[name] for name in sorted(self.masks)]
-        arrays = [a for a in (self.x, self.y, self.edge_attr, *masks) if a is not None]
+        arrays = [a for a in (self.x, self.y, self.edge_attr, self.edge_weight, *masks) if a is not None]
         return _digest(self.indptr, self.indices, *arrays)
 
     def __repr__(self) -> str:
@@ -262,6 +289,17 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
     view: np.ndarray = np.asarray(array).astype(kind, copy=False).view()
     view.flags.writeable = False
     return view
+
+
+def _side_by_side(attr: Any, weight: Any) -> np.ndarray | None:
+    """Return what edges carry as columns, the weights last."""
+    parts = [np.asarray(part, np.float32) for part in (attr, weight) if part is not None]
+    parts = [part[:, None] if part.ndim == 1 else part for part in parts]
+    if not parts:
+        return None
+    if len({len(part) for part in parts}) > 1:
+        raise DataError(f"there are {len(parts[0])} rows of edge features, but {len(parts[1])} edge weights")
+    return np.concatenate(parts, 1)
 
 
 def _frozen_labels(y: Any) -> np.ndarray | None:

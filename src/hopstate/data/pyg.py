@@ -30,7 +30,7 @@ UNPICKLED = "hopstate does not unpickle files, because a pickle can run any code
 
 
 def graph_from_pyg(data: Data, *, nan: str = "error", **fields: Any) -> Graph:
-    """Return a graph from a `Data`: x, y, edge_index, edge_attr, train/val/test masks, node_ids, class_names.
+    """Return a graph from a `Data`: x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names.
 
     Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
 
@@ -56,6 +56,7 @@ def graph_from_pyg(data: Data, *, nan: str = "error", **fields: Any) -> Graph:
     if data.get("class_names") is not None:
         found["class_names"] = tuple(data["class_names"])
     options = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
+    options["edge_weight"] = _weights(data)
     return Graph.from_edges(edges, data.num_nodes, **{**options, **found, **fields})
 
 
@@ -74,6 +75,8 @@ def graph_to_pyg(graph: Graph) -> Data:
         edge_attr=tensor(graph.edge_attr),
         num_nodes=graph.num_nodes,
     )
+    if graph.edge_weight is not None:
+        data.edge_weight = tensor(graph.edge_weight)
     for name, mask in graph.masks.items():
         data[f"{name}_mask"] = tensor(mask.T)
     if graph.node_ids is not None:
@@ -218,6 +221,14 @@ def _edges(data: Data) -> np.ndarray:
         return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
     targets, sources, _ = data.adj_t.coo()
     return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
+
+
+def _weights(data: Data) -> np.ndarray | None:
+    """Return edge_weight, or the values of adj_t where that stands in for the edges."""
+    if data.get("edge_index") is not None:
+        return _dense(data.get("edge_weight"))
+    values = data.adj_t.coo()[2]
+    return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
 
 
 def _dense(value: Any) -> np.ndarray | None:

@@ -27,7 +27,7 @@ def save_graph(graph: Graph, folder: str | Path) -> None:
     Raises:
         StorageError: the folder holds something else, or could not be written; what stood there is untouched.
     """
-    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr")}
+    arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight")}
     arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
     arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
     names = None if graph.class_names is None else list(graph.class_names)

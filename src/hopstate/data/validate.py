@@ -29,6 +29,8 @@ def check_graph(graph: Graph) -> None:
     if graph.edge_attr is not None:
         check_rows(graph.edge_attr, graph.num_edges, f"{where}: edge features", 2, "stored edges")
         check_finite(graph.edge_attr, f"{where}: edge features")
+    if graph.edge_weight is not None:
+        _check_weights(graph, where)
     if graph.y is not None:
         check_rows(graph.y, graph.num_nodes, f"{where}: labels y", (1, 2))
         if graph.y.dtype.kind == "i":
@@ -36,6 +38,20 @@ def check_graph(graph: Graph) -> None:
     if graph.node_ids is not None and len(graph.node_ids) != graph.num_nodes:
         raise DataError(f"{where}: {len(graph.node_ids)} node ids for {graph.num_nodes} nodes")
     _check_masks(graph, where)
+
+
+def _check_weights(graph: Graph, where: str) -> None:
+    """Raise DataError where weights are not one number an edge, finite and at least 0."""
+    weight = graph.edge_weight
+    assert weight is not None
+    check_rows(weight, graph.num_edges, f"{where}: edge weights", 1, "stored edges")
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if len(bad):
+        source = int(np.searchsorted(graph.indptr, bad[0], side="right")) - 1
+        raise DataError(
+            f"{where}: {len(bad)} edge weights are negative, NaN or infinite, the first {weight[bad[0]]} of edge "
+            f"({source}, {graph.indices[bad[0]]}); weights are at least 0: shift them, or give them as edge features"
+        )
 
 
 def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:

@@ -1,7 +1,9 @@
 """The adjacency that message-passing layers sum over: sparse CSR matrices weighted once for the whole graph.
 
-A model calls `convolve` for each of its message-passing layers, and nothing else of a graph: what stands behind it may
-be the whole graph, a subgraph, or a batch whose missing neighbours are replaced by something.
+Over an edge (u, v) node v receives from u, as in torch-geometric: row v holds v's in-edges, and degrees are in-degrees,
+or sums of the weights of in-edges. A model calls `convolve` for each of its message-passing layers, and nothing else of
+a graph: what stands behind it may be the whole graph, a subgraph, or a batch whose missing neighbours are replaced by
+something.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from hopstate.errors import ConfigError
 
 Weighting = Literal["symmetric", "mean", "sum", "edges"]
 
@@ -30,16 +34,18 @@ class Adjacency:
     """A graph's CSR adjacency and its weighted forms; each is made when first asked for and kept.
 
     Forms: "symmetric" is (D+I)^-1/2 (A+I) (D+I)^-1/2, "mean" is D^-1 A (zero rows where a node has no edge),
-    "sum" is A. Row v holds the weights by which v sums what its neighbours send. "edges" stands for layers that weigh
-    edges themselves (attention, say) and take a list of them.
+    "sum" is A, with the edges' weights in A and D. Row v holds the weights by which v sums what its neighbours send.
+    "edges" stands for layers that weigh edges themselves (attention, say) and take a list of them, with their features.
 
     Args:
         indptr: (R+1,) int64, R receivers.
-        indices: (E,) int64 in 0..N-1.
+        indices: (E,) int64 senders in 0..N-1.
         num_nodes: N; by default R.
         receivers: (R,) int64 distinct nodes whose rows these are, the others only send; by default the first R.
-        degree: (N,) degrees that weights are made from; by default entries of each row (of a subgraph, then).
+        degree: (N,) degrees that weights are made from; by default those of the rows given (of a subgraph, then).
         scale: (E,) factors of the edges, such as 1 / probability that an edge was sampled.
+        weight: (E,) weights of the edges in the graph; None where all weigh 1.
+        edge_attr: (E, D) features of the edges, for layers that take lists of edges.
     """
 
     def __init__(
@@ -51,8 +57,11 @@ class Adjacency:
         receivers: Tensor | None = None,
         degree: Tensor | None = None,
         scale: Tensor | None = None,
+        weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> None:
         self.indptr, self.indices, self.degree, self.scale = indptr, indices, degree, scale
+        self.weight, self.edge_attr = weight, edge_attr
         self.receivers = receivers
         self.num_receivers = len(indptr) - 1
         self.num_nodes = self.num_receivers if num_nodes is None else num_nodes
@@ -68,27 +77,28 @@ class Adjacency:
         receivers: np.ndarray | None = None,
         degree: np.ndarray | None = None,
         scale: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+        edge_attr: np.ndarray | None = None,
     ) -> Adjacency:
-        """Return the adjacency of CSR arrays, as `data.Graph` holds them."""
+        """Return the adjacency of CSR arrays, as `data.Graph.incoming` holds them."""
+        others = {"degree": degree, "scale": scale, "weight": weight, "edge_attr": edge_attr}
         return cls(
             torch.from_numpy(np.array(indptr, np.int64)),
             torch.from_numpy(np.array(indices, np.int64)),
             num_nodes=num_nodes,
             receivers=None if receivers is None else torch.from_numpy(np.array(receivers, np.int64)),
-            degree=None if degree is None else torch.from_numpy(np.array(degree, np.float32)),
-            scale=None if scale is None else torch.from_numpy(np.array(scale, np.float32)),
+            **{key: None if a is None else torch.from_numpy(np.array(a, np.float32)) for key, a in others.items()},
         )
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Return the adjacency on a device."""
-        move = [None if t is None else t.to(device) for t in (self.receivers, self.degree, self.scale)]
+        names = ("receivers", "degree", "scale", "weight", "edge_attr")
+        others = {name: getattr(self, name) for name in names}
         moved = Adjacency(
             self.indptr.to(device),
             self.indices.to(device),
             num_nodes=self.num_nodes,
-            receivers=move[0],
-            degree=move[1],
-            scale=move[2],
+            **{name: None if t is None else t.to(device) for name, t in others.items()},
         )
         moved._forms = {name: form.to(device) for name, form in self._forms.items()}
         return moved
@@ -101,10 +111,15 @@ class Adjacency:
             weighting: the form it sums over; "edges" where it takes a list of edges.
             layer: number of the layer in its model, for adjacencies that differ between layers.
             nodes: (N, F) tensors that the layer takes before the edges.
+
+        Raises:
+            ConfigError: edges carry weights or features that the layer has no place for.
         """
+        self._check(conv, weighting)
         form = self.form(weighting)
         if weighting == "edges":
-            return self.own(conv(*nodes, form))
+            carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr}
+            return self.own(conv(*nodes, form, **carried))
         if self.num_receivers == self.num_nodes and self.receivers is None:
             return conv(*nodes, form)
         from torch_geometric.nn import GCNConv
@@ -114,6 +129,15 @@ class Adjacency:
         if weighting == "symmetric":  # GCN2Conv
             return conv(nodes[0], *(self.own(h) for h in nodes[1:]), form)
         return conv((nodes[0], self.own(nodes[0])), form)
+
+    def _check(self, conv: nn.Module, weighting: Weighting) -> None:
+        takes = weighting == "edges" and (getattr(conv, "edge_dim", None) is not None or _is_gine(conv))
+        if (self.edge_attr is not None and not takes) or (self.weight is not None and weighting != "symmetric"):
+            what = "weights" if self.weight is not None else "features"
+            raise ConfigError(
+                f"{type(conv).__name__} has no place for the edge {what} of this graph; leave them out "
+                f"(graph.with_(edge_attr=None, edge_weight=None)), or take a model that is made for them"
+            )
 
     def own(self, h: Tensor) -> Tensor:
         """Return (R, ...): the receivers' rows of h (N, ...)."""
@@ -137,7 +161,10 @@ class Adjacency:
         if self.degree is not None:
             return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
         degree = torch.zeros(self.num_nodes, device=self.indptr.device)
-        degree[self._receivers()] = self.indptr.diff().float()
+        own = self.indptr.diff().float()
+        if self.weight is not None:
+            own = torch.zeros(self.num_receivers, device=own.device).index_add_(0, self._rows(), self.weight)
+        degree[self._receivers()] = own
         return degree
 
     def _receivers(self) -> Tensor:
@@ -150,6 +177,8 @@ class Adjacency:
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
             weight = (1 / own if weighting == "mean" else torch.ones_like(own))[rows]
+        if self.weight is not None:
+            weight = weight * self.weight
         if self.scale is not None:
             weight = weight * self.scale
         if weighting == "symmetric":
@@ -178,3 +207,9 @@ class Adjacency:
                 (self.num_receivers, self.num_nodes),
                 check_invariants=False,
             )
+
+
+def _is_gine(conv: nn.Module) -> bool:
+    from torch_geometric.nn import GINEConv
+
+    return isinstance(conv, GINEConv)

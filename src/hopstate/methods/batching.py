@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.adjacency import rows_adjacency
 from hopstate.batching.embeddings import BlockPass, Embed
 from hopstate.batching.history import History
 from hopstate.batching.partition import Partitioner, partition
@@ -31,7 +32,6 @@ from hopstate.batching.subgraph import (
     ShadowSource,
     all_features,
     blocks,
-    rows_adjacency,
     whole_graph,
 )
 from hopstate.batching.top import Top, TopConfig
@@ -211,7 +211,7 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
 
         def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
             every = np.arange(graph.num_nodes) if rows is None else rows
-            degree = torch.from_numpy(graph.degree.astype(np.float32))
+            degree = torch.from_numpy(graph.incoming.degree)
             out = sent.new_empty(len(every), sent.shape[1])
             for start in range(0, len(every), ROWS):
                 part = rows_adjacency(graph, every[start : start + ROWS], degree)

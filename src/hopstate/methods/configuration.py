@@ -97,6 +97,20 @@ def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
+def resumed(method: Method, config: Any, stored: Mapping[str, Any]) -> Any:
+    """Return config with what a run folder means by settings that came after it, where config has their defaults.
+
+    Args:
+        method: the run's.
+        config: what it is to be resumed with.
+        stored: its config.json, nested.
+    """
+    now, named = _flat(as_dict(config)), _flat(stored)
+    default = _flat(as_dict(config_from(method, {"data": now["data"]})))
+    changed = {k: v for k, v in method.earlier.items() if named.get(k, v) == v and now[k] == default[k] != v}
+    return config_from(method, now | changed) if changed else config
+
+
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return nested or dotted settings as arguments of the command line."""
     return [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]

@@ -10,12 +10,14 @@ from functools import partial
 
 import torch
 
+from hopstate.batching.adjacency import whole_adjacency
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.batching import Batching, batched_task
+from hopstate.methods.edges import FORMERLY, EdgeConfig, Place, check_same_edges, edge_columns, message_graph
 from hopstate.methods.node import check_width, node_labels
-from hopstate.models.backbones import Adjacency, Backbone, BackboneConfig
+from hopstate.models.backbones import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import FullGraphTask
@@ -31,6 +33,7 @@ class FullBatchRun:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
         read: how a file is read.
         split: which nodes are for training, validation and test.
+        edges: which way messages flow, and what weights and features of edges are for.
         model: layers, width, dropout.
         batching: whole graph or batches, and how they are cut.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
@@ -42,6 +45,7 @@ class FullBatchRun:
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
+    edges: EdgeConfig = field(default_factory=EdgeConfig)
     model: BackboneConfig = field(default_factory=BackboneConfig)
     batching: Batching = field(default_factory=Batching)
     metric: str = "auto"
@@ -60,18 +64,34 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
             f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
         )
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
-    model = Backbone(
-        config.model,
-        kind=kind,
-        in_dim=graph.num_features,
-        num_classes=len(labels.class_names),
-        degrees=torch.tensor(graph.degree) if kind == "pna" else None,
-    )
+    graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
+    if context.trained is not None:
+        check_same_edges(graph, dict(context.trained))
+    model = backbone_for(graph, config.model, kind, len(labels.class_names))
     seed = config.loop.seed
     if config.batching.kind != "full":
         return batched_task(graph, config.batching, labels, model, context, seed=seed)
-    inputs = (torch.tensor(graph.x), Adjacency.of(graph.indptr, graph.indices))
+    inputs = (torch.tensor(graph.x), whole_adjacency(graph))
     return FullGraphTask(model, inputs, labels, seed=seed)
+
+
+def place_of(kind: str) -> Place:
+    """Return what a backbone has a place for on edges."""
+    if kind == "mlp":
+        return "unused"
+    return "weights" if kind in WITH_WEIGHTS else "features" if kind in WITH_EDGES else "none"
+
+
+def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: int) -> Backbone:
+    """Return an untrained backbone for a graph of `message_graph`."""
+    return Backbone(
+        config,
+        kind=kind,
+        in_dim=graph.num_features,
+        num_classes=num_classes,
+        degrees=torch.tensor(graph.incoming.count) if kind == "pna" else None,
+        edge_dim=edge_columns(graph),
+    )
 
 
 _SOURCES = {
@@ -84,6 +104,6 @@ _SOURCES = {
     "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
 }
 METHODS = {
-    kind: Method(kind, FullBatchRun, partial(build, kind=kind), "graph", summary, source)
+    kind: Method(kind, FullBatchRun, partial(build, kind=kind), "graph", summary, source, FORMERLY)
     for kind, (summary, source) in _SOURCES.items()
 }

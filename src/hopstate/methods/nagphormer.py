@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
 from hopstate.models.nagphormer import NAGphormer
@@ -51,6 +52,7 @@ class NAGphormerRun:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
         read: how a file is read.
         split: which nodes are for training, validation and test.
+        edges: which way hops are averaged, and what weights edges.
         tokens: Hop2Token.
         model: the transformer over hops.
         batch_size: nodes a step.
@@ -63,6 +65,7 @@ class NAGphormerRun:
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     split: SplitConfig = field(default_factory=SplitConfig)
+    edges: EdgeConfig = field(default_factory=EdgeConfig)
     tokens: HopTokensConfig = field(default_factory=HopTokensConfig)
     model: NAGphormer.Config = field(default_factory=NAGphormer.Config)
     batch_size: int = 2000
@@ -77,6 +80,7 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTas
     """Return the task of training NAGphormer on graph."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
     extra = laplacian_encoding(graph, config.tokens.eigenvectors, context.cache) if config.tokens.eigenvectors else None
     tokens = hop_tokens(
         graph,
@@ -99,6 +103,7 @@ METHODS = {
         "graph",
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
+        FORMERLY,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

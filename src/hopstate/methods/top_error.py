@@ -16,12 +16,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hopstate.batching.adjacency import around_adjacency, inside_adjacency
 from hopstate.batching.history import History
 from hopstate.batching.samplers import NodeSet, SaintSampler
-from hopstate.batching.subgraph import NodeSetSource, around_adjacency, features, whole_graph
+from hopstate.batching.subgraph import NodeSetSource, features, whole_graph
 from hopstate.batching.top import Top
 from hopstate.data.graph import Graph
-from hopstate.layers.message import Adjacency, Convolver
+from hopstate.layers.message import Convolver
 from hopstate.methods.batching import Batching, node_sampler, prepared_top
 from hopstate.models.backbones import Backbone
 
@@ -95,7 +96,7 @@ def _convolver(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) 
         return around_adjacency(graph, local)
     if isinstance(source.sampler, SaintSampler):
         return source.convolver(chosen)
-    return Adjacency.of(local.indptr, local.indices)
+    return inside_adjacency(graph, local)
 
 
 def _histories(graph: Graph, model: Backbone, sampler: object, passes: int) -> History:

@@ -3,13 +3,14 @@
 A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing; conv is
 torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals and are
 ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block, or all of them
-(jumping knowledge). Of the graph a model knows only `Adjacency.convolve`, so that the same model runs on a whole graph
-and on any kind of batch.
+(jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA and GIN
+(GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.convolve`, so that the same model
+runs on a whole graph and on any kind of batch.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
-Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Velickovic et al.
-2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA); Chen et al. 2020, arXiv:2007.02133 (GCNII);
-Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
+Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Hu et al. 2020,
+arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA);
+Chen et al. 2020, arXiv:2007.02133 (GCNII); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ WEIGHTING: dict[str, Weighting | None] = {
     "pna": "edges",
     "gcnii": "symmetric",
 }
+WITH_WEIGHTS, WITH_EDGES = ("gcn", "gcnii"), ("gin", "gat", "pna")  # what has a place for edge weights, edge features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +90,18 @@ class ResidualBlock(nn.Module):
         config: width, dropout, norm, heads.
         layer: number of the block, from 0.
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
+        edge_dim: columns of the edge features; 0 where there are none.
     """
 
-    def __init__(self, kind: Kind, config: BackboneConfig, layer: int = 0, degrees: Tensor | None = None) -> None:
+    def __init__(
+        self, kind: Kind, config: BackboneConfig, layer: int = 0, degrees: Tensor | None = None, edge_dim: int = 0
+    ) -> None:
         super().__init__()
-        self.weighting, self.layer = WEIGHTING[kind], layer
+        self.weighting, self.layer = weighting_of(kind, edge_dim), layer
         dim, drop = config.dim, config.dropout
         self.plain = config.block == "plain"
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[config.norm](dim)
-        self.conv = _conv(kind, config, degrees)
+        self.conv = _conv(kind, config, degrees, edge_dim or None)
         if self.plain:
             self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(drop))
             return
@@ -155,26 +160,33 @@ class GCNIIBlock(nn.Module):
         return z.relu()
 
 
-def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None) -> nn.Module:
+def weighting_of(kind: str, edge_dim: int = 0) -> Weighting | None:
+    """Return how a backbone's layers weigh neighbours where edges have so many features."""
+    return "edges" if kind == "gin" and edge_dim else WEIGHTING[kind]
+
+
+def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: int | None) -> nn.Module:
     """Return the layer; where its adjacency holds the weights, it only sums."""
     dim = config.dim
     if kind == "mlp":
         return nn.Linear(dim, dim)
-    from torch_geometric.nn import GATConv, GCNConv, GINConv, PNAConv, SAGEConv
+    from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":
         return SAGEConv(dim, dim, aggr="sum")
+    if kind == "gin" and edge_dim:
+        return GINEConv(nn.Linear(dim, dim), train_eps=True, edge_dim=edge_dim)
     if kind == "gin":
         return GINConv(nn.Linear(dim, dim), train_eps=True)
     if kind == "gat":
         if dim % config.heads:
             raise ConfigError(f"model.dim={dim} is not a multiple of model.heads={config.heads}")
-        return GATConv(dim, dim // config.heads, config.heads)
+        return GATConv(dim, dim // config.heads, config.heads, edge_dim=edge_dim)
     counts = torch.bincount(torch.ones(1, dtype=torch.int64) if degrees is None else degrees.long())
     aggregators, scalers = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
-    return PNAConv(dim, dim, aggregators, scalers, counts)
+    return PNAConv(dim, dim, aggregators, scalers, counts, edge_dim=edge_dim)
 
 
 class Backbone(nn.Module):
@@ -186,26 +198,36 @@ class Backbone(nn.Module):
         in_dim: node features.
         num_classes: width of the output.
         degrees: in-degrees of the training graph; only PNA looks at them.
+        edge_dim: columns of the edge features; 0 where there are none.
 
     Raises:
-        ConfigError: an unknown kind, or a width that the heads do not divide.
+        ConfigError: an unknown kind, a width that the heads do not divide, or edge features that it has no place for.
     """
 
     Config = BackboneConfig
 
     def __init__(
-        self, config: BackboneConfig, *, kind: str, in_dim: int, num_classes: int, degrees: Tensor | None = None
+        self,
+        config: BackboneConfig,
+        *,
+        kind: str,
+        in_dim: int,
+        num_classes: int,
+        degrees: Tensor | None = None,
+        edge_dim: int = 0,
     ) -> None:
         super().__init__()
         if kind not in get_args(Kind):
             raise ConfigError(
                 f"unknown backbone {kind!r}{nearest(kind, get_args(Kind))}; known: {', '.join(get_args(Kind))}"
             )
-        self.config, self.kind = config, kind
-        self.weighting = WEIGHTING[kind]
+        if edge_dim and kind not in WITH_EDGES:
+            raise ConfigError(f"{kind} has no place for edge features; {', '.join(WITH_EDGES)} have one")
+        self.config, self.kind, self.edge_dim = config, kind, edge_dim
+        self.weighting = weighting_of(kind, edge_dim)
         self.embed = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
         self.blocks = nn.ModuleList(
-            GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees)  # type: ignore[arg-type]
+            GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees, edge_dim)  # type: ignore[arg-type]
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)

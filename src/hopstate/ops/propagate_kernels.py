@@ -15,20 +15,26 @@ LINE = 16  # float32 of a cache line
 
 
 @njit(cache=True, nogil=True)
-def hop(first, last, cuts, tokens, k, indptr, indices, scale):
-    """Fill tokens[cuts[first]:cuts[last], k] with A_hat times tokens[:, k - 1]."""
+def hop(first, last, cuts, tokens, k, indptr, indices, scale, weight):
+    """Fill tokens[cuts[first]:cuts[last], k] with A_hat times tokens[:, k - 1]; weight is of the entries, or None."""
     hops, width = tokens.shape[1], tokens.shape[2]
     flat, stride, source = tokens.reshape(-1), hops * width, (k - 1) * width
     wide = width // (4 * LANES) * (4 * LANES)
     for i in range(cuts[first], cuts[last]):
         for f in range(0, wide, 4 * LANES):
-            _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale)
+            _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight)
         for f in range(wide, width, LANES):
-            _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale)
+            _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight)
 
 
 @njit(forceinline=True)
-def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale):
+def _entry(both, weight, e):
+    """Return both * weight[e], or both where weight is None: two functions, for numba compiles one for each type."""
+    return both if weight is None else both * weight[e]
+
+
+@njit(forceinline=True)
+def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight):
     """Sum features f..f + 63 of row i."""
     at = i * stride + source + f
     w = splat(scale[i] * scale[i])
@@ -40,7 +46,7 @@ def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale):
             for line in range(0, 4 * LANES, LINE):
                 prefetch(flat, later + line)
         j = indices[e]
-        w, x = splat(scale[i] * scale[j]), j * stride + source + f
+        w, x = splat(_entry(scale[i] * scale[j], weight, e)), j * stride + source + f
         s0, s1 = fma(w, load(flat, x), s0), fma(w, load(flat, x + LANES), s1)
         s2, s3 = fma(w, load(flat, x + 2 * LANES), s2), fma(w, load(flat, x + 3 * LANES), s3)
     at += width
@@ -51,7 +57,7 @@ def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale):
 
 
 @njit(forceinline=True)
-def _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale):
+def _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight):
     """Sum the up to 16 features f.. of row i."""
     at, count = i * stride + source + f, min(LANES, width - f)
     total = load_first(flat, at, count) * splat(scale[i] * scale[i])
@@ -59,5 +65,6 @@ def _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale):
         if e + AHEAD < len(indices):
             prefetch(flat, indices[e + AHEAD] * stride + source + f)
         j = indices[e]
-        total = fma(splat(scale[i] * scale[j]), load_first(flat, j * stride + source + f, count), total)
+        w = splat(_entry(scale[i] * scale[j], weight, e))
+        total = fma(w, load_first(flat, j * stride + source + f, count), total)
     store_first(flat, at + width, total, count)

@@ -25,7 +25,7 @@ class LocalGraph:
         indptr: (r+1,) int64, r <= m receivers.
         indices: (e,) int64 in 0..m-1.
         weight: (e,) float32 1 / probability that the edge was sampled, or None where all are there.
-        edges: (e,) int64 positions of the edges in the graph, or None where they were not asked for.
+        edges: (e,) int64 positions of the edges in the graph's CSR, or None where they were not asked for.
     """
 
     nodes: np.ndarray
@@ -43,7 +43,8 @@ class LocalGraph:
 class Neighborhoods:
     """Cuts subgraphs and neighbour samples out of one graph; keeps a workspace of 4 bytes a node.
 
-    Not to be shared between threads; one graph may serve several of them.
+    For messages the CSR is that of the in-edges: row v holds the nodes that v receives from. Not to be shared between
+    threads; one graph may serve several of them.
 
     Args:
         indptr: (N+1,) int64.
@@ -76,10 +77,10 @@ class Neighborhoods:
         if fanout < 1:
             raise ConfigError(f"a fan-out is at least 1; got {fanout}")
         draw = kernels.sample_labor if labor else kernels.sample_neighbors
-        indptr, indices, weight, nodes = draw(
+        indptr, indices, weight, edges, nodes = draw(
             self.indptr, self.indices, self._check(seeds), fanout, np.int64(seed), self._local
         )
-        return LocalGraph(nodes, indptr, indices, weight)
+        return LocalGraph(nodes, indptr, indices, weight, edges)
 
     def ppr(
         self, roots: np.ndarray, size: int, *, alpha: float = 0.15, epsilon: float = 1e-4

@@ -54,7 +54,7 @@ def induced(indptr, indices, nodes, local, halo):
 
 @njit(cache=True, nogil=True)
 def sample_neighbors(indptr, indices, seeds, fanout, seed, local):
-    """Return (indptr, local indices, weight of each edge, seeds and then the other nodes) of a uniform sample.
+    """Return (indptr, local indices, weight and position of each edge, seeds and then the others) of a uniform sample.
 
     A seed's min(fanout, degree) neighbours are drawn without replacement (Floyd's algorithm); weights are degree / k.
     """
@@ -63,7 +63,7 @@ def sample_neighbors(indptr, indices, seeds, fanout, seed, local):
     for i in range(b):
         local[seeds[i]] = i
         out[i + 1] = out[i] + min(fanout, indptr[seeds[i] + 1] - indptr[seeds[i]])
-    columns, weight = np.empty(out[b], np.int64), np.empty(out[b], np.float32)
+    columns, weight, edges = np.empty(out[b], np.int64), np.empty(out[b], np.float32), np.empty(out[b], np.int64)
     nodes = np.empty(b + min(out[b], len(local)), np.int64)
     nodes[:b] = seeds
     total, taken = b, np.empty(max(fanout, 0), np.int64)
@@ -86,10 +86,11 @@ def sample_neighbors(indptr, indices, seeds, fanout, seed, local):
                 local[u] = total
                 nodes[total] = u
                 total += 1
-            columns[out[i] + j], weight[out[i] + j] = local[u], degree / count
+            at = out[i] + j
+            columns[at], weight[at], edges[at] = local[u], degree / count, lo + pick
     for j in range(total):
         local[nodes[j]] = -1
-    return out, columns, weight, nodes[:total].copy()
+    return out, columns, weight, edges, nodes[:total].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -105,6 +106,7 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
         local[seeds[i]] = i
         widest = max(widest, indptr[seeds[i] + 1] - indptr[seeds[i]])
     columns, weight = np.empty(2 * b * fanout + widest, np.int64), np.empty(2 * b * fanout + widest, np.float32)
+    edges = np.empty(2 * b * fanout + widest, np.int64)
     nodes = np.empty(len(local), np.int64)
     nodes[:b] = seeds
     total, at, kept = b, 0, np.empty(widest, np.bool_)
@@ -112,7 +114,7 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
         lo, hi = indptr[seeds[i]], indptr[seeds[i] + 1]
         degree = hi - lo
         if at + degree > len(columns):
-            columns, weight = _longer(columns, degree), _longer(weight, degree)
+            columns, weight, edges = _longer(columns, degree), _longer(weight, degree), _longer(edges, degree)
         every = degree <= fanout
         if not every:
             _below_limit(indices[lo:hi], key, np.uint64(fanout / degree * 9007199254740992.0), kept)
@@ -123,12 +125,12 @@ def sample_labor(indptr, indices, seeds, fanout, seed, local):
                     local[u] = total
                     nodes[total] = u
                     total += 1
-                columns[at], weight[at] = local[u], max(1.0, degree / fanout)
+                columns[at], weight[at], edges[at] = local[u], max(1.0, degree / fanout), lo + j
                 at += 1
         out[i + 1] = at
     for j in range(total):
         local[nodes[j]] = -1
-    return out, columns[:at].copy(), weight[:at].copy(), nodes[:total].copy()
+    return out, columns[:at].copy(), weight[:at].copy(), edges[:at].copy(), nodes[:total].copy()
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +212,7 @@ def hop_neighborhoods(indptr, indices, roots, depth, fanout, seed, local):
         for hop in range(depth):
             key = mix(seeded(seed, hop) ^ (np.uint64(roots[r]) * STEP)) >> np.uint64(1)
             rim = nodes[begin:end].copy()  # only what the step before reached anew is left again
-            _, _, _, near = sample_neighbors(indptr, indices, rim, fanout, np.int64(key), local)
+            _, _, _, _, near = sample_neighbors(indptr, indices, rim, fanout, np.int64(key), local)
             for i in range(first, end):
                 local[nodes[i]] = 1
             begin = end

@@ -1,5 +1,8 @@
 """Hop2Token: each node as the sequence of its hop averages, made once before training.
 
+A node averages over the nodes that it receives from, the sources of its in-edges (the paper's A_ij = 1 where (j, i) is
+an edge), by the edges' weights where the graph has them; degrees are then sums of weights.
+
 Where the tokens would take more than half of a stated memory budget they are written to one .npy file in row-major
 node order, a block of features at a time, so that a batch of nodes reads one contiguous stretch a node.
 
@@ -113,7 +116,7 @@ def hop_tokens(
     if nbytes <= memory_budget // 2:
         tokens = np.empty(shape, np.float32)
         _fill_hop0(tokens, parts, 0)
-        hop_powers(graph.indptr, graph.indices, tokens)
+        _fill(graph, tokens)
         return HopTokens(tokens, memory_budget=memory_budget)
     if folder is None:
         raise ConfigError(
@@ -128,6 +131,12 @@ def hop_tokens(
     return HopTokens(array, memory_budget=memory_budget)
 
 
+def _fill(graph: Graph, tokens: np.ndarray) -> None:
+    """Fill tokens (N, K+1, F), hop 0 given, with the averages of hops 1..K."""
+    into = graph.incoming
+    hop_powers(into.indptr, into.indices, tokens, into.weight)
+
+
 def _columns(graph: Graph, extra: np.ndarray | None) -> list[np.ndarray]:
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features to make tokens of")
@@ -140,6 +149,8 @@ def _columns(graph: Graph, extra: np.ndarray | None) -> list[np.ndarray]:
 
 def _key(graph: Graph, num_hops: int, extra: np.ndarray | None) -> str:
     digest = hashlib.blake2b(f"{graph.content_hash} {num_hops}".encode(), digest_size=12)
+    if not graph.is_undirected:
+        digest.update(b"in-edges")  # files of version 0.1.0 averaged over out-edges
     if extra is not None:
         digest.update(np.ascontiguousarray(extra, np.float32).tobytes())
     return digest.hexdigest()
@@ -170,7 +181,7 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
         for first in range(0, width, columns):
             block = np.empty((n, hops, min(columns, width - first)), np.float32)
             _fill_hop0(block, parts, first)
-            hop_powers(graph.indptr, graph.indices, block)
+            _fill(graph, block)
             _copy_columns(part, start, shape, block, first)
             del block
 

@@ -1,0 +1,137 @@
+"""What a method makes of a graph's edges: which way messages flow, and what weights and features of edges are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError
+from hopstate.training.loop import LoopConfig
+from hopstate.training.progress import note
+
+Place = Literal["weights", "features", "none", "unused"]
+FORMERLY: dict[str, Any] = {"edges.use": "drop", "edges.flow": "target_to_source"}  # what 0.1.0 did, in silence
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeConfig:
+    """What is made of edges.
+
+    Args:
+        use: "auto" takes edge weights and edge features where the method has a place for them and refuses them where it
+            has none; "drop" leaves them out.
+        weight: column of the edge features that weighs edges, from 0, in methods that take weights (gcn, gcnii,
+            nagphormer); null takes the graph's own weights, or its only column.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
+            u from v.
+    """
+
+    use: Literal["auto", "drop"] = "auto"
+    weight: int | None = None
+    flow: Literal["source_to_target", "target_to_source"] = "source_to_target"
+
+    def __post_init__(self) -> None:
+        if self.weight is not None and (self.weight < 0 or self.use == "drop"):
+            raise ConfigError(
+                f"edges.weight is a column of the edge features, from 0, which edges.use=drop leaves out; got "
+                f"{self.weight} and {self.use}"
+            )
+
+
+def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, loop: LoopConfig) -> Graph:
+    """Return the graph that messages pass over: its edges the way they flow, carrying what the method reads.
+
+    Args:
+        graph: as it was read.
+        config: settings.
+        place: what the method has a place for: one weight an edge, features, neither, or it reads no edges at all.
+        method: its name, for messages.
+        loop: says whether progress is shown.
+
+    Raises:
+        ConfigError: edges carry what the method has no place for.
+        DataError: a column that does not exist, or weights that are negative.
+    """
+    if place == "unused":
+        return _bare(graph)
+    if config.flow == "target_to_source" and not (_carries(graph) == "nothing" and graph.is_undirected):
+        graph = graph.reversed()
+    if _carries(graph) == "nothing":
+        if config.weight is not None:
+            raise DataError(f"{graph.name} has no edge features, so edges.weight={config.weight} names none")
+        return graph
+    if config.use == "drop":
+        note(loop, f"edges: {_carries(graph)} of {graph.name} are left out (edges.use=drop)")
+        return _bare(graph)
+    if place == "features" and config.weight is None:
+        return graph.with_(edge_attr=_columns(graph), edge_weight=None)
+    if place == "weights":
+        return _weighted(graph, config, method, loop)
+    raise ConfigError(
+        f"{method} has no place for {'one weight an edge' if place == 'features' else _carries(graph)} "
+        f"({graph.name} has {_carries(graph)}): {_otherwise(place)}"
+    )
+
+
+def check_same_edges(graph: Graph, trained: dict[str, Any]) -> None:
+    """Raise DataError where edges carry other numbers of features than those that a model was trained with.
+
+    Args:
+        graph: of `message_graph`.
+        trained: what the run remembers of its data.
+    """
+    wanted, found = trained.get("edge_columns"), edge_columns(graph)
+    if wanted is not None and wanted != found:
+        raise DataError(f"{graph.name} has {found} features an edge, the model was trained with {wanted}")
+
+
+def edge_columns(graph: Graph) -> int:
+    """Return the number of features of an edge."""
+    return 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+
+
+def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -> Graph:
+    """Return the graph with one weight an edge and no features."""
+    width = edge_columns(graph)
+    if config.weight is not None:
+        if graph.edge_attr is None or config.weight >= width:
+            raise DataError(f"edges.weight={config.weight} is a column of the edge features; {graph.name} has {width}")
+        return graph.with_(edge_weight=graph.edge_attr[:, config.weight], edge_attr=None)
+    if graph.edge_attr is None:
+        return graph
+    if width == 1 and graph.edge_weight is None:
+        note(loop, f"edges: the one edge feature of {graph.name} is taken as a weight (edges.use=drop leaves it out)")
+        return graph.with_(edge_weight=graph.edge_attr[:, 0], edge_attr=None)
+    raise ConfigError(
+        f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_carries(graph)}):"
+        f" name the column that is a weight (--edges.weight COLUMN), {_otherwise('weights')}"
+    )
+
+
+def _otherwise(place: Place) -> str:
+    if place == "features":
+        return "leave edges.weight out: it reads every column as a feature"
+    others = "gat, gin and pna read edge features" + ("" if place == "weights" else ", gcn and gcnii edge weights")
+    return f"leave them out (--edges.use drop), or take another method: {others}"
+
+
+def _carries(graph: Graph) -> str:
+    """Return words for what edges carry."""
+    parts = ["edge weights"] if graph.edge_weight is not None else []
+    if graph.edge_attr is not None:
+        parts.append(f"{graph.edge_attr.shape[1]} edge features")
+    return " and ".join(parts) or "nothing"
+
+
+def _columns(graph: Graph) -> np.ndarray:
+    """Return (E, D) all that edges carry, weights last."""
+    parts = [] if graph.edge_attr is None else [graph.edge_attr]
+    parts += [] if graph.edge_weight is None else [graph.edge_weight[:, None]]
+    return np.concatenate(parts, 1)
+
+
+def _bare(graph: Graph) -> Graph:
+    return graph if _carries(graph) == "nothing" else graph.with_(edge_attr=None, edge_weight=None)
