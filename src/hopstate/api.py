@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +18,12 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.going_on import check_temporal, kept_state, new_events, own_past
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, config_from, resumed
+from hopstate.methods.configuration import as_dict, as_made, config_from, resumed
+from hopstate.methods.prepare import notes_of, prepared
 from hopstate.run_data import check_same_data, data_metrics, describe, load_data
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
+from hopstate.training.progress import note
 from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ def fit_config(
     resume: bool = False,
     record: Any = None,
     splits: tuple[str, ...] = SPLITS,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Train with a method's own configuration dataclass.
 
@@ -112,6 +115,7 @@ def fit_config(
         out, resume: as in `fit`.
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
+        say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -120,18 +124,24 @@ def fit_config(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     if resume and (Path(str(out)) / "config.json").is_file():
         config = resumed(method, config, RunFolder(str(out)).read_json("config.json"))
-    record = load_data(config.data, config.read, method.data) if record is None else record
-    folder, defaults = out or new_folder(method.name, config.data), None
+    defaults = None
     if resume:
-        defaults = stored_config(method, config_from(method, {"data": config.data, **method.earlier}))
+        held = RunFolder(str(out)).settings()
+        config = as_made(config, held)
+        defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), held))
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    folder = out or new_folder(method.name, config.data)
     with locked(folder):
         run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
-        task = method.build(record, config, context)
-        run.write_json("data.json", describe(record, task, context))
+        ready, features = prepared(record, config, context)
+        for text in (*getattr(record, "notes", ()), *notes_of(features)):
+            say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
+        task = method.build(ready, config, context)
+        run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
         return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)

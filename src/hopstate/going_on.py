@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from hopstate.data.past import Past
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.configuration import config_from, with_earlier
-from hopstate.run_data import load_data
+from hopstate.methods.prepare import prepared_as
+from hopstate.run_data import load_data, reading
 from hopstate.training.live import past_of
 from hopstate.training.run import RunFolder
 
@@ -52,7 +52,7 @@ def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
     record = own if own is not None and not isinstance(own, (str, Path)) else None
     if record is None:
         record = load_data(config.data if own is None else str(own), config.read, method.data)
-    return past_of(task, record)
+    return past_of(task, _as_trained(folder, record))
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventStream:
@@ -71,4 +71,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventSt
     columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
     own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
     config = config_from(method, with_earlier(method, settings) | {"read": own | dict(read)})
-    return read_events(data, from_start=False, **asdict(config.read))
+    return _as_trained(folder, read_events(data, from_start=False, **reading(config.read)))
+
+
+def _as_trained(folder: RunFolder, record: Any) -> Any:
+    """Return events with features and classes as those that a run was trained on."""
+    return prepared_as(record, folder.read_json("data.json"))

@@ -30,7 +30,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     named = find_dataset(source)
     if named is not None and not Path(source).exists():
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        return load_dataset(source, **changed)
+        return load_dataset(source, **{key: value for key, value in changed.items() if key != "scale"})
     if kind == "graphs":
         from hopstate.data.graph_sets import read_graph_set
 
@@ -38,12 +38,17 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "events":
         from hopstate.data.event_io import read_events
 
-        return read_events(source, **asdict(read))
+        return read_events(source, **reading(read))
     if kind == "sequences":
         raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
     from hopstate.data.io import read_graph
 
-    return read_graph(source, **asdict(read))
+    return read_graph(source, **reading(read))
+
+
+def reading(read: Any) -> dict[str, Any]:
+    """Return options of reading as the readers take them: the scale of features is a matter of the run."""
+    return {key: value for key, value in asdict(read).items() if key != "scale"}
 
 
 def same_data(run: RunFolder, record: Any) -> bool:
@@ -63,24 +68,35 @@ def data_metrics(source: str) -> tuple[str, ...]:
     return (known.metric,) if known is not None else ()
 
 
-def describe(record: Any, task: Any, context: Context) -> dict[str, Any]:
-    """Return what a run must remember of its data (the record, and its task's classes) to be applied to others."""
+def describe(record: Any, task: Any, context: Context, features: dict[str, Any], content_hash: str) -> dict[str, Any]:
+    """Return what a run must remember of its data to be applied to others.
+
+    Args:
+        record: as the method took it.
+        task: what it built; its classes are kept.
+        context: of the build.
+        features: what `hopstate.methods.prepare.prepared` returned beside the record.
+        content_hash: of the data as they were read.
+    """
     labels = getattr(task, "labels", None)
     target = getattr(labels, "target", None) or getattr(task, "target", None)
+    names = labels.class_names if labels is not None else getattr(record, "class_names", None) or ()
     return {
         "name": record.name,
         "source": getattr(record, "source", ""),
-        "content_hash": record.content_hash,
+        "content_hash": content_hash,
         "num_nodes": record.num_nodes,
         "num_features": getattr(record, "num_features", 0),
         "edge_columns": getattr(getattr(task, "model", None), "edge_dim", None),
         "used_features": getattr(record, "used_features", {}),
         "feature_dims": getattr(record, "feature_dims", {}),
         "time_unit": getattr(record, "time_unit", ""),
-        "class_names": list(labels.class_names) if labels is not None else [],
+        "class_names": list(names),
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
         "walks": getattr(task, "walks", None),
         "has_deletes": bool(getattr(record, "has_deletes", False)),
         "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
+        "features": features,
+        "notes": list(getattr(record, "notes", ())),
     }

@@ -15,7 +15,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from, with_earlier
+from hopstate.methods.configuration import as_made, config_from, with_earlier
+from hopstate.methods.prepare import prepared
 from hopstate.run_data import data_metrics, load_data, same_data
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.loop import Trainer, seed_everything
@@ -68,11 +69,15 @@ class trained:  # noqa: N801 - a context manager
             raise ConfigError(f"{method.name} has no settings of evaluation to change")
         if self.evaluation:
             settings["evaluation"] |= self.evaluation
-        if self.data is not None:  # how its own files were read says nothing of others
-            settings["read"] = dict(self.read)
+        made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
+        if "scale" in self.read:
+            raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+        if self.data is not None:  # how its own files were read says little of others
+            settings["read"] = ({"missing": filled} if filled != "error" else {}) | dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
         config = config_from(method, settings)
+        config = as_made(config, made) if self.data is None else config
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
         facts = self.folder.read_json("data.json")
@@ -84,6 +89,7 @@ class trained:  # noqa: N801 - a context manager
             trained=facts,
         )
         seed_everything(config.loop.seed)
+        record, _ = prepared(record, config, context)
         task = method.build(record, config, context)
         load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
         trainer = Trainer(task, config.loop, self.folder, method=method.name)

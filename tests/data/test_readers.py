@@ -237,7 +237,6 @@ def test_kinds_of_labels(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
     for text, y, names in [
         ("id,label\n0,5\n1,7\n2,5\n", [0, 1, 0], ("5", "7")),
-        ("id,label\n0,0\n1,1\n2,-1\n", [0, 1, -1], None),
         ("id,label\n0,0\n1,1\n2,\n", [0, 1, -1], None),
         ("id,label\n0,-1\n1,1\n2,-1\n", [0, 1, 0], ("-1", "1")),
         ("id,label\n0,0.5\n1,1\n2,2\n", [0.5, 1, 2], None),

@@ -26,11 +26,11 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return the options, and those of --read.KEY VALUE or --read.KEY=VALUE as a dict."""
-    own, read = _grouped(argv, "--read.")
+    own, read = grouped(argv, "--read.")
     return parser.parse_args(own), read
 
 
-def _grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
+def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
     """Return the words without those of --GROUP.KEY VALUE or --GROUP.KEY=VALUE, and these as a dict."""
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith(start) else [word])]
     own, found = [], {}
@@ -47,7 +47,7 @@ def _evaluate(argv: list[str]) -> int:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what)
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
-    rest, evaluation = _grouped(argv, "--evaluation.")
+    rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
     metrics = api.evaluate(o.run, data=o.data, split=o.split, read=read, evaluation=evaluation, device=o.device)
     print(json.dumps({"split": o.split, **metrics}, indent=1))

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
     parsed = parser.parse_args(argv[2:])
     out, resume = parsed.pop("out"), parsed.pop("resume")
-    done = fit_config(method, config_of(method, parsed, parser), out=out, resume=resume)
+    done = fit_config(method, config_of(method, parsed, parser), out=out, resume=resume, say=_say)
     if done.interrupted:
         print(
             f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}",
@@ -35,6 +35,10 @@ def run(argv: list[str]) -> int:
         return 130
     print_result(done)
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def named_method(argv: list[str], usage: str) -> Method | None:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
+from hopstate.cli.apply import grouped
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import FormatError
+from hopstate.errors import ConfigError, FormatError
+from hopstate.methods import get_method
+from hopstate.methods.base import ReadOptions
+from hopstate.methods.configuration import config_from
+from hopstate.methods.link import EventReadOptions
+from hopstate.run_data import reading
 
 
 def run(argv: list[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__)
+    how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
+    parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, or the name of a data set")
     parser.add_argument("--kind", choices=("auto", "graph", "events"), default="auto", help="what the file holds")
     parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw degrees, times and gaps")
-    options = parser.parse_args(argv[1:])
+    own, read = grouped(argv[1:], "--read.")
+    options = parser.parse_args(own)
     from hopstate.data.inspect import inspect_graph, inspect_stream
 
-    record = load(options.data, options.kind)
+    record = load(options.data, options.kind, read)
     card = inspect_graph(record) if isinstance(record, Graph) else inspect_stream(record)
     print(card.text())
     if options.plot:
@@ -31,16 +42,31 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def load(source: str, kind: str) -> Graph | EventStream:
-    """Return the record of a name or file; "auto" takes a table with sources, targets and times as events."""
+def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | EventStream:
+    """Return the record of a name or file; "auto" takes a table with sources, targets and times as events.
+
+    Args:
+        source: the file, folder or name.
+        kind: "graph", "events" or "auto".
+        read: how a file is read; options of graphs (features, labels, ...) make a table one.
+    """
     from hopstate.data.event_io import read_events
     from hopstate.data.io import read_graph
 
-    if find_dataset(source) is not None:
+    read = dict(read or {})
+    if find_dataset(source) is not None and not read:
         return load_dataset(source)
+    graphs = {f.name for f in fields(ReadOptions)} - {f.name for f in fields(EventReadOptions)}
+    if kind == "auto" and read.keys() & graphs:
+        kind = "graph"
     if kind == "events":
-        return read_events(source)
+        return read_events(source, **_options("recency", source, read))
     if kind == "auto" and not source.endswith((".npz", ".pt")):
-        with contextlib.suppress(FormatError):
-            return read_events(source)
-    return read_graph(source)
+        with contextlib.suppress(FormatError, *((ConfigError,) if read else ())):
+            return read_events(source, **_options("recency", source, read))
+    return read_graph(source, **_options("mlp", source, read))
+
+
+def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return reading options in their own types, as a method that reads such data takes them."""
+    return reading(config_from(get_method(method), {"data": source, "read": read}).read) if read else {}

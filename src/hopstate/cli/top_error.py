@@ -12,10 +12,11 @@ from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
 from hopstate.methods.batching import Batching
-from hopstate.methods.configuration import config_from, with_earlier
+from hopstate.methods.configuration import as_made, config_from, with_earlier
 from hopstate.methods.edges import message_graph
 from hopstate.methods.full_batch import backbone_for, place_of
 from hopstate.methods.node import node_labels
+from hopstate.methods.prepare import prepared
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import Backbone
 from hopstate.run_data import load_data
@@ -73,11 +74,12 @@ def _trained(path: str) -> tuple[Graph, Backbone]:
     saved = load_checkpoint(folder.weights)
     settings = folder.read_json("config.json")
     method = get_method(settings.pop("method"))
-    config = config_from(method, with_earlier(method, settings))
+    config = as_made(config_from(method, with_earlier(method, settings)), settings)
     if not hasattr(config, "batching"):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=folder.read_json("data.json"))
+    graph, _ = prepared(graph, config, context)
     labels = node_labels(graph, config.split, config.metric, context)
     graph = message_graph(graph, config.edges, place_of(method.name), method.name, config.loop)
     model = backbone_for(graph, config.model, method.name, len(labels.class_names))

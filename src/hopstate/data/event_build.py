@@ -12,6 +12,8 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
+NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
+DATES_HELD = "1677-09-21 to 2262-04-11"
 
 
 def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
@@ -28,6 +30,7 @@ def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **field
             columns[name] = np.asarray(fields.pop(name), dtype)
             if len(columns[name]) != len(src):
                 raise DataError(f"{where}: {name} has {len(columns[name])} rows, there are {len(src)} events")
+    table = fields.get("edge_table")
     if fields.get("x") is not None:
         fields["x"] = np.asarray(fields["x"], np.float32)
     if np.any(t[1:] < t[:-1]):
@@ -37,6 +40,8 @@ def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **field
             warnings.warn(message, HopstateWarning, stacklevel=3)
         order = np.argsort(t, kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
+        if table is not None:
+            fields["edge_table"] = table.take(order)
     return EventStream(**columns, **{**fields, "node_ids": vocabulary})
 
 
@@ -49,6 +54,13 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
     if t.dtype.kind == "M":
         if np.isnat(t).any():
             raise DataError(f"{where}: the time of row {int(np.argmax(np.isnat(t)))} is missing")
+        t = t.astype("datetime64[D]") if np.datetime_data(t.dtype)[0] in "YM" else t
+        beyond = np.abs(t.astype(np.int64)) > np.iinfo(np.int64).max // NANOSECONDS.get(np.datetime_data(t.dtype)[0], 1)
+        if beyond.any():
+            row = int(np.argmax(beyond))
+            raise DataError(
+                f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
+            )
         return t.astype("datetime64[ns]").astype(np.int64)
     if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: a time is over 2^63")

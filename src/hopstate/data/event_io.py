@@ -45,8 +45,10 @@ def read_events(source: Any, *, format: str = "auto", from_start: bool = True, *
         from_start: no event came before, so that deletions can be checked.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
-            .npy file; integer ids are then its rows, others stand for its rows in sorted order); for all, fields of
-            `EventStream` such as name and time_unit.
+            .npy file; integer ids are then its rows, others stand for its rows in sorted order), missing ("mean" or
+            "median": event features without a number stay in edge_table, to be filled from training events),
+            missing_time ("drop" leaves events without a usable time out); for all, fields of `EventStream` such as
+            name and time_unit.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -59,7 +61,8 @@ def read_events(source: Any, *, format: str = "auto", from_start: bool = True, *
         raise ConfigError(
             f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
         )
-    options = {key: value for key, value in options.items() if value is not None}
+    usual = {"missing": "error", "missing_time": "error"}  # as good as not given
+    options = {k: v for k, v in options.items() if v is not None and not (k in usual and v == usual[k])}
     if isinstance(options.get("x"), (str, os.PathLike)):
         options["x"] = _features(Path(options["x"]))
     if isinstance(source, EventStream):
@@ -102,7 +105,7 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    return (*OPTIONS, "edge_columns", "x", "node_ids", *_FACTS)
+    return (*OPTIONS, "edge_columns", "x", "node_ids", "missing", "missing_time", *_FACTS)
 
 
 def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
@@ -231,8 +234,10 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     columns |= {"kind": stream.kind} if stream.kind is not None else {}
     columns |= {"label": stream.labels} if stream.labels is not None else {}
     if stream.edge_attr is not None:
-        columns |= {f"feat_{i}": stream.edge_attr[:, i] for i in range(stream.edge_attr.shape[1])}
+        values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
+        columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
     facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
+    facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
     if names is None:
         facts["num_nodes"] = stream.num_nodes
     else:

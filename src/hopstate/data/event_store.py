@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hopstate.data.events import EventStream
+from hopstate.data.features import FeatureTable
 from hopstate.data.store import read_folder, write_folder
 from hopstate.data.vocabulary import Vocabulary
 
@@ -22,7 +23,11 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     """
     arrays = {key: getattr(stream, key) for key in _ARRAYS}
     arrays["node_ids"] = None if stream.node_ids is None else stream.node_ids.ids
+    table = stream.edge_table
+    arrays["edge_table"] = None if table is None else table.values
     meta = {"version": VERSION} | {key: getattr(stream, key) for key in _FACTS}
+    meta |= {"columns": None if table is None else list(table.columns), "notes": list(stream.notes)}
+    meta |= {"class_names": stream.class_names}
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
 
@@ -33,8 +38,10 @@ def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
-    facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap)
-    ids = arrays.pop("node_ids", None)
+    later = {"columns": None, "notes": (), "class_names": None}
+    facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
+    ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
+    facts["edge_table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
     return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
 
 

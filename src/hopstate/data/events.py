@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.features import FeatureTable
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 
@@ -61,7 +62,7 @@ class EventStream:
         t: (E,) int64 or float64, never decreasing; kept in the type given.
         kind: (E,) int8, 0 (`ADD`) or 1 (`DELETE`), or None where every event adds.
         edge_attr: (E, D) float32 or None.
-        labels: (E,) integers or floats, for node classification at the source; or None.
+        labels: (E,) integers or floats, for node classification at the source (-1: unknown); or None.
         x: (N, F) float32 node features or None.
         num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
         node_ids: the user's own ids, or None where ids are 0..N-1.
@@ -69,6 +70,9 @@ class EventStream:
         name: for messages and file names.
         source: where the arrays came from, for messages.
         first_id: the id of the first event: not 0 in a slice.
+        class_names: names of the labels 0..C-1, or None.
+        edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
+        notes: sentences on how the data were read, and on what was left out.
 
     Raises:
         DataError: any promise above is broken; the message names the event.
@@ -88,10 +92,16 @@ class EventStream:
     name: str = "events"
     source: str = ""
     first_id: int = 0
+    class_names: tuple[str, ...] | None = None
+    edge_table: FeatureTable | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_nodes < 0:
             object.__setattr__(self, "num_nodes", _default_num_nodes(self))
+        object.__setattr__(self, "notes", tuple(self.notes))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
         _check(self)
         for array in (self.src, self.dst, self.t, self.kind, self.edge_attr, self.labels, self.x):
             if array is not None:
@@ -171,6 +181,8 @@ class EventStream:
         part = {name: column[start : max(start, stop)] for name, column in self._columns().items()}
         rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in part}
         rest["first_id"] = self.first_id + start
+        if self.edge_table is not None:
+            rest["edge_table"] = self.edge_table.take(slice(start, max(start, stop)))
         view = object.__new__(EventStream)  # a view of checked columns needs no second check
         for name, value in (rest | part).items():
             object.__setattr__(view, name, value)
@@ -192,8 +204,8 @@ class EventStream:
         return rows[self.kind[rows] != DELETE] if self.kind is not None and self.has_deletes else rows
 
     def with_(self, **changes: Any) -> EventStream:
-        """Return a copy with some fields replaced (checked again)."""
-        return replace(self, **changes)
+        """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
+        return replace(self, **({"edge_table": None} if "edge_attr" in changes else {}) | changes)
 
     def _columns(self) -> dict[str, np.ndarray]:
         columns = ("src", "dst", "t", "kind", "edge_attr", "labels")
@@ -210,6 +222,10 @@ class EventStream:
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             for start in range(0, len(array), _CHUNK):
                 digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
+        if self.edge_table is not None and self.edge_table.has_missing:
+            digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
+        if self.class_names is not None:
+            digest.update("\n".join(["classes", *self.class_names]).encode())
         if self.node_ids is not None:
             digest.update("\n".join(map(str, self.node_ids.ids.tolist())).encode())
         return digest.hexdigest()
@@ -245,6 +261,9 @@ def _check(stream: EventStream) -> None:
         column = getattr(stream, name)
         if column is not None and (column.ndim != width or len(column) != num_events):
             raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
+    table = stream.edge_table
+    if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
+        raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
     for name, rows in (("x", stream.x), ("node_ids", stream.node_ids)):
         if rows is not None and len(rows) != stream.num_nodes:
             raise DataError(f"{where}: {name} has {len(rows)} rows, the stream has {stream.num_nodes} nodes")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.features import FeatureTable
 from hopstate.data.incoming import Incoming
 from hopstate.data.validate import check_graph
 from hopstate.data.vocabulary import Vocabulary
@@ -44,6 +45,9 @@ class Graph:
         class_names: names of the classes 0..C-1, or None.
         name: for messages and file names.
         source: where the arrays came from (path or generator), for messages.
+        table: the features as a user's table holds them, where they come from one: missing values, which x has as 0,
+            and digits that float32 has no room for. What is trained on them is fitted to training nodes first.
+        notes: sentences on how the data were read, and on what was left out.
 
     Raises:
         DataError: any promise above is broken; the message names the row.
@@ -60,6 +64,8 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     name: str = "graph"
     source: str = ""
+    table: FeatureTable | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32}
@@ -70,6 +76,7 @@ class Graph:
         object.__setattr__(self, "masks", MappingProxyType(masks))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", tuple(str(name) for name in self.class_names))
+        object.__setattr__(self, "notes", tuple(self.notes))
         check_graph(self)
 
     # ---- sizes -----------------------------------------------------------------------------------------
@@ -166,7 +173,7 @@ class Graph:
             self_loops: "drop" removes edges from a node to itself.
             edge_attr: (E, D) in the order of edges.
             edge_weight: (E,) in the order of edges.
-            fields: x, y, masks, node_ids, class_names, name, source of `Graph`.
+            fields: x, y, masks, node_ids, class_names, name, source, table, notes of `Graph`.
 
         Raises:
             DataError: ids negative or out of range, wrong shapes; the first bad row is named.
@@ -233,8 +240,8 @@ class Graph:
         return self.with_(indptr=indptr, indices=indices, **carried)
 
     def with_(self, **changes: Any) -> Graph:
-        """Return a copy with some fields replaced (checked again)."""
-        return replace(self, **changes)
+        """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
+        return replace(self, **({"table": None} if "x" in changes else {}) | changes)
 
     def save(self, folder: str) -> None:
         """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
@@ -269,8 +276,10 @@ class Graph:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hex digest of adjacency, features, labels, edge features, edge weights and split masks."""
+        """Hex digest of adjacency, features and gaps in them, labels, edge features, edge weights and split masks."""
         masks = [self.masks[name] for name in sorted(self.masks)]
+        if self.table is not None and self.table.has_missing:
+            masks.append(~np.isfinite(self.table.values))
         arrays = [a for a in (self.x, self.y, self.edge_attr, self.edge_weight, *masks) if a is not None]
         return _digest(self.indptr, self.indices, *arrays)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0}
@@ -22,16 +23,20 @@ class Card:
         title: name and kind.
         facts: name to number or text, in reading order.
         suspicious: sentences, each about something to look at; empty where nothing stands out.
+        notes: sentences on how the data were read, and on what was left out.
     """
 
     title: str
     facts: dict[str, Any]
     suspicious: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the card as lines."""
         width = max(map(len, self.facts))
         lines = [self.title, *(f"  {name.ljust(width)}  {_shown(value)}" for name, value in self.facts.items())]
+        if self.notes:
+            lines += ["as read:", *(f"  - {sentence}" for sentence in self.notes)]
         if self.suspicious:
             lines += ["suspicious:", *(f"  - {sentence}" for sentence in self.suspicious)]
         return "\n".join(lines)
@@ -58,6 +63,7 @@ def inspect_stream(stream: EventStream) -> Card:
         title=f"{stream.name} (event stream{f', {stream.source}' if stream.source else ''})",
         facts=facts,
         suspicious=tuple(_stream_doubts(stream, degree)),
+        notes=stream.notes,
     )
 
 
@@ -74,6 +80,7 @@ def inspect_graph(graph: Graph) -> Card:
         "node features": _feature_text(graph.x),
         "edge features": _feature_text(graph.edge_attr),
     }
+    facts |= _missing_facts(graph.table)
     if graph.num_classes:
         named = zip(class_names(graph), class_counts(graph), strict=True)
         facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in named)
@@ -84,6 +91,7 @@ def inspect_graph(graph: Graph) -> Card:
         title=f"{graph.name} (graph{f', {graph.source}' if graph.source else ''})",
         facts=facts,
         suspicious=tuple(_graph_doubts(graph)),
+        notes=graph.notes,
     )
 
 
@@ -136,15 +144,24 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
         "edge features": _feature_text(stream.edge_attr),
         "node features": _feature_text(stream.x),
     }
+    facts |= _missing_facts(stream.edge_table)
     if stream.kind is not None:
         facts["deletions"] = int(stream.kind.sum())
     if stream.labels is not None:
         values, counts = np.unique(stream.labels, return_counts=True)
         few = len(values) <= 12
         facts["labels"] = (
-            ", ".join(f"{v}: {n:,}" for v, n in zip(values, counts, strict=True)) if few else f"{len(values):,} values"
+            ", ".join(f"{_label(stream, v)}: {n:,}" for v, n in zip(values, counts, strict=True))
+            if few
+            else f"{len(values):,} values"
         )
     return facts
+
+
+def _label(stream: EventStream, value: Any) -> Any:
+    if stream.class_names is None:
+        return value
+    return stream.class_names[int(value)] if value >= 0 else "unknown"
 
 
 def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
@@ -163,8 +180,8 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
     if stream.t.dtype.kind == "f" and len(stream) > 1 and (stream.t == np.floor(stream.t)).all():
         yield "times are floats but all whole numbers: integers would be exact"
     yield from _pair_doubts(stream, degree)
-    for name, array in (("edge", stream.edge_attr), ("node", stream.x)):
-        yield from _feature_doubts(name, array)
+    yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table)
+    yield from _feature_doubts("node", stream.x)
     if stream.labels is not None and len(np.unique(stream.labels)) < 2:
         yield f"every label is {stream.labels[0]}: there is nothing to classify"
 
@@ -225,7 +242,7 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
     twice = int(((np.diff(sources) == 0) & (np.diff(targets) == 0)).sum())
     if twice:
         yield f"{twice:,} edges are stored more than once"
-    yield from _feature_doubts("node", graph.x)
+    yield from _feature_doubts("node", graph.x, graph.table)
     yield from _feature_doubts("edge", graph.edge_attr)
     if graph.num_classes:
         counts = class_counts(graph)
@@ -243,7 +260,15 @@ def _feature_text(array: np.ndarray | None) -> str:
     return f"{array.shape[1]} wide, all zero" if array.size and not np.any(array) else f"{array.shape[1]} wide"
 
 
-def _feature_doubts(name: str, array: np.ndarray | None) -> Iterator[str]:
+def _missing_facts(table: FeatureTable | None) -> dict[str, Any]:
+    if table is None or not table.has_missing:
+        return {}
+    counts = (~np.isfinite(table.values)).sum(0)
+    named = [f"{table.columns[i]}: {counts[i]:,}" for i in np.flatnonzero(counts)[:12].tolist()]
+    return {"missing values": ", ".join(named) + (", ..." if (counts > 0).sum() > 12 else "")}
+
+
+def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
     if array is None or not array.size:
         return
     low, high = array.min(0), array.max(0)
@@ -253,10 +278,13 @@ def _feature_doubts(name: str, array: np.ndarray | None) -> Iterator[str]:
     constant = int((low == high).sum())
     if constant:
         yield f"{constant} of {array.shape[1]} {name} features never change"
-    scale = np.maximum(np.abs(low), np.abs(high))
-    scale = scale[scale > 0]
-    if scale.max() > 1e4 * scale.min():
-        yield f"{name} features differ in scale by {scale.max() / scale.min():.0e}: standardise them"
+    ratio, large, small = scale_ratio(array if table is None else table.values)
+    if ratio > FAR_APART:
+        names = [f"column {i}" if table is None else repr(table.columns[i]) for i in (large, small)]
+        what = "fit leaves them so unless told --read.scale standard" if table is None else (
+            "fit standardises them by training rows unless told --read.scale none"
+        )  # fmt: skip
+        yield f"{name} features differ in scale by {ratio:.0e}, most {names[0]} and {names[1]}: {what}"
 
 
 def _spread(counts: np.ndarray) -> str:

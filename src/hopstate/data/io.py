@@ -21,7 +21,9 @@ TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".ta
 _ONLY_TABLES = (
     *("features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "id_column", "label_column", "split_column"),
+    *("missing", "unlabelled", "task", "label_cells"),
 )
+_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask"}  # as good as not given
 
 
 def read_graph(
@@ -44,7 +46,7 @@ def read_graph(
         duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
         options: for tables of edges, those of `hopstate.data.readers.edge_list.read_edge_list` (features, labels,
-            num_nodes, source_column, ...); for all, fields of `Graph` such as name. None counts as not given.
+            num_nodes, source_column, missing, ...); for all, fields of `Graph` such as name. None counts as not given.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -52,7 +54,7 @@ def read_graph(
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
     """
-    options = {key: value for key, value in options.items() if value is not None}
+    options = {k: v for k, v in options.items() if v is not None and not (k in _USUAL and v == _USUAL[k])}
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):

@@ -19,6 +19,7 @@ import numpy as np
 
 from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
+from hopstate.data.notes import notes_of_list
 from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, DownloadError, FormatError, MissingFileError, nearest
@@ -55,9 +56,12 @@ def graph_from_pyg(data: Data, *, nan: str = "error", **fields: Any) -> Graph:
         found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
     if data.get("class_names") is not None:
         found["class_names"] = tuple(data["class_names"])
-    options = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
+    options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
     options["edge_weight"] = _weights(data)
-    return Graph.from_edges(edges, data.num_nodes, **{**options, **found, **fields})
+    options |= found | fields
+    if options["undirected"]:
+        options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
+    return Graph.from_edges(edges, data.num_nodes, **options)
 
 
 def graph_to_pyg(graph: Graph) -> Data:

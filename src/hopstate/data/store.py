@@ -6,11 +6,14 @@ Arrays are read back as memory maps, so that a record larger than memory opens a
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.features import FeatureTable
 from hopstate.data.files import save_array
 from hopstate.data.folders import recover_folder, replace_folder
 from hopstate.data.graph import Graph
@@ -30,8 +33,10 @@ def save_graph(graph: Graph, folder: str | Path) -> None:
     arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight")}
     arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
     arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
+    arrays["table"] = None if graph.table is None else graph.table.values
     names = None if graph.class_names is None else list(graph.class_names)
     meta = {"version": VERSION, "name": graph.name, "source": graph.source, "class_names": names}
+    meta |= {"columns": None if graph.table is None else list(graph.table.columns), "notes": list(graph.notes)}
     write_folder(Path(folder), META, "graph", meta, arrays)
 
 
@@ -42,8 +47,10 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, ("name", "source", "class_names"), mmap=mmap)
-    ids = arrays.pop("node_ids", None)
+    known, later = ("name", "source", "class_names"), {"columns": None, "notes": ()}
+    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, known, mmap=mmap, otherwise=later)
+    ids, values, columns = arrays.pop("node_ids", None), arrays.pop("table", None), fields.pop("columns")
+    fields["table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
     return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
 
@@ -69,9 +76,22 @@ def write_folder(
 
 
 def read_folder(
-    folder: Path, marker: str, what: str, version: int, keys: tuple[str, ...], *, mmap: bool
+    folder: Path,
+    marker: str,
+    what: str,
+    version: int,
+    keys: tuple[str, ...],
+    *,
+    mmap: bool,
+    otherwise: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the named keys of the meta, and the arrays, of a folder that `write_folder` wrote.
+
+    Args:
+        folder, marker, what, version: see `write_folder`.
+        keys: what the meta must hold.
+        mmap: leave arrays on disk until touched.
+        otherwise: keys that older folders lack, with what then holds.
 
     Raises:
         MissingFileError: no such folder.
@@ -87,7 +107,7 @@ def read_folder(
         if meta["version"] != version:
             raise FormatError(f"{folder} is a {what} of format {meta['version']}; this hopstate reads {version}")
         arrays = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
-        return {key: meta[key] for key in keys}, arrays
+        return {key: meta[key] for key in keys} | {key: meta.get(key, v) for key, v in otherwise.items()}, arrays
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise FormatError(f"{folder / marker} is damaged ({error!r}); save the {what} again") from None
 

@@ -26,6 +26,8 @@ def check_graph(graph: Graph) -> None:
     if graph.x is not None:
         check_rows(graph.x, graph.num_nodes, f"{where}: node features x", 2)
         check_finite(graph.x, f"{where}: node features x")
+    if graph.table is not None and (graph.x is None or graph.table.values.shape != graph.x.shape):
+        raise DataError(f"{where}: the table of features is {graph.table.values.shape}, not that of x")
     if graph.edge_attr is not None:
         check_rows(graph.edge_attr, graph.num_edges, f"{where}: edge features", 2, "stored edges")
         check_finite(graph.edge_attr, f"{where}: edge features")

@@ -65,12 +65,30 @@ def binary_labels(stream: EventStream) -> np.ndarray:
     Raises:
         DataError: no labels, or others.
     """
-    if stream.labels is None or not np.isin(stream.labels, (0, 1)).all():
+    need = f"{stream.name}: dynamic node classification needs a label 0 or 1, or one of two classes, for every event"
+    if stream.labels is None:
+        raise DataError(f"{need}, and there is none; name its column (--read.label_column)")
+    wrong = ~np.isin(stream.labels, (0, 1))
+    if wrong.any():
+        first, names = int(np.argmax(wrong)), stream.class_names
+        value = stream.labels[first]
+        shown = "no label" if names is not None and value < 0 else value if names is None else repr(names[value])
+        known = "" if names is None else f" (the classes: {', '.join(names[:5])})"
         raise DataError(
-            f"{stream.name}: dynamic node classification needs a label 0 or 1 of its source for every event "
-            "(--read.label_column)"
+            f"{need}; event {first} has {shown}, and so have {int(wrong.sum()):,} events in all{known}; "
+            "take these out, or name another column (--read.label_column)"
         )
     return stream.labels
+
+
+def shown_labels(stream: EventStream, y: np.ndarray) -> np.ndarray:
+    """Return labels as the user wrote them: by the names of their classes where they have any.
+
+    Args:
+        stream: whose class_names.
+        y: (Q,) labels.
+    """
+    return y if stream.class_names is None else np.asarray(stream.class_names)[y]
 
 
 def score_node_events(

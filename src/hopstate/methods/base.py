@@ -19,6 +19,10 @@ class ReadOptions:
         format: "auto" goes by content and extension; else one of the formats that `hopstate datasets` names.
         features: table of node features keyed by node id, for edge lists.
         labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
+        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for node features, fitted to
+            the training nodes; "auto" takes standard for tables of yours and none for all else.
+        missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
+            with a further column that marks them.
         nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
@@ -26,12 +30,17 @@ class ReadOptions:
         source_column, target_column: columns of a table of edges; null takes the usual names.
         edge_columns: columns of edge features; null takes all further numeric ones.
         id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
+        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
+        task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
+        label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", or the "whole" as a class.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
     """
 
     format: str = "auto"
     features: str | None = None
     labels: str | None = None
+    scale: Literal["auto", "standard", "robust", "none"] = "auto"
+    missing: Literal["error", "mean", "median"] = "error"
     nan: Literal["error", "zero"] = "error"
     undirected: bool = True
     duplicates: Literal["keep", "drop"] = "drop"
@@ -42,6 +51,9 @@ class ReadOptions:
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None
+    unlabelled: str | None = None
+    task: Literal["auto", "classification", "regression"] = "auto"
+    label_cells: Literal["ask", "first", "whole"] = "ask"
     num_nodes: int | None = None
 
 

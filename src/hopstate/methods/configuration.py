@@ -13,6 +13,9 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
 from hopstate.errors import ConfigError, nearest
 from hopstate.methods.base import Method
 
+# settings that runs of 0.1.0 did not have, with what was done then
+BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
+
 
 class Parser(ArgumentParser):
     """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
@@ -109,6 +112,21 @@ def resumed(method: Method, config: Any, stored: Mapping[str, Any]) -> Any:
     default = _flat(as_dict(config_from(method, {"data": now["data"]})))
     changed = {k: v for k, v in method.earlier.items() if named.get(k, v) == v and now[k] == default[k] != v}
     return config_from(method, now | changed) if changed else config
+
+
+def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a configuration in which reading options that are newer than a run mean what was done when it was made.
+
+    Args:
+        config: of the run's method.
+        settings: the run's own, as its folder holds them.
+    """
+    read, held = getattr(config, "read", None), settings.get("read")
+    if not dataclasses.is_dataclass(read) or isinstance(read, type) or not isinstance(held, Mapping):
+        return config
+    usual = {f.name: f.default for f in dataclasses.fields(read)}
+    changes = {k: v for k, v in BEFORE.items() if k in usual and held.get(k, v) == v and getattr(read, k) == usual[k]}
+    return dataclasses.replace(config, read=dataclasses.replace(read, **changes)) if changes else config
 
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:

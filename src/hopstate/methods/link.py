@@ -38,11 +38,16 @@ class EventReadOptions:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event; null takes the usual names.
-        label_column: class of the source at each event; null takes the usual names.
+        label_column: class of the source at each event, numbers or text; null takes the usual names.
         edge_columns: columns of event features; null takes the usual names.
         x: .npy file of node features.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
+        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
+            training events; "auto" takes standard for tables of yours and none for all else.
+        missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
+            with a further column that marks them.
+        missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
     """
 
     format: str = "auto"
@@ -55,6 +60,9 @@ class EventReadOptions:
     x: str | None = None
     num_nodes: int | None = None
     time_unit: str | None = None
+    scale: Literal["auto", "standard", "robust", "none"] = "auto"
+    missing: Literal["error", "mean", "median"] = "error"
+    missing_time: Literal["error", "drop"] = "error"
 
 
 @dataclass(frozen=True, kw_only=True)

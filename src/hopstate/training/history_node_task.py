@@ -20,7 +20,12 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
-from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
+from hopstate.evaluation.node_dynamic import (
+    binary_labels,
+    evaluate_dynamic_nodes,
+    score_node_events,
+    shown_labels,
+)
 from hopstate.training.link_task import asked_of, named_pairs
 
 
@@ -103,7 +108,12 @@ class HistoryNodeTask:
         asked, rows = asked_of(self.stream, self.split, split)
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
         named = named_pairs(self.stream, asked)
-        return {"node": named["src"], "t": named["t"], "score": scores, "label": self.y[asked]}
+        return {
+            "node": named["src"],
+            "t": named["t"],
+            "score": scores,
+            "label": shown_labels(self.stream, self.y[asked]),
+        }
 
     @property
     def live_batch(self) -> int:

@@ -19,7 +19,12 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
 from hopstate.data.past import Past
-from hopstate.evaluation.node_dynamic import binary_labels, evaluate_dynamic_nodes, score_node_events
+from hopstate.evaluation.node_dynamic import (
+    binary_labels,
+    evaluate_dynamic_nodes,
+    score_node_events,
+    shown_labels,
+)
 from hopstate.training.link_task import asked_of, named_pairs
 from hopstate.training.memory_task import MemoryTask
 
@@ -71,7 +76,12 @@ class MemoryNodeTask(MemoryTask):
         asked, rows = asked_of(self.stream, self.split, split)
         scores = score_node_events(self._scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch_size)
         named = named_pairs(self.stream, asked)
-        return {"node": named["src"], "t": named["t"], "score": scores, "label": self.y[asked]}
+        return {
+            "node": named["src"],
+            "t": named["t"],
+            "score": scores,
+            "label": shown_labels(self.stream, self.y[asked]),
+        }
 
     def _scorer(self, part: str) -> MemoryScorer:
         return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)

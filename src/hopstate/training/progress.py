@@ -33,7 +33,7 @@ BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long 
 def note(config: LoopConfig, text: str) -> None:
     """Show one line of what a run chose for itself, where its progress is shown."""
     if config.progress:
-        Console(stderr=True).print(text, soft_wrap=True, highlight=False)
+        Console(stderr=True).print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 class Reporter:

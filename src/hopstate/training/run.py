@@ -114,6 +114,10 @@ class RunFolder:
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
         return run
 
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the run that is there, nothing where there is none."""
+        return self.read_json("config.json") if (self.path / "config.json").is_file() else {}
+
     def _only_left(self) -> bool:
         """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
         if not self.path.is_dir():

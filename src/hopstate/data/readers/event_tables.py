@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_build import UNITS, stream_from_arrays
+from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import EventStream
-from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.features import FeatureTable
+from hopstate.data.readers.tables import Table, is_numeric, read_table
+from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning, MissingFileError, nearest
+from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +26,7 @@ TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "r
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 KINDS = ("kind", "op", "operation")
 LABELS = ("label", "y", "state_label")
+NO_LABEL = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 _KIND_WORDS = {"add": 0, "+": 0, "insert": 0, "delete": 1, "remove": 1, "-": 1}
 
@@ -59,7 +62,8 @@ def events_from_table(
         columns: names of source, target, time, kind and label; None goes by the usual names.
         edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a `HopstateWarning`
             names numeric columns beyond them. An empty list takes none.
-        fields: of `EventStream`.
+        fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
+            stay in edge_table; missing_time ("error", "drop") of events without a time.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -68,6 +72,10 @@ def events_from_table(
     """
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
+    missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
+    notes: tuple[str, ...] = ()
+    if columns[-1] is None:
+        columns, notes = _one_label(table, columns)
     unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
     named = [
         _column(table, given, known, i if unnamed and i < 3 else None, option)
@@ -78,23 +86,28 @@ def events_from_table(
     source, target, time, kind, label = named
     assert source is not None
     assert target is not None
+    table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
+    notes = (*notes, *told)
     src, dst = table.ids(source), table.ids(target)
     for name, ids in ((source, src), (target, dst)):
         if ids.dtype.kind == "i" and ids.min() < 0:
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
-    t, fields["time_unit"] = _times(table, str(time), fields.get("time_unit", ""))
     rows = _rows(src, dst, fields)
     if edge_columns is None:
         edge_columns = _feature_columns(table, named)
-    attr = np.stack([_numbers(table, c) for c in edge_columns], 1).astype(np.float32) if len(edge_columns) else None
+    features = _event_features(table, edge_columns, missing) if len(edge_columns) else None
+    labels, names, said = (None, None, ()) if label is None else event_labels(table, label)
+    left = _text_columns(table, [*named, *edge_columns])
+    own = {"class_names": names, "notes": (*notes, *said, *left)}
     return stream_from_arrays(
         *rows,
         t,
         kind=None if kind is None else _kinds(table, kind),
-        labels=None if label is None else _numbers(table, label),
-        edge_attr=attr,
-        **fields,
+        labels=labels,
+        edge_attr=None if features is None else features.plain(),
+        edge_table=features,
+        **own | fields,
     )
 
 
@@ -116,10 +129,60 @@ def _feature_columns(table: Table, named: Sequence[str | None]) -> list[str]:
     return taken
 
 
+def _one_label(table: Table, columns: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the columns, and a note in place of a guess where several could be the label's: then none is."""
+    called = [str(name) for name in table.frame.columns if str(name).lower() in LABELS and name not in columns]
+    if len(called) < 2:
+        return columns, ()
+    return (*columns[:-1], NO_LABEL), (
+        f"columns {', '.join(called)} may all hold labels, so that none was taken: --read.label_column NAME",
+    )
+
+
+def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
+    """Return a note on the columns of text that are not used."""
+    left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
+    return (f"columns of text that are not used: {', '.join(left)}",) if left else ()
+
+
+def _event_features(table: Table, columns: Sequence[str], missing: str) -> FeatureTable:
+    for name in columns:
+        table.column(name, (), None, "edge_columns")
+        if not is_numeric(table.frame[name]):
+            raise DataError(f"{table.path}: column {name!r} holds {table.frame[name].dtype}, not numbers")
+    return FeatureTable.of(tuple(columns), table.numbers(columns, "event features", "error", missing))
+
+
+def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return labels of events, the names of their classes where they are text, and notes.
+
+    Text is numbered from the most frequent on, so that of two classes the rarer is 1; an empty cell is -1, unknown.
+    """
+    values = table.frame[column]
+    if values.dtype == bool:
+        return values.to_numpy().astype(np.int64), None, ()
+    if is_numeric(values):
+        return _numbers(table, column), None, ()
+    text = values.dropna().astype(str).str.strip()
+    counts = text.value_counts()
+    if len(text) >= 20 and len(counts) > 0.5 * len(text):
+        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
+        return None, None, (told,)
+    order = sorted(counts.index, key=lambda name: (-counts[name], name))
+    place = {name: number for number, name in enumerate(order)}
+    codes = values.astype(str).str.strip().map(place).fillna(-1).to_numpy(np.int64)
+    codes = np.where(values.isna().to_numpy(), -1, codes)
+    shown = ", ".join(f"{place[name]} = {name} ({counts[name]:,} events)" for name in order[:5])
+    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
+    return codes, tuple(order), (f"labels: column {column!r}, {shown}{', ...' * (len(order) > 5)}{absent}",)
+
+
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")
 
 
 def _column(table: Table, given: str | None, known: Sequence[str], place: int | None, option: str) -> str | None:
+    if given == NO_LABEL:
+        return None
     found = table.column(given, known, place, option)
     if found is None and option in OPTIONS[:3]:
         names = [str(name) for name in table.frame.columns]
@@ -147,57 +210,6 @@ def _rows(src: np.ndarray, dst: np.ndarray, fields: dict[str, Any]) -> tuple[np.
         if (found < 0).any():
             known.row(ids[int(np.argmax(found < 0))])  # raises, naming the nearest known id
     return rows
-
-
-def _times(table: Table, column: str, unit: str) -> tuple[np.ndarray, str]:
-    """Return times and their unit, "" where unknown.
-
-    Dates are counted in the unit that is asked for, else in the coarsest of s, ms, us, ns that loses nothing.
-    """
-    import pandas as pd
-
-    values = table.frame[column]
-    missing = np.flatnonzero(values.isna().to_numpy())
-    if len(missing):
-        raise DataError(f"{table.path}: no time in column {column!r}, {table.place(missing[0])}; remove it or fill it")
-    if values.dtype.kind in "iuf":
-        bad = np.flatnonzero(~np.isfinite(values.to_numpy()))
-        if len(bad):
-            raise DataError(f"{table.path}: the time in {table.place(bad[0])} is {values[bad[0]]}")
-        return values.to_numpy(), unit
-    try:
-        dates = pd.to_datetime(values, utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
-    except (ValueError, TypeError):
-        raise _unreadable_time(table, column) from None
-    t = dates.dt.tz_localize(None).to_numpy().astype("datetime64[ns]").astype(np.int64)
-    exact = [name for name, size in UNITS.items() if not (t % size).any()]
-    unit = unit or exact[0]
-    if unit not in UNITS:
-        raise ConfigError(f"{table.path} holds dates, which are counted in {', '.join(UNITS)}, not in {unit!r}")
-    if unit not in exact:
-        raise DataError(f"{table.path}: dates finer than a whole {unit}; take time_unit={exact[0]} or round them")
-    return t // UNITS[unit], unit
-
-
-def _unreadable_time(table: Table, column: str) -> DataError:
-    """Return the error of a column with text: the row at fault, or the column where no row holds a time."""
-    import pandas as pd
-
-    values = table.frame[column]
-    times = pd.to_numeric(values, errors="coerce")
-    if times.isna().all():
-        times = pd.to_datetime(values, utc=True, format="ISO8601", errors="coerce")
-    bad = np.flatnonzero(times.isna().to_numpy())
-    if 0 < len(bad) < len(values):
-        place = table.place(int(bad[0]))
-        return DataError(
-            f"{table.path}: {values.iloc[bad[0]]!r} in column {column!r}, {place}, is no time like the others; "
-            "remove the row or give it a time"
-        )
-    return FormatError(
-        f"{table.path}: column {column!r} holds neither numbers nor ISO dates such as 2024-03-01T12:00:00; "
-        "convert it, or name another with time_column"
-    )
 
 
 def _numbers(table: Table, column: str) -> np.ndarray:

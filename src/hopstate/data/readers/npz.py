@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.graph import Graph
+from hopstate.data.notes import notes_of_list
 from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError
@@ -95,9 +96,9 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
         edges, fields = (_heterophilous if layout == "heterophilous" else _gnn_benchmark)(arrays)
     if fields.get("x") is not None:
         fields["x"] = clean_features(fields["x"], nan, f"{path}: node features")
-    return Graph.from_edges(
-        edges, fields.pop("num_nodes"), **{"source": str(path), "name": path.stem, **fields, **options}
-    )
+    num_nodes = fields.pop("num_nodes")
+    fields["notes"] = (*fields.pop("notes", ()), *notes_of_list(edges, num_nodes, options))
+    return Graph.from_edges(edges, num_nodes, **{"source": str(path), "name": path.stem, **fields, **options})
 
 
 def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
@@ -116,6 +117,8 @@ def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
         fields["x"] = _sparse(arrays, "attr").astype(np.float32).toarray()
     elif "attr_matrix" in arrays:
         fields["x"] = arrays["attr_matrix"]
+    if (coo.data[stored] != 1).any():
+        fields["notes"] = ("values of the adjacency other than 1 are not used as weights",)
     if "labels" in arrays:
         fields["y"] = arrays["labels"]
     names = _names(arrays, "node_names")

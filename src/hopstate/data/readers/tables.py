@@ -10,16 +10,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.errors import DataError, FormatError, MissingFileError, nearest
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
+IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 
 
@@ -31,14 +33,21 @@ class Table:
         frame: the columns; ids are int64 or str.
         path: the file.
         first_line: line of the file, from 1, that row 0 stands in; None where the file has no lines.
+        rows: the file's own rows of those in frame, where some were left out; None where none was.
     """
 
     frame: pd.DataFrame
     path: Path
     first_line: int | None
+    rows: np.ndarray | None = None
+
+    def origin(self, rows: np.ndarray) -> np.ndarray:
+        """Return the file's own numbers of rows of the frame."""
+        return rows if self.rows is None else self.rows[rows]
 
     def place(self, row: int) -> str:
         """Return "row 3 (line 5)" for messages."""
+        row = int(self.origin(np.asarray(row)))
         return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
 
     def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
@@ -83,6 +92,61 @@ class Table:
                 )
             return array.astype(np.int64)
         return array.astype(str)
+
+    def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
+        """Return columns of numbers as (rows, columns) float64.
+
+        Args:
+            columns: their names.
+            what: how messages call them.
+            nan: "zero" puts 0 for what is missing or infinite.
+            missing: "error" refuses what is missing or infinite, others leave it as it is.
+
+        Raises:
+            DataError: text in a column, or a missing number; column and row are named.
+            ConfigError: another nan or missing.
+        """
+        if nan not in ("error", "zero"):
+            raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
+        if missing not in ("error", "mean", "median"):
+            raise ConfigError(f"missing is 'error', 'mean' or 'median'; got {missing!r}")
+        for name in columns:
+            if not is_numeric(self.frame[name]):
+                self._refuse_text(name, what)
+        values = self.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
+        bad = ~np.isfinite(values)
+        if nan == "zero":
+            return np.where(bad, 0, values)
+        if missing == "error" and bad.any():
+            named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
+            fill = "say how: --read.missing mean or median (of the training rows, with a column that marks them)"
+            hints = {"node features": f"{fill}, or --read.nan zero", "event features": fill}
+            raise DataError(
+                f"{self.path}: {what} ({named}) hold NaN or infinities in {self._gaps(bad, columns)}; fill them in, "
+                f"or {hints.get(what, '--read.nan zero')}"
+            )
+        return values
+
+    def _refuse_text(self, name: str, what: str) -> None:
+        import pandas as pd
+
+        bad = pd.to_numeric(self.frame[name], errors="coerce").isna() & self.frame[name].notna()
+        row = int(np.argmax(bad.to_numpy()))
+        raise DataError(
+            f"{self.path}: column {name!r} of {what} holds {self.frame[name].iloc[row]!r} in {self.place(row)}; "
+            f"encode it as numbers or leave the column out"
+        )
+
+    def _gaps(self, bad: np.ndarray, columns: Sequence[str]) -> str:
+        """Return "row 3 (line 5) of column 'age' (12 rows in all)" for the columns that bad (rows, columns) marks."""
+        counts = bad.sum(0)
+        where = np.flatnonzero(counts)
+        parts = []
+        for at in where[:5].tolist():
+            rows = np.flatnonzero(bad[:, at])
+            more = f" ({len(rows)} rows in all)" if len(rows) > 1 else ""
+            parts.append(f"{', '.join(self.place(int(row)) for row in rows[:3])} of column {columns[at]!r}{more}")
+        return "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
 
 
 def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
@@ -209,3 +273,38 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Return an array of a .npy file, memory-mapped.
+
+    Raises:
+        MissingFileError: no such file.
+        FormatError: no array, or a truncated one.
+    """
+    if not path.is_file():
+        raise MissingFileError(f"no file at {path}")
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"{path} is no array of numbers, or a truncated one ({error})") from None
+
+
+def is_numeric(values: pd.Series) -> bool:
+    """Return whether a column holds numbers, or nothing."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(values.dtype) or bool(values.isna().all())
+
+
+def check_unique(ids: np.ndarray, where: str) -> None:
+    """Raise DataError, naming it, where an id stands more than once."""
+    try:
+        Vocabulary(ids)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def given(*values: Any) -> list[Any]:
+    """Return those that are not None."""
+    return [value for value in values if value is not None]

@@ -1,0 +1,285 @@
+"""Columns of features as a user's table holds them, and the scales and fillings that training rows fix for all.
+
+N rows, F columns; n of the rows are for training. What is fitted reads these n rows alone; what is applied looks at one
+entry at a time, so that a row comes out alike alone and among others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hopstate.errors import ConfigError, DataError, nearest
+
+Scale = Literal["auto", "standard", "robust", "none"]
+Missing = Literal["error", "mean", "median"]
+FAR_APART = 1000.0  # scales of two columns that are worth a word
+FARTHEST = 1e6  # scales from the middle; what lies beyond, on rows never trained on, is held there
+_BLOCK = 1 << 22  # entries in work at a time
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTable:
+    """Features before they are scaled.
+
+    Args:
+        columns: (F,) their names.
+        values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
+
+    Raises:
+        DataError: names and values that do not match.
+    """
+
+    columns: tuple[str, ...]
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
+            raise DataError(f"{len(self.columns)} names of columns for features of shape {self.values.shape}")
+        view = self.values.view()
+        view.flags.writeable = False
+        object.__setattr__(self, "values", view)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of(cls, columns: tuple[str, ...], values: np.ndarray) -> FeatureTable:
+        """Return a table of float64 values, kept as float32 where that loses nothing."""
+        if values.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                small = values.astype(np.float32)
+            values = small if np.array_equal(small, values, equal_nan=True) else values
+        return cls(columns, values)
+
+    @property
+    def has_missing(self) -> bool:
+        """Whether any entry is no finite number."""
+        return not all(np.isfinite(block).all() for _, block in _row_blocks(self.values))
+
+    def plain(self) -> np.ndarray:
+        """Return (N, F) float32: the values as they are, 0 where one is missing."""
+        if self.values.dtype == np.float32 and not self.has_missing:
+            return self.values
+        found = np.empty(self.values.shape, np.float32)
+        for start, block in _row_blocks(self.values):
+            found[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
+        return found
+
+    def take(self, rows: np.ndarray | slice) -> FeatureTable:
+        """Return some rows."""
+        return FeatureTable(self.columns, self.values[rows])
+
+    def in_order_of(self, columns: tuple[str, ...], what: str) -> np.ndarray:
+        """Return the values with columns in the order that a model was trained with.
+
+        Raises:
+            DataError: a column of that name is not there, or there are others; they are named.
+        """
+        if self.columns == columns:
+            return self.values
+        absent = [name for name in columns if name not in self.columns]
+        more = [name for name in self.columns if name not in columns]
+        if absent or more:
+            hint = nearest(absent[0], more) if absent else ""
+            parts = [f"no column {', '.join(map(repr, absent))}{hint}"] if absent else []
+            parts += [f"{', '.join(map(repr, more))}, which it does not know"] if more else []
+            raise DataError(
+                f"{what} has {len(self.columns)} features, the model was trained with {len(columns)}: there is "
+                f"{' and there is '.join(parts)}; give the columns that it was trained with"
+            )
+        place = {name: i for i, name in enumerate(self.columns)}
+        return self.values[:, [place[name] for name in columns]]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeatureScaler:
+    """What training rows say of each column: how it is filled where empty, moved and divided.
+
+    Args:
+        kind: "standard" (mean, standard deviation), "robust" (median, distance of the quartiles), or "none".
+        columns: names, or None where they have none.
+        fill: (F,) what stands in for a missing value.
+        shift, scale: (F,) a value v becomes (v - shift) / scale; 0 everywhere where scale is 0.
+        marked: columns that are missing in some training rows: each gets a further column, 1 where it is missing.
+        rows: how many training rows were looked at.
+    """
+
+    kind: str
+    columns: tuple[str, ...] | None
+    fill: np.ndarray
+    shift: np.ndarray
+    scale: np.ndarray
+    marked: np.ndarray
+    rows: int
+
+    @classmethod
+    def fit(
+        cls, values: np.ndarray, rows: np.ndarray, *, kind: str, missing: str, columns: tuple[str, ...] | None
+    ) -> FeatureScaler:
+        """Return what the given rows (n,) of values (N, F) say.
+
+        A column with one value among them becomes 0, one with two values 0 and 1.
+
+        Raises:
+            ConfigError: another kind or another way to fill.
+        """
+        if kind not in ("standard", "robust", "none"):
+            raise ConfigError(f"read.scale is 'standard', 'robust' or 'none'; got {kind!r}")
+        if missing not in ("error", "mean", "median"):
+            raise ConfigError(f"read.missing is 'error', 'mean' or 'median'; got {missing!r}")
+        width = values.shape[1]
+        fill, shift, scale = np.zeros(width), np.zeros(width), np.ones(width)
+        marked = np.zeros(width, bool)
+        step = max(1, _BLOCK // max(1, len(rows)))
+        for start in range(0, width, step):
+            part = slice(start, start + step)
+            block = np.asarray(values[rows, part], np.float64)
+            facts = _facts(block, np.finfo(values.dtype).eps, median=missing == "median" or kind == "robust")
+            fill[part] = facts["median" if missing == "median" else "mean"]
+            marked[part] = facts["some missing"]
+            if kind != "none":
+                shift[part], scale[part] = _middle(facts, kind)
+        return cls(
+            kind=kind, columns=columns, fill=fill, shift=shift, scale=scale, marked=np.flatnonzero(marked),
+            rows=len(rows),
+        )  # fmt: skip
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Return (N, F + marked) float32 of values (N, F), every entry for itself.
+
+        Raises:
+            DataError: another number of columns.
+        """
+        width = len(self.fill)
+        if values.shape[1] != width:
+            raise DataError(f"there are {values.shape[1]} features, the model was trained with {width}")
+        found = np.empty((len(values), width + len(self.marked)), np.float32)
+        limit = _LARGEST if self.kind == "none" else FARTHEST
+        divisor = np.where(self.scale == 0, 1, self.scale)
+        for start, block in _row_blocks(values):
+            missing = ~np.isfinite(block)
+            block = np.where(missing, self.fill, block.astype(np.float64))
+            if self.kind != "none":
+                with np.errstate(over="ignore"):
+                    block = np.where(self.scale == 0, 0, (block - self.shift) / divisor)
+            stop = start + len(block)
+            found[start:stop, :width] = np.clip(block, -limit, limit)
+            found[start:stop, width:] = missing[:, self.marked]
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain numbers and lists; `from_json` gives the same bits back."""
+        arrays = {name: getattr(self, name).tolist() for name in ("fill", "shift", "scale", "marked")}
+        names = None if self.columns is None else list(self.columns)
+        return {"kind": self.kind, "columns": names, **arrays, "rows": self.rows}
+
+    @classmethod
+    def from_json(cls, held: Mapping[str, Any]) -> FeatureScaler:
+        """Return what `as_json` gave.
+
+        Raises:
+            DataError: something is missing or of another shape.
+        """
+        try:
+            fill, shift, scale = (np.array(held[name], np.float64) for name in ("fill", "shift", "scale"))
+            marked, columns = np.array(held["marked"], np.int64), held["columns"]
+            names = None if columns is None else tuple(str(name) for name in columns)
+            rows, kind = int(held["rows"]), str(held["kind"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the scales kept with the run are damaged ({error!r})") from None
+        known = fill.ndim == 1 and fill.shape == shift.shape == scale.shape and marked.ndim == 1
+        fitting = known and (names is None or len(names) == len(fill))
+        if (
+            not fitting
+            or ((marked < 0) | (marked >= len(fill))).any()
+            or not np.isfinite([*fill, *shift, *scale]).all()
+        ):
+            raise DataError("the scales kept with the run are damaged: they do not match each other")
+        return cls(kind=kind, columns=names, fill=fill, shift=shift, scale=scale, marked=marked, rows=rows)
+
+    def told(self, what: str) -> str:
+        """Return one line on what was done, for a run's own notes."""
+        how = {
+            "standard": "standardised by the mean and deviation",
+            "robust": "scaled by the median and the distance of the quartiles",
+        }.get(self.kind, "left in their own scales; empty entries by the middle")
+        constant = self._named(np.flatnonzero(self.scale == 0))
+        marked = self._named(self.marked)
+        parts = [f"features: {how} of {self.rows:,} training {what} (--read.scale)"]
+        parts += [f"never changing there, hence 0: {constant}"] if constant else []
+        parts += [f"missing values filled, with a column that marks them: {marked}"] if marked else []
+        return "; ".join(parts)
+
+    def _named(self, places: np.ndarray) -> str:
+        names = [str(i) if self.columns is None else self.columns[i] for i in places[:5].tolist()]
+        return ", ".join(names) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+
+
+def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
+    """Return how far the scales of columns that change lie apart, and the columns with the largest and the smallest.
+
+    The largest root mean square is compared with the smallest standard deviation (with the distance, where a column
+    has two values): a year, about 2,000 everywhere, is far from a column of standard normal values.
+    """
+    size, spread = np.zeros(values.shape[1]), np.full(values.shape[1], np.inf)
+    step = max(1, _BLOCK // max(1, len(values)))
+    for start in range(0, values.shape[1], step):
+        part = slice(start, start + step)
+        found = _facts(np.asarray(values[:, part], np.float64), np.finfo(values.dtype).eps)
+        own = np.where(found["two"], found["width"], found["deviation"])
+        with np.errstate(over="ignore"):
+            size[part] = np.where(found["constant"], 0, np.hypot(found["mean"], found["deviation"]))
+        spread[part] = np.where(found["constant"] | (own == 0), np.inf, own)
+    if not np.isfinite(spread).any():
+        return 1.0, 0, 0
+    with np.errstate(over="ignore"):
+        return float(size.max() / spread.min()), int(size.argmax()), int(spread.argmin())
+
+
+def _facts(block: np.ndarray, eps: float, *, median: bool = False) -> dict[str, np.ndarray]:
+    """Return mean, median, deviation, quartiles' distance, lowest, highest and kind of each column of (n, b) values.
+
+    Each column is first divided by a power of two of about its largest value, so that no square is infinite or 0.
+    """
+    known = np.isfinite(block)
+    some = known.any(0) if len(block) else np.zeros(block.shape[1], bool)
+    largest = np.max(np.where(known, np.abs(block), 0), axis=0, initial=0)
+    power = np.frexp(largest)[1]
+    u = np.where(known, np.ldexp(np.where(known, block, 0), -power), np.nan)
+    u[:, ~some] = 0
+    if not len(u):
+        u = np.zeros((1, block.shape[1]))
+    mean = np.nanmean(u, 0)
+    low, high = np.nanmin(u, 0), np.nanmax(u, 0)
+    constant = high - low <= 8 * eps
+    two = ~constant & (np.isnan(u) | (u == low) | (u == high)).all(0)
+    facts = {"mean": mean, "deviation": np.sqrt(np.nanmean((u - mean) ** 2, 0)), "low": low, "width": high - low}
+    if median:
+        first, facts["median"], third = np.nanpercentile(u, [25, 50, 75], axis=0)
+        facts["quartiles"] = third - first
+    with np.errstate(over="ignore"):
+        facts = {
+            name: np.clip(np.ldexp(value, power), -np.finfo(float).max, np.finfo(float).max)
+            for name, value in facts.items()
+        }
+    return facts | {"constant": constant, "two": two, "some missing": some & ~known.all(0)}
+
+
+def _middle(facts: dict[str, np.ndarray], kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return (shift, scale) of columns."""
+    shift, scale = facts["mean"], facts["deviation"]
+    if kind == "robust":  # where more than half the values are one, the quartiles say nothing
+        shift, scale = facts["median"], np.where(facts["quartiles"] > 0, facts["quartiles"], scale)
+    shift, scale = np.where(facts["two"], facts["low"], shift), np.where(facts["two"], facts["width"], scale)
+    return np.where(facts["constant"], facts["mean"], shift), np.where(facts["constant"], 0, scale)
+
+
+def _row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    step = max(1, _BLOCK // max(1, values.shape[1]))
+    for start in range(0, len(values), step):
+        yield start, values[start : start + step]
