@@ -29,11 +29,12 @@ class FollowingMemory(MemoryScorer):
         model: see `MemoryScorer`.
         inputs: look-ups over the whole past.
         past: where the memory comes from; it stays as it is.
+        at_once: see `MemoryScorer`.
     """
 
-    def __init__(self, model: Any, inputs: ActiveEvents, past: Past) -> None:
+    def __init__(self, model: Any, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
         self.past = past
-        super().__init__(model, inputs, max_pairs=BLOCK)
+        super().__init__(model, inputs, max_pairs=BLOCK, at_once=at_once)
 
     def reset(self) -> None:
         """Go back to the memory of the past."""
@@ -48,8 +49,7 @@ class FollowingMemory(MemoryScorer):
         )
         self._held, self._moved = np.zeros(n, bool), np.zeros(n, bool)
 
-    def observe(self, batch: EventBatch) -> None:
-        """Move the memory by a batch."""
+    def _move(self, batch: EventBatch) -> None:
         active = self.inputs.batch(batch)
         nodes = active.nodes.numpy()
         self._fetch(nodes)

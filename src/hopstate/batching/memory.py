@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hopstate.batching.evaluating import evaluating
+from hopstate.batching.events import pieces
 from hopstate.data.active import ActiveBatch, recent_context
 from hopstate.data.clock import Clock
 from hopstate.data.events import DELETE, EventBatch, EventStream
@@ -59,16 +60,43 @@ class ActiveEvents:
         edge_attr = events.edge_attr if self.model.edge_dim else None
         around = np.unique(np.concatenate([src, dst]))
         first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
-        context, ids = recent_context(self.store, around, first, self.neighbors, self.model.config.order)
-        if self.ends is not None and len(t):
-            context = context[:, self.ends[ids - self.first_id] > events.event_ids[-1]]
+        context, _ = recent_context(
+            self.store, around, first, self.neighbors, self.model.config.order, look_up=self._look_up(events)
+        )
+        standing = None
         if events.kind is not None and (events.kind == DELETE).any():
             kept = events.kind != DELETE
-            removed = np.stack([src[~kept], dst[~kept]])
+            removed, standing = self._changes(events, kept)
             src, dst, t = src[kept], dst[kept], t[kept]
             edge_attr = None if edge_attr is None else edge_attr[kept]
         gap = self.pair_gaps(src, dst, t) if self.model.config.time_dim else None
-        return ActiveBatch.build(src, dst, t, context=context, removed=removed, gap=gap, x=self.x, edge_attr=edge_attr)
+        return ActiveBatch.build(
+            src,
+            dst,
+            t,
+            context=context,
+            removed=removed,
+            standing=standing,
+            gap=gap,
+            x=self.x,
+            edge_attr=edge_attr,
+        )
+
+    def _look_up(self, events: EventBatch) -> Any:
+        """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
+        if self.ends is None or not len(events):
+            return None
+        ends, until = self.ends, int(events.event_ids[-1])
+        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until, self.first_id)
+
+    def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""
+        assert self.ends is not None
+        ids, gone = events.event_ids, ~kept
+        ends = self.ends[ids[kept] - self.first_id]
+        standing = ends > ids[-1]
+        gone[gone] = ~np.isin(ids[gone], ends[~standing])
+        return np.stack([events.src[gone], events.dst[gone]]), standing
 
     def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
@@ -120,10 +148,20 @@ class MemoryScorer:
         inputs: of the stream that is driven.
         start: the memory to start from; None for an empty one.
         max_pairs: pairs scored at once.
+        at_once: most events of one time that move the memory together; None for all.
     """
 
-    def __init__(self, model: Any, inputs: ActiveEvents, *, start: NodeState | None = None, max_pairs: int = 4096):
-        self.model, self.inputs, self.start, self.max_pairs = model, inputs, start, max_pairs
+    def __init__(
+        self,
+        model: Any,
+        inputs: ActiveEvents,
+        *,
+        start: NodeState | None = None,
+        max_pairs: int = 4096,
+        at_once: int | None = None,
+    ) -> None:
+        self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
+        self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.state: NodeState
         self.reset()
 
@@ -152,6 +190,10 @@ class MemoryScorer:
 
     def observe(self, batch: EventBatch) -> None:
         """Move the memory by a batch."""
+        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+            self._move(part)
+
+    def _move(self, batch: EventBatch) -> None:
         active = self.inputs.batch(batch).to(self._device)
         with evaluating(self.model):
             self.state = self.model.update(self.state, active, in_place=True)

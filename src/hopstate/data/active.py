@@ -10,6 +10,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5 (subgraph sampling), appendices E.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
     from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.ops.neighbors import PackedNeighbors
+
+    LookUp = Callable[[np.ndarray, np.ndarray, int], PackedNeighbors]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,6 +83,7 @@ class ActiveBatch:
         *,
         context: np.ndarray | None = None,
         removed: np.ndarray | None = None,
+        standing: np.ndarray | None = None,
         gap: np.ndarray | None = None,
         x: Tensor | None = None,
         edge_attr: np.ndarray | None = None,
@@ -89,7 +94,9 @@ class ActiveBatch:
             src, dst: (B,) nodes of the events, which may be none.
             t: (B,) times, never decreasing.
             context: (2, E) edges that stand before and after: the events of sampled neighbours, without removed ones.
-            removed: (2, R) edges that the batch removes; of a removed node, all its edges.
+            removed: (2, R) edges from before the batch that it removes; of a removed node, all its edges.
+            standing: (B,) bool, whether an event's edge stands after the batch: not one that the batch removes as well,
+                which stands in neither graph; None where all do.
             gap: (B,) ln(1 + time since the pair last met).
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
@@ -117,7 +124,9 @@ class ActiveBatch:
             source=rows[0, :B],
             target=rows[1, :B],
             time=torch.from_numpy(np.asarray(t, np.float64)),
-            after=rows[:, : B + E],
+            after=rows[:, : B + E]
+            if standing is None
+            else rows[:, np.append(np.flatnonzero(standing), np.arange(B, B + E))],
             before=rows[:, B:],
             gap=None if gap is None else torch.from_numpy(np.asarray(gap, np.float32)),
             node_attr=None if x is None else x[active],
@@ -126,7 +135,13 @@ class ActiveBatch:
 
 
 def recent_context(
-    store: NeighborStore, nodes: np.ndarray, times: np.ndarray, k: int, hops: int
+    store: NeighborStore,
+    nodes: np.ndarray,
+    times: np.ndarray,
+    k: int,
+    hops: int,
+    *,
+    look_up: LookUp | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return edges (2, E) and ids (E,) of the k most recent events within some hops of each node: a batch's context.
 
@@ -139,14 +154,16 @@ def recent_context(
         times: (Q,) times; only events strictly before are seen.
         k: N_u, most events per node.
         hops: the filter's order; 0 gives no edge.
+        look_up: nodes, times, k to their most recent edges; by default `store.last`.
     """
+    look = store.last if look_up is None else look_up
     times = np.asarray(times)
     ages = elapsed(times[:0], times[:0]).dtype  # exact for integers: nanoseconds since 1970 are finer than float64
     border = {"root": np.arange(len(nodes)), "age": np.zeros(len(nodes), ages), "node": np.asarray(nodes, np.int64)}
     border["event"] = np.full(len(nodes), -1)
     kept = {name: column[:0] for name, column in border.items()} | {"origin": np.empty(0, np.int64)}
     for _ in range(hops):
-        found = store.last(border["node"], times[border["root"]], k)
+        found = look(border["node"], times[border["root"]], k)
         row = found.rows()
         root = border["root"][row]
         fresh = {

@@ -48,8 +48,11 @@ class EventBatch:
         """Return those events that add an edge."""
         if self.kind is None or not (self.kind == DELETE).any():
             return self
-        keep = self.kind != DELETE
-        held: dict[str, Any] = {k: v[keep] for k, v in vars(self).items() if v is not None}
+        return self.take(self.kind != DELETE)
+
+    def take(self, rows: np.ndarray | slice) -> EventBatch:
+        """Return the events at rows of the batch."""
+        held: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
         return EventBatch(**held)
 
 

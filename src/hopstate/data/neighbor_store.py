@@ -159,6 +159,34 @@ class NeighborStore:
         copy_out(first, offsets, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
         return out
 
+    def last_standing(
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: np.ndarray, until: int, first_id: int = 0
+    ) -> PackedNeighbors:
+        """Return the last k edges of each node before its time that stand after event `until`, oldest first, packed.
+
+        Costs a scan of the history back to the k-th such edge.
+
+        Args:
+            nodes, times, k: as `last`.
+            ends: (E,) int64 the id of the event that ends each event's edge, larger than all ids where none does.
+            until: an id; edges that end at or before it are passed over.
+            first_id: the id of the first event of ends.
+
+        Raises:
+            ShapeError, DataError: as `last`.
+        """
+        from hopstate.ops.neighbor_kernels import find_standing, gather
+
+        nodes, times = self._query(nodes, times, k)
+        offsets = np.empty(len(nodes) + 1, np.int64)
+        positions = np.empty(int(np.minimum(self._length[nodes], k).sum()), np.int64)
+        entries = (self._start, self._length, self._times, self._events)
+        find_standing(nodes, times, k, *entries, ends, first_id, until, positions, offsets)
+        out = self._empty(offsets)
+        positions = positions[: offsets[-1]]
+        gather(positions, self._codes, self._events, self._times, out.nodes, out.event_ids, out.times)
+        return out
+
     def uniform(self, nodes: np.ndarray, times: np.ndarray, k: int, seed: int) -> PackedNeighbors:
         """Return k events of each node drawn uniformly without replacement from those strictly before its time.
 

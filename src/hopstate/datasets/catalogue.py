@@ -174,6 +174,12 @@ def _messages(**options: Any) -> Any:
     return generate_messages(MessageConfig(**options))
 
 
+def _sessions(**options: Any) -> Any:
+    from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
+
+    return generate_sessions(SessionConfig(**options))
+
+
 def _path_sequences(**options: Any) -> Any:
     from hopstate.datasets.temporal_generators import path_sequences
 
@@ -201,6 +207,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         lambda **o: generators.long_range(ring=True, **o),
     ),
     _made("messages-generated", "link", f"{_T}.generate_messages", "by time", "average_precision", _messages),
+    _made("sessions-generated", "link", f"{_T}.generate_sessions", "by time", "average_precision", _sessions),
     _made("path-sequences", "sequence", f"{_T}.path_sequences", "70/15/15", "accuracy", _path_sequences, CTDG),
     _heterophilous("roman-empire", 22_662, 300, 18, "accuracy"),
     _heterophilous("amazon-ratings", 24_492, 300, 5, "accuracy"),

@@ -196,6 +196,89 @@ def generate_messages(config: MessageConfig | None = None) -> EventStream:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class SessionConfig:
+    """Settings of `generate_sessions`.
+
+    Args:
+        num_nodes: members.
+        num_events: votes in common, over all sessions.
+        num_sessions: distinct time stamps; all events of a session share one.
+        num_blocs: groups of members that vote together.
+        within: share of events inside a bloc.
+        drift: share of members that change their bloc from one session to the next.
+        habit: share of events between pairs that agreed in an earlier session.
+        interval: time between sessions.
+        seed: one seed, one stream.
+
+    Raises:
+        ConfigError: fewer than two members a bloc, fewer than one event a session, or a share outside 0..1.
+    """
+
+    num_nodes: int = 400
+    num_events: int = 60_000
+    num_sessions: int = 12
+    num_blocs: int = 8
+    within: float = 0.85
+    drift: float = 0.02
+    habit: float = 0.2
+    interval: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_blocs < 1 or self.num_nodes < 2 * self.num_blocs:
+            raise ConfigError(f"{self.num_nodes} members cannot fill {self.num_blocs} blocs with two each")
+        if self.num_sessions < 1 or self.num_events < self.num_sessions or self.interval < 1:
+            raise ConfigError("num_sessions, interval and the events of a session must be at least 1")
+        for name in ("within", "drift", "habit"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in 0..1")
+
+
+def generate_sessions(config: SessionConfig | None = None) -> EventStream:
+    """Make a stream on a coarse clock: thousands of events at each of few times, as in a parliament's record.
+
+    Members of slowly changing blocs agree mostly with each other, and often with whom they agreed before. When a pair
+    last met tells little more than whether it ever did; the blocs tell who is next.
+
+    Returns:
+        A stream at times 0, interval, 2 interval, ..., without features.
+    """
+    c = config or SessionConfig()
+    rng = np.random.default_rng(c.seed)
+    bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
+    zeal, fame = rng.pareto(2.0, c.num_nodes) + 0.3, rng.pareto(2.5, c.num_nodes) + 0.5
+    cuts = np.linspace(0, c.num_events, c.num_sessions + 1).round().astype(np.int64)
+    sizes = cuts[1:] - cuts[:-1]
+    src = dst = np.empty(0, np.int64)
+    for size in sizes.tolist():
+        sender = rng.choice(c.num_nodes, size, p=zeal / zeal.sum())
+        receiver = rng.choice(c.num_nodes, size, p=fame / fame.sum())
+        for group in range(c.num_blocs):
+            mine = np.flatnonzero((bloc[sender] == group) & (rng.random(size) < c.within))
+            weight = fame * (bloc == group)
+            receiver[mine] = rng.choice(c.num_nodes, len(mine), p=weight / weight.sum())
+        if len(src):
+            old = np.flatnonzero(rng.random(size) < c.habit)
+            again = rng.integers(0, len(src), len(old))
+            sender[old], receiver[old] = src[again], dst[again]
+        receiver = np.where(receiver == sender, (receiver + 1) % c.num_nodes, receiver)
+        src, dst = np.append(src, sender), np.append(dst, receiver)
+        movers = np.flatnonzero(rng.random(c.num_nodes) < c.drift)
+        bloc[movers] = rng.integers(0, c.num_blocs, len(movers))
+        counts = np.bincount(bloc, minlength=c.num_blocs)
+        for empty in np.flatnonzero(counts == 0):  # a bloc never dies out
+            bloc[rng.integers(c.num_nodes)] = empty
+    return EventStream(
+        src=src,
+        dst=dst,
+        t=np.repeat(np.arange(c.num_sessions) * c.interval, sizes),
+        num_nodes=c.num_nodes,
+        name="sessions-generated",
+        source="hopstate.datasets.generate_sessions",
+    )
+
+
 class _Users:
     """Who is active, in which group, and whom they wrote to."""
 

@@ -153,7 +153,7 @@ def evaluate_link(
         chosen,
         history=history,
         batch_size=batch_size,
-        whole_ties=protocol == "pooled",
+        whole_ties=protocol == "pooled" or getattr(scorer, "by_time", False),
     )
     rows, reliability = [], {}
     for (name, strategy), held in scores.items():

@@ -55,6 +55,8 @@ class CTDGSSMRun:
             own numbers.
         batch_size: events that are scored, then move the memory, together; as many random negatives are added.
         truncate: batches that gradients flow back through, and batches of an optimiser step.
+        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
+            moves the memory.
         evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
         loop: training.
     """
@@ -67,6 +69,7 @@ class CTDGSSMRun:
     gap_unit: GapUnit = "median"
     batch_size: int = 128
     truncate: int = 4
+    cut_ties: bool = True
     evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
     loop: LoopConfig = field(default_factory=_loop)
 
@@ -88,6 +91,8 @@ class CTDGSSMNodeRun:
             own numbers.
         batch_size: events that are scored, then move the memory, together.
         truncate: batches that gradients flow back through, and batches of an optimiser step.
+        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
+            moves the memory.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         loop: training.
     """
@@ -100,6 +105,7 @@ class CTDGSSMNodeRun:
     gap_unit: GapUnit = "median"
     batch_size: int = 128
     truncate: int = 4
+    cut_ties: bool = True
     bootstrap: int = 0
     loop: LoopConfig = field(default_factory=_loop)
 
@@ -156,6 +162,7 @@ def _parts(
             "inputs": inputs,
             "batch_size": config.batch_size,
             "truncate": config.truncate,
+            "cut_ties": config.cut_ties,
             "seed": config.loop.seed,
         },
     )
@@ -169,7 +176,7 @@ METHODS = {
         "events",
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
-        earlier=RAW,
+        earlier={**RAW, "cut_ties": False},
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -178,6 +185,6 @@ METHODS = {
         "events",
         "classes of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
-        earlier=RAW,
+        earlier={**RAW, "cut_ties": False},
     ),
 }

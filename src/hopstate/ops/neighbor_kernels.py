@@ -113,6 +113,22 @@ def copy_out(first, offsets, codes, events, times, out_nodes, out_events, out_ti
 
 
 @njit(cache=True, nogil=True)
+def find_standing(nodes, query_times, k, start, length, times, events, ends, first_id, until, positions, offsets):
+    """Write the positions of the last k entries before each query whose edge no event up to `until` ends."""
+    offsets[0] = 0
+    for q in range(len(nodes)):
+        begin, o, n = start[nodes[q]], offsets[q], 0
+        p = _before(times, begin, begin + length[nodes[q]], query_times[q]) - 1
+        while p >= begin and n < k:
+            if ends[events[p] - first_id] > until:
+                positions[o + n] = p
+                n += 1
+            p -= 1
+        positions[o : o + n] = positions[o : o + n][::-1].copy()
+        offsets[q + 1] = o + n
+
+
+@njit(cache=True, nogil=True)
 def sample_offsets(nodes, query_times, k, start, length, times, available, offsets):
     """Write how many entries stand before each query's time, and packed offsets of min(k, that)."""
     offsets[0] = 0

@@ -126,7 +126,8 @@ class LinkTask:
             rows = self._recent.train
             before = self.split.train[: -len(rows)]
             drawn = {("train", "random"): negatives}
-            held = score_part(self.scorer(split), self.stream, rows, drawn, history=before)
+            size = self.evaluation.batch_size
+            held = score_part(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
             labels, scores = held["train", "random"].pooled()
             return {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
         if split not in ("val", "test"):

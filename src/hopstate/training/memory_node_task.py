@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hopstate.batching.following import FollowingMemory
-from hopstate.batching.memory import MemoryScorer
+from hopstate.batching.memory import ActiveEvents, MemoryScorer
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
@@ -63,7 +63,7 @@ class MemoryNodeTask(MemoryTask):
 
     def node_scorer_over(self, stream: EventStream) -> MemoryScorer:
         """Return the model over another stream of the same nodes."""
-        return MemoryScorer(self.model, self._make(stream))
+        return self._scorer_of(self._make(stream))
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return ROC AUC and AP of a part's labels; of "train" with look-ups that see training events alone."""
@@ -84,7 +84,14 @@ class MemoryNodeTask(MemoryTask):
         }
 
     def _scorer(self, part: str) -> MemoryScorer:
-        return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+        return self._scorer_of(self.train_inputs if part == "train" else self.inputs)
+
+    @property
+    def _at_once(self) -> int | None:
+        return self.eval_batch_size if self.cut_ties else None
+
+    def _scorer_of(self, inputs: ActiveEvents) -> MemoryScorer:
+        return MemoryScorer(self.model, inputs, at_once=self._at_once)
 
     # ---- going on ----------------------------------------------------------------------------------------
     @property
@@ -94,7 +101,7 @@ class MemoryNodeTask(MemoryTask):
 
     def follow(self, past: Past) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
-        return FollowingMemory(self.model, self.inputs.over(past), past)
+        return FollowingMemory(self.model, self.inputs.over(past), past, at_once=self._at_once)
 
     def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
         """Return (Q,) scores of the sources of events."""

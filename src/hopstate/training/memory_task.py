@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hopstate.batching.events import batch_edges
+from hopstate.batching.events import batch_edges, piece_edges
 from hopstate.batching.following import FollowingMemory
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
 from hopstate.batching.negatives import Negatives
@@ -42,8 +42,9 @@ class MemoryTask:
         stream, split: the data.
         train_inputs: batches of the stream, look-ups seeing the training events alone.
         inputs: stream → the same over all of it, for evaluation.
-        batch_size: events that are scored, then move the memory, together; a batch never ends amid events of one
-            time.
+        batch_size: events that are scored, and move the memory, together; see `hopstate.batching.events.piece_edges`.
+            The memory moves by events of a time after all of them have been scored.
+        cut_ties: False puts all events of a time into one batch, however many.
         truncate: T, batches that gradients flow back through, and batches of one optimiser step.
         seed: fixes what is random in training.
 
@@ -61,6 +62,7 @@ class MemoryTask:
         inputs: Callable[[EventStream], ActiveEvents],
         batch_size: int = 128,
         truncate: int = 1,
+        cut_ties: bool = True,
         seed: int = 0,
     ) -> None:
         if min(batch_size, truncate) < 1:
@@ -68,7 +70,10 @@ class MemoryTask:
         self.model, self.stream, self.split = model, stream, split
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.truncate, self.seed = batch_size, truncate, seed
-        self._edges = batch_edges(stream.t[split.train], batch_size)
+        self.cut_ties, t = cut_ties, stream.t[split.train]
+        self._edges = piece_edges(t, batch_size) if cut_ties else batch_edges(t, batch_size)
+        # batches whose events are all earlier than batch k's: what its scores may know of
+        self._known = np.searchsorted(self._edges, np.searchsorted(t, t[self._edges[:-1]]))
         self._state: NodeState | None = None
 
     def num_batches(self, epoch: int) -> int:
@@ -85,16 +90,32 @@ class MemoryTask:
             self._state = None
         elif self._state is None:
             raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
-        drawn, last = self._draw(epoch), len(self._edges) - 1
+        drawn, known, last = self._draw(epoch), self._known, len(self._edges) - 1
         for first in range(start * self.truncate, last, self.truncate):
-            yield {"steps": [self._step(k, drawn) for k in range(first, min(first + self.truncate, last))]}
+            stop, done = min(first + self.truncate, last), self._done(first)
+            steps = []
+            for k in range(first, stop):
+                steps.append(self._step(k, done, drawn))
+                done = known[k]
+            yield {"steps": steps, "repeat": self._done(stop) < done}
 
-    def _step(self, k: int, drawn: Any) -> dict[str, Any]:
-        """Return what batch k needs: the update before it, and what is asked of it."""
+    def _done(self, first: int) -> int:
+        """Return by how many batches the memory has moved that a window from batch `first` on starts from.
+
+        The last update before a window's first scores is made in the window, so that it is trained: again, where the
+        window before has scores from the same memory.
+        """
+        known = self._known
+        if first == 0 or first == len(known):
+            return int(known[first - 1]) if first else 0
+        return max(int(known[first - 1]) - int(known[first] == known[first - 1]), 0)
+
+    def _step(self, k: int, done: int, drawn: Any) -> dict[str, Any]:
+        """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
         rows, edges = self.split.train, self._edges
-        before = rows[edges[k - 1] : edges[k]] if k else rows[:0]
-        update = vars(self.train_inputs.batch(self.stream.take(before)))
-        return {"update": update} | self._queries(slice(edges[k], edges[k + 1]), drawn)
+        made = [self.stream.take(rows[edges[j] : edges[j + 1]]) for j in range(done, self._known[k])]
+        updates = [vars(self.train_inputs.batch(events)) for events in made]
+        return {"updates": updates} | self._queries(slice(edges[k], edges[k + 1]), drawn)
 
     def loss(self, batch: dict[str, Any]) -> Tensor | None:
         """Return the mean binary cross-entropy of a window, None where nothing is asked; the memory is kept."""
@@ -102,15 +123,17 @@ class MemoryTask:
         device = batch["steps"][0]["labels"].device
         whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
         steps = batch["steps"]
-        concerned = [step["update"]["nodes"] for step in steps]
+        concerned = [update["nodes"] for step in steps for update in step["updates"]]
         concerned += [step[key] for step in steps for key in ("source", "target", "nodes") if key in step]
-        state = whole.part(torch.cat(concerned))  # a window's cost must not grow with the graph
+        before = state = whole.part(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
-            state = model.update(state, ActiveBatch(**step["update"]))
+            for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
+                with torch.set_grad_enabled(left <= self.truncate and torch.is_grad_enabled()):
+                    before, state = state, model.update(state, ActiveBatch(**update))
             logits.append(self._logits(state, step))
             labels.append(step["labels"])
-        self._state = whole.put(state)
+        self._state = whole.put(before if batch["repeat"] else state)
         scores = torch.cat(logits)
         if not len(scores):
             return None
@@ -196,12 +219,19 @@ class MemoryLinkTask(MemoryTask, LinkTask):
     # ---- evaluation --------------------------------------------------------------------------------------
     def scorer(self, part: str) -> MemoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return MemoryScorer(self.model, self.train_inputs if part == "train" else self.inputs)
+        return self._scorer(self.train_inputs if part == "train" else self.inputs)
 
     def scorer_over(self, stream: EventStream) -> MemoryScorer:
         """Return the model over another stream of the same nodes."""
-        return MemoryScorer(self.model, self._make(stream))
+        return self._scorer(self._make(stream))
+
+    @property
+    def _at_once(self) -> int | None:
+        return self.evaluation.batch_size if self.cut_ties else None
+
+    def _scorer(self, inputs: ActiveEvents) -> MemoryScorer:
+        return MemoryScorer(self.model, inputs, at_once=self._at_once)
 
     def follow(self, past: Past) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
-        return FollowingMemory(self.model, self.inputs.over(past), past)
+        return FollowingMemory(self.model, self.inputs.over(past), past, at_once=self._at_once)

@@ -1,0 +1,191 @@
+"""Thousands of events at one time: batches of the stated size, and nothing seen of one's own time."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hopstate.batching.events import batch_edges, event_batches, piece_edges
+from hopstate.data.events import EventStream
+from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.methods.ctdg_ssm import METHODS
+from hopstate.testing.leak import check_leak
+from hopstate.training.link_task import training_negatives
+from hopstate.training.seed import seed_everything
+
+SIZE = 16
+
+
+def sessions(events: int = 720, times: int = 10) -> EventStream:
+    made = generate_sessions(SessionConfig(num_nodes=24, num_blocs=3, num_events=events, num_sessions=times))
+    attr = np.random.default_rng(1).normal(size=(events, 2)).astype(np.float32)
+    return made.with_(edge_attr=attr)
+
+
+def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
+    seed_everything(0)
+    given = {"model.dim": 6, "model.time_dim": 4, "batch_size": SIZE, "evaluation.batch_size": SIZE, **settings}
+    config = config_from(METHODS["ctdg-ssm"], {"data": "x", "evaluation.strategies": ["random"], **given})
+    return METHODS["ctdg-ssm"].build(sessions() if data is None else data, config, Context(run=folder, cache=folder))
+
+
+@pytest.mark.parametrize("times", [[], [3], [3] * 10, [1, 1, 2, 2, 2, 2, 2, 2, 2, 3], [1, 2, 3, 4, 4, 5, 5, 5, 6]])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
+def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
+    t = np.array(times, np.int64)
+    edges = piece_edges(t, size)
+    assert edges[0] == 0
+    assert edges[-1] == len(t)
+    for a, b in pairwise(edges.tolist()):
+        assert 0 < b - a < 2 * size
+        whole = (a == 0 or t[a - 1] < t[a]) and (b == len(t) or t[b - 1] < t[b])
+        assert whole or (len(np.unique(t[a:b])) == 1 and b - a <= size)
+    if not len(t) or np.unique(t, return_counts=True)[1].max() <= size:
+        assert edges.tolist() == batch_edges(t, size).tolist()
+    with pytest.raises(ConfigError, match="batch_size"):
+        piece_edges(t, 0)
+
+
+def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
+    t = task(tmp_path, truncate=1)
+    sizes = [len(step["labels"]) // 2 for batch in t.batches(0) for step in batch["steps"]]
+    assert sum(sizes) == len(t.split.train)
+    assert max(sizes) == SIZE
+    assert len(sizes) >= len(t.split.train) / SIZE
+    assert t.num_batches(0) == len(sizes)
+    old = task(tmp_path / "old", truncate=1, cut_ties=False)
+    assert old.num_batches(0) == len(np.unique(old.stream.t[old.split.train]))
+
+
+def epoch_loss(t: Any) -> torch.Tensor:
+    """The loss of an epoch written out: all of a time is scored, then moves the memory piece by piece."""
+    rows, data = t.split.train, t.stream
+    negatives, at = training_negatives(data, rows, t.batch_size, t.seed, 0), 0
+    state, total = t.model.initial_state(data.num_nodes), torch.zeros(())
+    for time in np.unique(data.t[rows]):
+        mine = rows[data.t[rows] == time]
+        batch, drawn = data.take(mine), negatives[at : at + len(mine)]
+        at += len(mine)
+        for dst, label in ((batch.dst, 1.0), (drawn, 0.0)):
+            gap = t.train_inputs.query_gaps(batch.src, dst, batch.t)
+            logits = t.model.link_logits(state, torch.from_numpy(batch.src), torch.from_numpy(dst), gap)
+            total = total + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), reduction="sum")
+        for first in range(0, len(mine), t.batch_size):
+            state = t.model.update(state, t.train_inputs.batch(data.take(mine[first : first + t.batch_size])))
+    return total / (2 * len(rows))
+
+
+@pytest.mark.parametrize("truncate", [1, 3, 5, 1000])
+def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, truncate: int) -> None:
+    t = task(tmp_path, truncate=truncate)
+    total = 0.0
+    for batch in t.batches(0):
+        loss = t.loss(batch)
+        loss.backward()
+        total += float(loss.detach()) * sum(len(step["labels"]) for step in batch["steps"])
+        windows = sum(bool(step["updates"]) for step in batch["steps"])
+    assert windows  # the memory is trained in every window, the last among them
+    expected = epoch_loss(t)
+    assert total / (2 * len(t.split.train)) == pytest.approx(float(expected), rel=1e-5)
+    if truncate == 1000:
+        found = {name: p.grad.clone() for name, p in t.model.named_parameters() if p.grad is not None}
+        t.model.zero_grad()
+        expected.backward()
+        for name, p in t.model.named_parameters():
+            if p.grad is not None:
+                assert torch.allclose(found[name], p.grad, rtol=1e-3, atol=1e-6), name
+
+
+def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
+    t, other = task(tmp_path, truncate=3), task(tmp_path / "other", truncate=3)
+    states, losses = [], []
+    for batch in t.batches(0):
+        states.append({k: v.clone() for k, v in t.state().items()})
+        losses.append(float(t.loss(batch).detach()))
+    for start in range(1, len(losses), 4):
+        other.load_state({k: v.clone() for k, v in states[start].items()})
+        assert [float(other.loss(batch).detach()) for batch in other.batches(0, start)] == losses[start:]
+
+
+def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) -> None:
+    t = task(tmp_path, truncate=2)
+    with torch.no_grad():
+        for batch in t.batches(0):
+            t.loss(batch)
+    scorer = t.scorer("train")
+    seen = t.split.train[: t._edges[t._known[-1]]]  # up to the last time, which nothing later is scored after
+    for batch in event_batches(t.stream, seen, batch_size=SIZE):
+        scorer.observe(batch)
+    assert torch.allclose(scorer.state.memory, t._state.memory, atol=1e-6)
+    for size in (1, 7, 1000):  # however the driver cuts, as long as it keeps times whole
+        again = t.scorer("train")
+        for batch in event_batches(t.stream, seen, batch_size=size):
+            again.observe(batch)
+        if size < 50:
+            assert torch.equal(again.state.memory, scorer.state.memory)
+
+
+def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
+    """Other features of an event change no score of its own time, in training as in evaluation, in any protocol."""
+    data = sessions()
+    t = task(tmp_path, data, truncate=1000)
+    time = data.t[t.split.train][-1]
+    first = int(np.searchsorted(data.t, time))
+    attr = data.edge_attr.copy()
+    attr[first:] += 5
+    other = task(tmp_path / "other", data.with_(edge_attr=attr), truncate=1000)
+    found = [_scores(task, time) for task in (t, other)]
+    assert torch.equal(*found)
+    assert not np.allclose(t.predict("test")["score"], other.predict("test")["score"])
+    held = []
+    for given in (data, data.with_(edge_attr=_moved(data, t.split.test[-1]))):
+        made = task(tmp_path / f"d{len(held)}", given, **{"evaluation.protocol": "dyglib"})
+        held.append(made.report("test").scores["test", "random"].positive)
+    last = data.t[t.split.test] == data.t[-1]
+    assert last.sum() > SIZE
+    np.testing.assert_array_equal(held[0][last], held[1][last])
+
+
+def _scores(t: Any, time: float) -> torch.Tensor:
+    (batch,) = t.batches(0)
+    state, found = t.model.initial_state(t.stream.num_nodes), []
+    from hopstate.data.active import ActiveBatch
+
+    for k, step in enumerate(batch["steps"]):
+        for update in step["updates"]:
+            state = t.model.update(state, ActiveBatch(**update))
+        if t.stream.t[t.split.train[t._edges[k]]] == time:
+            found.append(t._logits(state, step))
+    return torch.cat(found)
+
+
+def _moved(data: EventStream, event: int) -> np.ndarray:
+    """Return features that differ for the events at the last time but the last of them."""
+    attr = data.edge_attr.copy()
+    attr[np.searchsorted(data.t, data.t[event]) : event] += 5
+    return attr
+
+
+def test_leak_guard(tmp_path: Path) -> None:
+    t = task(tmp_path, sessions(300))
+    assert check_leak(t.scorer_over, t.stream, moments=2, queries=16, batch_size=SIZE).scores > 0
+
+
+def test_the_generated_stream_is_as_told() -> None:
+    data = generate_sessions()
+    assert (len(data), len(np.unique(data.t)), data.num_nodes) == (60_000, 12, 400)
+    assert np.unique(data.t, return_counts=True)[1].tolist() == [5000] * 12
+    assert (data.src != data.dst).all()
+    again = generate_sessions()
+    assert again.content_hash == data.content_hash
+    assert generate_sessions(SessionConfig(seed=1)).content_hash != data.content_hash
+    for wrong in ({"num_blocs": 300}, {"num_sessions": 0}, {"within": 1.5}, {"interval": 0}):
+        with pytest.raises(ConfigError):
+            SessionConfig(**wrong)
