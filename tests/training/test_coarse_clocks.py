@@ -183,6 +183,7 @@ def test_the_generated_stream_is_as_told() -> None:
     assert (len(data), len(np.unique(data.t)), data.num_nodes) == (60_000, 12, 400)
     assert np.unique(data.t, return_counts=True)[1].tolist() == [5000] * 12
     assert (data.src != data.dst).all()
+    assert data.x.shape == (400, 8)
     again = generate_sessions()
     assert again.content_hash == data.content_hash
     assert generate_sessions(SessionConfig(seed=1)).content_hash != data.content_hash

@@ -208,6 +208,7 @@ class SessionConfig:
         within: share of events inside a bloc.
         drift: share of members that change their bloc from one session to the next.
         habit: share of events between pairs that agreed in an earlier session.
+        blur: standard deviation of the noise on the nodes' features.
         interval: time between sessions.
         seed: one seed, one stream.
 
@@ -222,6 +223,7 @@ class SessionConfig:
     within: float = 0.85
     drift: float = 0.02
     habit: float = 0.2
+    blur: float = 0.3
     interval: int = 1
     seed: int = 0
 
@@ -233,6 +235,8 @@ class SessionConfig:
         for name in ("within", "drift", "habit"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be in 0..1")
+        if self.blur < 0:
+            raise ConfigError(f"blur is {self.blur}; it must be at least 0")
 
 
 def generate_sessions(config: SessionConfig | None = None) -> EventStream:
@@ -242,11 +246,13 @@ def generate_sessions(config: SessionConfig | None = None) -> EventStream:
     last met tells little more than whether it ever did; the blocs tell who is next.
 
     Returns:
-        A stream at times 0, interval, 2 interval, ..., without features.
+        A stream at times 0, interval, 2 interval, ...; features of a node: the bloc that it began in, one-hot and
+        blurred by noise.
     """
     c = config or SessionConfig()
     rng = np.random.default_rng(c.seed)
     bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
+    x = np.eye(c.num_blocs)[bloc] + c.blur * rng.normal(size=(c.num_nodes, c.num_blocs))
     zeal, fame = rng.pareto(2.0, c.num_nodes) + 0.3, rng.pareto(2.5, c.num_nodes) + 0.5
     cuts = np.linspace(0, c.num_events, c.num_sessions + 1).round().astype(np.int64)
     sizes = cuts[1:] - cuts[:-1]
@@ -273,6 +279,7 @@ def generate_sessions(config: SessionConfig | None = None) -> EventStream:
         src=src,
         dst=dst,
         t=np.repeat(np.arange(c.num_sessions) * c.interval, sizes),
+        x=x.astype(np.float32),
         num_nodes=c.num_nodes,
         name="sessions-generated",
         source="hopstate.datasets.generate_sessions",
