@@ -28,6 +28,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "no PE": {"encoding.kind": "none"},
     "PPR order": {"order.kind": "ppr"},
     "GMN- (no PE; no MPNN)": {"model.variant": "gmn-"},
+    "GMN- (tokens by GatedGCN)": {"model.variant": "gmn-", "model.local": "gatedgcn"},
     "MPNN alone": {"model.token_layers": 0, "model.node_layers": 0, "walks.max_length": 0},
 }
 

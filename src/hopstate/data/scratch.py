@@ -27,7 +27,7 @@ class Scratch:
         """Return a (rows, columns) tensor of any values.
 
         Raises:
-            StorageError: the disk has no room for it.
+            StorageError: the disk has no room for it, or the folder cannot be written to.
         """
         size = rows * columns * dtype.itemsize
         if self.folder is None or not size:
@@ -40,8 +40,8 @@ class Scratch:
                 held = np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
         except OSError as error:
             raise StorageError(
-                f"no room for an array of {size / 2**20:,.0f} MiB in {self.folder}: {error}; free some space, or raise "
-                f"the memory budget so that it is kept in memory"
+                f"could not put an array of {size / 2**20:,.0f} MiB in {self.folder}: {error}; free some space there, "
+                f"let it be written to, or raise the memory budget so that the array stays in memory"
             ) from error
         return torch.from_numpy(held).view(dtype).view(rows, columns)
 
