@@ -18,9 +18,9 @@ from hopstate.errors import CheckpointError, ConfigError
 from hopstate.going_on import check_temporal, kept_state, new_events, own_past
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, as_made, config_from, resumed
+from hopstate.methods.configuration import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.methods.prepare import notes_of, prepared
-from hopstate.run_data import check_same_data, data_metrics, describe, load_data
+from hopstate.run_data import check_same_data, data_metrics, describe, load_data, settle
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
 from hopstate.training.progress import note
@@ -40,6 +40,7 @@ class Run:
         metrics: split → metric → value of the chosen epoch; empty where interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
         best_epoch: the epoch that validation chose, from 1.
+        floors: name → test metrics of what needs no such model: majority and a perceptron, or recency and EdgeBank.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Run:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     interrupted: bool = False
     best_epoch: int = 0
+    floors: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
         """Return the metrics of a split; see `hopstate.evaluate` for the options."""
@@ -93,8 +95,10 @@ def fit(
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
     source = data if isinstance(data, (str, Path)) else f"memory:{getattr(data, 'name', 'data')}"
-    built = config_from(chosen, {**given, "data": str(source)})
-    return fit_config(chosen, built, out=out, resume=resume, record=None if isinstance(data, (str, Path)) else data)
+    parse = parse_given(chosen, {**given, "data": str(source)})
+    held = None if isinstance(data, (str, Path)) else data
+    built, record = settle(chosen, parse, out=out, resume=resume, record=held)
+    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True)
 
 
 def fit_config(
@@ -106,6 +110,7 @@ def fit_config(
     record: Any = None,
     splits: tuple[str, ...] = SPLITS,
     say: Callable[[str], None] | None = None,
+    floors: bool = False,
 ) -> Run:
     """Train with a method's own configuration dataclass.
 
@@ -116,6 +121,7 @@ def fit_config(
         record: replaces reading config.data.
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
+        floors: also judge what the method must stand above, into floors.json.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -144,7 +150,11 @@ def fit_config(
         run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch)
+        found: dict[str, dict[str, float]] = {}
+        if floors and method.floors is not None and "test" in result.metrics:
+            found = method.floors(ready, config, context, task)
+            run.write_json("floors.json", found)
+        return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch, found)
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.methods.base import Context
+from hopstate.methods.base import Context, Method
+from hopstate.methods.configuration import as_dict, flat, with_earlier
+from hopstate.training.progress import note
 from hopstate.training.run import RunFolder
 from hopstate.training.target import remembered
 
@@ -49,6 +52,42 @@ def load_data(source: str, read: Any, kind: str) -> Any:
 def reading(read: Any) -> dict[str, Any]:
     """Return options of reading as the readers take them: the scale of features is a matter of the run."""
     return {key: value for key, value in asdict(read).items() if key != "scale"}
+
+
+def settle(
+    method: Method,
+    parse: Callable[[Mapping[str, Any]], Any],
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Any = None,
+) -> tuple[Any, Any]:
+    """Return the configuration of a run, and its data where they had to be looked at.
+
+    What is not given is what the run that is resumed has, else what suits the data, else the method's default.
+
+    Args:
+        method: the method.
+        parse: defaults by dotted name → configuration; what a user gives stands over them.
+        out, resume, record: as in `hopstate.api.fit_config`.
+    """
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    config = parse({})
+    if resume and out is not None and (Path(out) / "config.json").is_file():
+        held = with_earlier(method, RunFolder(out).read_json("config.json"))
+        known = flat(as_dict(config))
+        return parse({key: value for key, value in flat(held).items() if key in known}), record
+    if method.suit is None:
+        return config, record
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    chosen = dict(method.suit(record, config, data_metrics(config.data)))
+    settled = parse(chosen)
+    stood = flat(as_dict(settled))
+    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))
+    if words:
+        note(settled.loop, f"suited to the data where you gave nothing: {words}")
+    return settled, record
 
 
 def same_data(run: RunFolder, record: Any) -> bool:

@@ -25,9 +25,9 @@ from hopstate.data.table import write_table
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
 from hopstate.methods.base import Method
-from hopstate.methods.configuration import as_dict, config_from
+from hopstate.methods.configuration import as_dict, config_from, parse_given
 from hopstate.methods.spaces import Space, printable, space_of, suggest
-from hopstate.run_data import load_data
+from hopstate.run_data import load_data, settle
 from hopstate.training.run import RunFolder, flatten, write_text
 from hopstate.training.seed import stream
 
@@ -93,8 +93,8 @@ def tune(
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
     by_name = isinstance(data, (str, Path))
-    built = config_from(chosen, {**given, "data": str(data) if by_name else f"memory:{getattr(data, 'name', 'data')}"})
-    record = None if by_name else data
+    source = str(data) if by_name else f"memory:{getattr(data, 'name', 'data')}"
+    built, record = settle(chosen, parse_given(chosen, {**given, "data": source}), record=None if by_name else data)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 

@@ -12,10 +12,10 @@ from hopstate import api
 from hopstate.data.lock import locked
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.configuration import config_of, parser_of
+from hopstate.methods.configuration import parse_words, parser_of
 from hopstate.reproduce import tables
 from hopstate.reproduce.statistics import summary
-from hopstate.run_data import check_same_data, load_data
+from hopstate.run_data import check_same_data, load_data, settle
 from hopstate.training.run import RunFolder, write_text
 
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
@@ -89,11 +89,12 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     """
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
-    config = config_of(method, parser.parse_args(arguments), parser)
-    folder = RunFolder(where)
+    parse = parse_words(method, parser, arguments)
+    config, folder = parse({}), RunFolder(where)
     read = f"{method.data} {config.read!r}"
     if read not in records:
         records[read] = load_data(config.data, config.read, method.data)
+    config, _ = settle(method, parse, record=records[read])
     if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.read_json("result.json")

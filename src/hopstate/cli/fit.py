@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from hopstate.api import Run, fit_config
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.base import Method
-from hopstate.methods.configuration import config_of, parser_of
+from hopstate.methods.configuration import parse_words, parser_of
+from hopstate.methods.floors import below
+from hopstate.run_data import settle
+from hopstate.training.run import RunFolder
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--config FILE] [--print_config] [options]
 
@@ -26,7 +33,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
     parsed = parser.parse_args(argv[2:])
     out, resume = parsed.pop("out"), parsed.pop("resume")
-    done = fit_config(method, config_of(method, parsed, parser), out=out, resume=resume, say=_say)
+    config, record = settle(method, parse_words(method, parser, argv[2:], ("out", "resume")), out=out, resume=resume)
+    done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True)
     if done.interrupted:
         print(
             f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}",
@@ -69,6 +77,26 @@ def print_result(done: Run) -> None:
         table.add_row(name, *(f"{v[name]:.4f}" if name in v else "" for v in done.metrics.values()))
     console = Console()
     console.print(table)
+    print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
     held = ", ".join(name for name in names if (done.path / name).is_file())
     console.print(f"run folder: {done.path}  ({held})", soft_wrap=True)
+
+
+def print_floors(done: Run, console: Console) -> None:
+    """Print the test metric beside those of the floors, with a sentence where it is no better."""
+    result = RunFolder(done.path).read_json("result.json")
+    metric, mode = result["metric"], result["mode"]
+    own = done.metrics.get("test", {}).get(metric)
+    held = {name: values[metric] for name, values in done.floors.items() if metric in values}
+    if own is None or not held:
+        return
+    beside = ", ".join(f"{name} {value:.4f}" for name, value in held.items())
+    console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
+    under = below(done.metrics["test"], done.floors, metric, mode)
+    if under:
+        console.print(
+            f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "
+            f"or other settings are needed (hopstate tune {done.method} --data ...)",
+            soft_wrap=True,
+        )

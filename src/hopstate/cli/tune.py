@@ -6,8 +6,9 @@ import sys
 
 from hopstate.cli.fit import named_method
 from hopstate.methods import MODULES
-from hopstate.methods.configuration import config_of, parser_of
+from hopstate.methods.configuration import parse_words, parser_of
 from hopstate.methods.spaces import printable, space_of
+from hopstate.run_data import settle
 from hopstate.tuning import Search, tune_config
 
 USAGE = f"""usage: hopstate tune METHOD --data DATA [--trials N] [--space SPACE]... [--out FOLDER] [options of fit]
@@ -36,7 +37,8 @@ def run(argv: list[str]) -> int:
     trials, given, seed, out = (parsed.pop(key) for key in ("trials", "space", "search_seed", "out"))
     space = space_of(method, given)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
-    found = tune_config(method, config_of(method, parsed, parser), space, trials=trials, out=out, seed=seed)
+    config, record = settle(method, parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out")))
+    found = tune_config(method, config, space, trials=trials, out=out, seed=seed, record=record)
     if found.interrupted:
         print(f"stopped; everything is saved. Go on with the same command and --out {found.path}", file=sys.stderr)
         return 130

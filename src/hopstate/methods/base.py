@@ -113,6 +113,9 @@ class Method:
         data: the kind of record it works on.
         summary: one line for help texts.
         source: the paper.
+        suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
+            stand in for the configuration's own defaults, and what a user gives stands over them.
+        floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
     """
 
@@ -123,3 +126,5 @@ class Method:
     summary: str
     source: str
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
+    floors: Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace
@@ -86,9 +86,36 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 
 
+def parse_given(method: Method, given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
+    return lambda defaults: config_from(method, {**defaults, **flat(given)})
+
+
+def parse_words(
+    method: Method, parser: Parser, words: Sequence[str], own: Sequence[str] = ()
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Return defaults by dotted name → configuration with the words of a command line over them.
+
+    Args:
+        method: the method.
+        parser: what `parser_of` made, and options of a command's own.
+        words: of the command line.
+        own: names of the command's own options.
+    """
+
+    def parse(defaults: Mapping[str, Any]) -> Any:
+        parser.set_defaults(dict(defaults))
+        parsed = parser.parse_args(words)
+        for name in own:
+            parsed.pop(name)
+        return config_of(method, parsed, parser)
+
+    return parse
+
+
 def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run folder's settings, those that did not exist when it was made at what they stood for then."""
-    had = _flat(settings)
+    had = flat(settings)
     filled = json.loads(json.dumps(dict(settings)))
     for name, value in method.earlier.items():
         *groups, last = name.split(".")
@@ -108,8 +135,8 @@ def resumed(method: Method, config: Any, stored: Mapping[str, Any]) -> Any:
         config: what it is to be resumed with.
         stored: its config.json, nested.
     """
-    now, named = _flat(as_dict(config)), _flat(stored)
-    default = _flat(as_dict(config_from(method, {"data": now["data"]})))
+    now, named = flat(as_dict(config)), flat(stored)
+    default = flat(as_dict(config_from(method, {"data": now["data"]})))
     changed = {k: v for k, v in method.earlier.items() if named.get(k, v) == v and now[k] == default[k] != v}
     return config_from(method, now | changed) if changed else config
 
@@ -131,7 +158,7 @@ def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return nested or dotted settings as arguments of the command line."""
-    return [f"--{key}={_text(value)}" for key, value in _flat(settings).items()]
+    return [f"--{key}={_text(value)}" for key, value in flat(settings).items()]
 
 
 def as_dict(config: Any) -> dict[str, Any]:
@@ -139,13 +166,14 @@ def as_dict(config: Any) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted name."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = dataclasses.asdict(value)
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
 
 
 def _text(value: Any) -> str:

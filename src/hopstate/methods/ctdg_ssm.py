@@ -15,6 +15,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
+from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
     RAW,
     EventReadOptions,
@@ -176,6 +177,7 @@ METHODS = {
         "events",
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
+        floors=link_floors,
         earlier={**RAW, "cut_ties": False},
     ),
     "ctdg-ssm-nodes": Method(

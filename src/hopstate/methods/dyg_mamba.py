@@ -12,6 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
+from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
     SECONDS,
     EventReadOptions,
@@ -157,6 +158,7 @@ METHODS = {
         "events",
         "state spaces over two nodes' past events, stepped by the time between them",
         "arXiv:2408.06966",
+        floors=link_floors,
         earlier=SECONDS,
     ),
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.methods.base import Context, Method
+from hopstate.methods.floors import link_floors
 from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
@@ -56,6 +57,7 @@ METHODS = {
         "events",
         "a Transformer over two nodes' past events, with co-occurrence counts",
         "arXiv:2303.13047",
+        floors=link_floors,
         earlier=SECONDS,
     )
 }

@@ -16,7 +16,9 @@ from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.batching import Batching, batched_task
 from hopstate.methods.edges import FORMERLY, EdgeConfig, Place, check_same_edges, edge_columns, message_graph
+from hopstate.methods.floors import node_floors
 from hopstate.methods.node import check_width, node_labels
+from hopstate.methods.suit_nodes import suit_backbone
 from hopstate.models.backbones import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.training.batch_graph_task import SubgraphTask
 from hopstate.training.loop import LoopConfig
@@ -104,6 +106,16 @@ _SOURCES = {
     "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
 }
 METHODS = {
-    kind: Method(kind, FullBatchRun, partial(build, kind=kind), "graph", summary, source, FORMERLY)
+    kind: Method(
+        kind,
+        FullBatchRun,
+        partial(build, kind=kind),
+        "graph",
+        summary,
+        source,
+        FORMERLY,
+        suit=partial(suit_backbone, kind=kind),
+        floors=node_floors,
+    )
     for kind, (summary, source) in _SOURCES.items()
 }

@@ -14,12 +14,14 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.floors import node_floors
 from hopstate.methods.gmn_auto import Choice, choose, cut_of
 from hopstate.methods.gmn_inference import NodeOutputs
 from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
 from hopstate.methods.gmn_order import OrderConfig, node_keys
 from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
+from hopstate.methods.suit_nodes import suit_gmn
 from hopstate.models.gmn import GMN
 from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.tokens.structural import (
@@ -188,10 +190,15 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
         )
     ready = Material(
-        indptr=graph.indptr, indices=graph.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
-        key=node_keys(graph, config.order), settings=choice.walks, weights=walk_weights(graph, config.walks.weights),
+        indptr=graph.indptr,
+        indices=graph.indices,
+        x=np.array(x, np.float32),
+        edge_attr=edge_attr,
+        key=node_keys(graph, config.order),
+        settings=choice.walks,
+        weights=walk_weights(graph, config.walks.weights),
         signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
-    )  # fmt: skip
+    )
     return ready, choice
 
 
@@ -237,6 +244,8 @@ METHODS = {
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
         earlier=EARLIER,
+        suit=suit_gmn,
+        floors=node_floors,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

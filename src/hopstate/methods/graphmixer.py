@@ -12,6 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method
+from hopstate.methods.floors import link_floors
 from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.models.baselines.graphmixer import GraphMixer
 from hopstate.tokens.history import Deletions
@@ -74,6 +75,7 @@ METHODS = {
         "events",
         "an MLP-Mixer over each node's most recent links",
         "arXiv:2302.11636",
+        floors=link_floors,
         earlier=SECONDS,
     )
 }

@@ -11,8 +11,10 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.edges import FORMERLY, EdgeConfig, message_graph
+from hopstate.methods.floors import node_floors
 from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
+from hopstate.methods.suit_nodes import suit_nagphormer
 from hopstate.models.nagphormer import NAGphormer
 from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.tokens.hops import hop_tokens
@@ -104,6 +106,8 @@ METHODS = {
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
         FORMERLY,
+        suit=suit_nagphormer,
+        floors=node_floors,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

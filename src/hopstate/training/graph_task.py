@@ -97,6 +97,10 @@ class GraphTask:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Nothing to take back."""
 
+    def target_rows(self, split: str) -> np.ndarray:
+        """Return the rows of y that belong to a split."""
+        return self._rows(self._ids(split))
+
     def _ids(self, split: str) -> np.ndarray:
         if split == "all":
             return np.arange(self.graphs.num_graphs)

@@ -1,0 +1,128 @@
+"""What a trained model must stand above: the floors of its kind, on the same split and with the same metrics.
+
+Nodes: the majority class (or the mean) of the training nodes, and a small perceptron on the features alone. Graphs: the
+majority. Links: recency and EdgeBank with the same negatives.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.graph import Graph
+from hopstate.methods.base import Context
+from hopstate.training.node_task import NodeLabels
+from hopstate.training.target import Target
+
+Floors = dict[str, dict[str, float]]
+ROWS = 20_000  # training nodes that the perceptron sees at most
+CELLS = 2 * 10**8  # entries of the features from which it is left out
+BLOCK = 1 << 16
+
+
+def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of the majority (or mean) and of a perceptron on the features.
+
+    Args:
+        graph: the data.
+        config: the run's configuration; its loop.seed fixes the perceptron.
+        context: what surrounds the run.
+        task: the run's task, with its labels and split.
+    """
+    labels: NodeLabels = task.labels
+    train, test = labels.split["train"], labels.split["test"]
+    if not labels.target.known(labels.y[test]).any():
+        return {}
+    found = {"majority": labels.score(test, constant(labels.target, labels.y[train], len(test)))}
+    if graph.x is not None and graph.x.size <= CELLS:
+        found["mlp"] = _perceptron(graph.x, labels, config.loop.seed)
+    return found
+
+
+def graph_floors(graphs: Any, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of the majority (or mean) of the training rows; arguments as in `node_floors`."""
+    train, test = task.target_rows("train"), task.target_rows("test")
+    if not task.target.known(task.y[test]).any():
+        return {}
+    out = constant(task.target, task.y[train], len(test))
+    return {"majority": task.target.score(task.y[test], out)}
+
+
+def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`."""
+    from hopstate.methods.zero_parameter import METHODS
+
+    found: Floors = {}
+    for name, method in METHODS.items():
+        own = method.config(data=config.data, read=config.read, split=config.split, evaluation=config.evaluation)
+        with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
+            kept = context.run / "negatives"
+            (Path(scratch) / "negatives").symlink_to(kept.resolve()) if kept.is_dir() else None
+            judge = method.build(stream, own, replace(context, run=Path(scratch), trained=None))
+            with torch.no_grad():
+                found[name] = judge.evaluate("test")
+    return found
+
+
+def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
+    """Return the outputs that say the same of every row: the shares of the training rows y, or their mean."""
+    if target.goal == "classes":
+        counts = np.bincount(y[y >= 0], minlength=target.width) + 1e-9
+        out = np.log(counts / counts.sum())
+    elif target.goal == "labels":
+        share = np.clip(np.nanmean(y, 0), 1e-6, 1 - 1e-6)
+        out = np.log(share / (1 - share))
+    else:
+        out = (np.nanmean(y, 0) - np.asarray(target.center or 0.0)) / np.asarray(target.scale or 1.0)
+    return torch.from_numpy(np.tile(out, (rows, 1)))
+
+
+def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float]:
+    """Return test metrics of a two-layer perceptron, its epoch chosen on validation."""
+    rng = np.random.default_rng(seed)
+    train, val = labels.split["train"], labels.split["val"]
+    train = np.sort(rng.permutation(train)[:ROWS])
+    kept, best = None, float("-inf")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Dropout(0.2), nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, labels.target.width)
+        )
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-4)
+        own, y = torch.from_numpy(x[train]), torch.from_numpy(labels.y[train])
+        for step in range(150):
+            model.train()
+            optimizer.zero_grad()
+            labels.loss(model(own), y).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            if step % 10 == 9:
+                value = labels.score(val, _outputs(model, x, val))[labels.target.metrics[0]]
+                value = -value if labels.target.mode == "min" else value
+                if value > best:
+                    best, kept = value, {k: v.clone() for k, v in model.state_dict().items()}
+    if kept is not None:
+        model.load_state_dict(kept)
+    return labels.score(labels.split["test"], _outputs(model, x, labels.split["test"]))
+
+
+def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
+    model.eval()
+    parts = np.split(rows, range(BLOCK, len(rows), BLOCK))
+    with torch.no_grad():
+        return torch.cat([model(torch.from_numpy(np.array(x[part]))) for part in parts])
+
+
+def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> list[str]:
+    """Return the floors that a run's test metric does not stand above."""
+    value = metrics.get(metric, float("nan"))
+    sign = 1 if mode == "max" else -1
+    return [name for name, held in floors.items() if not sign * value > sign * held.get(metric, float("nan"))]
+
+
+__all__ = ["Floors", "below", "constant", "graph_floors", "link_floors", "node_floors"]
