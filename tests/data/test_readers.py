@@ -423,3 +423,14 @@ def test_published_files(
     found = (graph.num_nodes, graph.num_features, graph.num_classes, graph.num_edges, graph.num_splits)
     assert found == (nodes, features, classes, stored, splits)
     assert read_graph(shared / "data" / path).is_undirected
+
+
+def test_features_follow_their_ids_where_nodes_are_numbered(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    (tmp_path / "x.csv").write_text("id,a\n2,20\n0,0\n1,10\n")
+    graph = read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=3)
+    assert graph.x[:, 0].tolist() == [0, 10, 20]
+    with pytest.raises(DataError, match=r"no row for 1 of 4 nodes, the first is 3"):
+        read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=4)
+    with pytest.raises(DataError, match=r"id 2 .*0\.\.1"):
+        read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=2)

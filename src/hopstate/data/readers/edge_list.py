@@ -93,6 +93,8 @@ def read_edge_list(
     x, x_ids = _features(features, id_column, nan, missing, without)
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
+    elif num_nodes is not None and x is not None and x_ids is not None:
+        x = x.take(_rows_in_order(x_ids, num_nodes, str(features)))
     nodes = _Nodes(table, (first, second), pairs, features, x_ids, labels, named, num_nodes)
     fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_attr": attr}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
@@ -195,6 +197,19 @@ def _features(
     ids = table.ids(key)
     check_unique(ids, str(path))
     return FeatureTable.of(tuple(columns), table.numbers(columns, "node features", nan, missing)), ids
+
+
+def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
+    """Return the rows of a table of features whose ids are 0, 1, ..., num_nodes - 1.
+
+    Raises:
+        DataError: an id outside, or a node without a row.
+    """
+    _check_rows(ids, num_nodes, f"{where}: ids")
+    absent = np.setdiff1d(np.arange(num_nodes), ids)
+    if len(absent):
+        raise DataError(f"{where} has no row for {len(absent)} of {num_nodes} nodes, the first is {absent[0]}")
+    return np.argsort(ids)
 
 
 def _array_features(array: np.ndarray, nan: str, missing: str, what: str) -> FeatureTable:
