@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hopstate.data.files import Write, beside, make_folder, named_errors, short_name, sync_file, sync_folder
+from hopstate.data.files import Write, beside, make_folder, named_errors, short_name, sync_folder
 from hopstate.data.lock import file_lock
 
 
@@ -57,7 +57,8 @@ def _moved(folder: Path) -> list[Path]:
 def _sync_tree(folder: Path) -> None:
     for here, _, files in os.walk(folder, topdown=False):
         for name in files:
-            sync_file(Path(here, name))
+            with Path(here, name).open("rb+") as file:
+                os.fsync(file.fileno())
         sync_folder(Path(here))
 
 
