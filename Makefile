@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test test-slow lint types imports wheel docs release clean
+.PHONY: demo test test-slow test-portable gpu lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,14 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# operators, layers and loss curves as on other processors, and with 1, 2 and 3 threads
+test-portable: $(VENV)/.installed-dev
+	$(BIN)/python tests/portable.py
+
+# on a machine with a GPU, by the Python that has torch there; nothing is installed
+gpu:
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out gpu-results
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests benchmarks docs/examples

@@ -16,14 +16,22 @@ import operator
 
 from llvmlite import binding, ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import intrinsic, models, overload, register_model
 from numba.np.arrayobj import make_array
 
 LANES = 16
 
+
+def target_has(feature):
+    """Return whether the processor that numba compiles for has a feature: this one, or what NUMBA_CPU_NAME says."""
+    if config.CPU_FEATURES is not None:
+        return f"+{feature}" in config.CPU_FEATURES.split(",")
+    return bool(binding.get_host_cpu_features().get(feature))
+
+
 # Vectors of a wide one: AVX-512 has registers to spare for four; elsewhere the sixteen lanes are several already.
-WIDE = 4 if binding.get_host_cpu_features().get("avx512f") else 1
+WIDE = 4 if target_has("avx512f") else 1
 
 
 class VectorType(types.Type):

@@ -7,14 +7,15 @@ faster than a loop, so `WIDE` says whether to use them. Imported by `subgraph_ke
 
 from __future__ import annotations
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-WIDE = bool(llvmlite.binding.get_host_cpu_features().get("avx512vbmi2", False))
+from hopstate.ops.simd import target_has
+
+WIDE = target_has("avx512vbmi2")
 PLACES, NEIGHBOURS = 16, 8  # numbers at once
 HASH = 2654435769  # an odd multiplier; the highest bits of the product, modulo 2**32, are the slot
 _SHORT, _INT, _LONG = (ir.IntType(bits) for bits in (16, 32, 64))

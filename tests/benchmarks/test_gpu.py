@@ -1,0 +1,69 @@
+"""The GPU script's dry run: every figure leaves its lines, a late failure costs no early result, limits are kept."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BARE = """
+import sys
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("jsonargparse", "pooch", "pymetis", "beartype"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Bare())
+"""
+
+
+def run(folder: Path, *more: str, code: int = 0) -> dict[str, list[dict]]:
+    """Run the script as on a machine that has neither an installation nor some of its libraries; return its lines."""
+    (folder / "bare").mkdir()
+    (folder / "bare/sitecustomize.py").write_text(BARE)
+    environment = os.environ | {"PYTHONPATH": str(folder / "bare"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--out", "results", *more]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+    logs = "".join(path.read_text() for path in (folder / "results").glob("*.log"))
+    assert done.returncode == code, done.stderr + logs
+    files = [path for path in (folder / "results").glob("*.jsonl") if path.is_file()]
+    return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in files}
+
+
+def test_what_fails_or_has_no_time_costs_no_earlier_result(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/scan.jsonl").mkdir()  # so that its lines cannot be written
+    found = run(tmp_path, "--dry-run", "--only=scan,top", code=1)
+    assert [row["status"] for row in found["summary"]] == ["exit code 1", "ok"]
+    assert [row["batching"] for row in found["top"]] == ["full", "top, refreshed", "top, made once"]
+
+
+def test_limits_are_kept(tmp_path: Path) -> None:
+    found = run(tmp_path, "--dry-run", "--only=scan,epochs", "--seconds=2", code=1)
+    assert [row["status"] for row in found["summary"]] == ["stopped after 2 s", "no time left"]
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    run(tmp_path, "--only=scan", code=1)
+    assert "torch sees no CUDA device; --dry-run runs on the CPU" in (tmp_path / "results/scan.log").read_text()
+
+
+@pytest.mark.slow
+def test_every_figure_runs_dry_on_a_bare_machine(tmp_path: Path) -> None:
+    found = run(tmp_path, "--dry-run", f"--data={tmp_path}")
+    names = [row["figure"] for row in found.pop("summary")]
+    assert names == ["tests", "scan", "epochs", "lengths", "gmn", "top", "precision", "compile"]
+    assert set(found) == set(names) - {"tests"}
+    for name, rows in found.items():
+        assert all(row["tests"] == "green" and row["dry_run"] and "error" not in row for row in rows), name
+    assert {(row["method"], row["stream"]) for row in found["epochs"]} == {
+        (method, stream) for method in ("dyg-mamba", "dygformer") for stream in ("uci", "enron")
+    }
+    assert all(row["data"].startswith("made: 20 nodes, 300 events") for row in found["epochs"])
+    assert all(row["epoch_s"] > 0 for name in ("epochs", "gmn", "top", "precision", "compile") for row in found[name])
