@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hopstate.data.files import replace_file, save_array, sweep
+from hopstate.errors import StorageError
 
 DAY = 86400.0  # seconds after which an unfinished file is somebody's no longer
 
@@ -42,6 +43,9 @@ def cached_array(path: Path | None, shape: tuple[int, ...], compute: Callable[[]
                 return kept
     made = compute().astype(np.float32)
     if path is not None:
-        sweep(path.parent, older=DAY)  # two runs may fill the cache at once, so what is young may be at work
-        replace_file(path, lambda part: save_array(part, made))
+        try:
+            sweep(path.parent, older=DAY)  # two runs may fill the cache at once, so what is young may be at work
+            replace_file(path, lambda part: save_array(part, made))
+        except StorageError as error:
+            raise StorageError(f"{error}: HOPSTATE_DATA names the cache") from error
     return made
