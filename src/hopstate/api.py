@@ -14,8 +14,17 @@ from hopstate.data.cache import cache_folder
 from hopstate.data.files import check_writable, make_folder, named_errors
 from hopstate.data.lock import locked
 from hopstate.data.table import check_table_path, write_table
-from hopstate.errors import CheckpointError, ConfigError
-from hopstate.going_on import check_temporal, kept_state, new_events, own_past
+from hopstate.errors import CheckpointError, ConfigError, TimeOrderError
+from hopstate.going_on import (
+    as_trained,
+    check_temporal,
+    is_own,
+    is_temporal,
+    kept_state,
+    name_new_ids,
+    new_events,
+    own_past,
+)
 from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, as_made, config_from, parse_given, resumed
@@ -214,9 +223,15 @@ def predict(
     split: str = "all",
     out: str | Path | None = None,
     read: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+    own: Any = None,
     device: str | None = None,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's own ids.
+
+    Of a method for event streams, other data are what comes after the run's own: each event is scored from the run's
+    past and from the earlier events of the file, as `stream` with fresh scores them, and nothing is kept. They need no
+    split, are read as the run's own files were, and ids that the run has not met are named by a warning.
 
     Args:
         run: a run folder.
@@ -224,22 +239,59 @@ def predict(
         read: how other data are read, e.g. {"features": "features.csv"}; see the method's configuration.
         split: "all", or one of the splits.
         out: also write the table there (.csv or .parquet).
+        fresh: other events are a stream of their own: nothing that the run has seen is known.
+        own: the run's own events, where it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
+        TimeOrderError: other events begin before the run's own end, and fresh is off.
+        ConfigError: a split of later events, which have none.
     """
     import pandas as pd
     import torch
 
     if out is not None:
         check_table_path(out)  # before the work, not after it
-    with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
-        task.model.eval()
-        table = pd.DataFrame(task.predict(split))
+    folder = RunFolder.open(run)
+    columns = None if data is None else _later(folder, data, split, read, fresh, own, device)
+    if columns is None:
+        with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+            task.model.eval()
+            columns = task.predict(split)
+    table = pd.DataFrame(columns)
     if out is not None:
         write_table(table, Path(out))
     return table
+
+
+def _later(
+    folder: RunFolder, data: Any, split: str, read: Mapping[str, Any] | None, fresh: bool, own: Any, device: str | None
+) -> dict[str, Any] | None:
+    """Return predictions of events that follow a run's past, None where the data are no such events."""
+    import torch
+
+    from hopstate.training.live import empty_past, go_on
+
+    if not is_temporal(folder):
+        return None
+    new = new_events(folder, data, read or {}, features=fresh)
+    if (fresh and split != "all") or is_own(folder, new):
+        return None
+    if split != "all":
+        raise ConfigError(f"events after the run's own have no {split} part; leave --split out, or give --fresh")
+    new = as_trained(folder, new)
+    with trained(folder.path, own, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+        past = empty_past(task, new) if fresh else own_past(folder, task, own)
+        if not fresh:
+            name_new_ids(past, new)
+        try:
+            return go_on(task, past, new, again=True)[0]
+        except TimeOrderError as error:
+            raise TimeOrderError(
+                f"{new.name} begins at {new.t[0]}, before the end of the run's own data at {past.last_time}; give only "
+                "later events, or --fresh to score them as a stream of their own, without what the run has seen"
+            ) from error
 
 
 def stream(
@@ -305,7 +357,7 @@ def stream(
         torch.no_grad(),
         trainer.arithmetic(),
     ):
-        new = new_events(folder, data, read or {})
+        new = as_trained(folder, new_events(folder, data, read or {}))
         start = None if fresh else state if state is not None else kept_state(folder)
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
         columns, after = go_on(task, past, new, again=again)

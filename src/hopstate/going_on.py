@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
-from hopstate.errors import ConfigError
+from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.configuration import config_from, with_earlier
 from hopstate.methods.prepare import prepared_as
-from hopstate.run_data import load_data, reading
+from hopstate.run_data import load_data, reading, same_data
 from hopstate.training.live import past_of
 from hopstate.training.run import RunFolder
+
+
+def is_temporal(folder: RunFolder) -> bool:
+    """Return whether a run is of a method for event streams."""
+    return get_method(folder.read_json("config.json")["method"]).data == "events"
 
 
 def check_temporal(folder: RunFolder) -> None:
@@ -24,10 +34,37 @@ def check_temporal(folder: RunFolder) -> None:
     Raises:
         ConfigError: it is not.
     """
-    name = folder.read_json("config.json")["method"]
-    kind = get_method(name).data
-    if kind != "events":
+    if not is_temporal(folder):
+        name = folder.read_json("config.json")["method"]
+        kind = get_method(name).data
         raise ConfigError(f"{folder.path} is a run of {name}, which works on {kind} and has no past to go on from")
+
+
+def is_own(folder: RunFolder, events: EventStream) -> bool:
+    """Return whether events are the very ones that a run was trained on."""
+    return same_data(folder, events)
+
+
+def name_new_ids(past: Past, new: EventStream) -> None:
+    """Warn of ids that a past has not met, and name the first."""
+    met, ids = past.node_ids, new.node_ids
+    rows = np.unique(np.concatenate([new.src, new.dst]))
+    if met is None:
+        seen = np.zeros(max(past.num_nodes, int(rows.max(initial=-1)) + 1), bool)
+        for layer in past.layers:
+            seen[layer.nodes] = True
+        names, known = (rows, seen[rows]) if ids is None else (ids.names(rows), np.zeros(len(rows), bool))
+    else:
+        names = rows if ids is None else ids.names(rows)
+        known = met.rows(names.astype(met.ids.dtype.kind) if met.ids.dtype.kind == "U" else names) >= 0
+    if not known.all():
+        first = ", ".join(map(str, names[~known][:10].tolist()))
+        more = ", ..." if (~known).sum() > 10 else ""
+        warnings.warn(
+            f"{(~known).sum()} of {len(known)} ids in {new.name} are new to the run: {first}{more}",
+            HopstateWarning,
+            stacklevel=4,
+        )
 
 
 def kept_state(folder: RunFolder) -> Path | None:
@@ -50,30 +87,62 @@ def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
     method = get_method(settings.pop("method"))
     config = config_from(method, with_earlier(method, settings))
     record = own if own is not None and not isinstance(own, (str, Path)) else None
+    if own is None and config.data.startswith("memory:"):
+        raise ConfigError(
+            f"this run was trained on a record in memory ({config.data[7:]}), which is its past: give it again as own, "
+            "or fresh=True to do without"
+        )
     if record is None:
         record = load_data(config.data if own is None else str(own), config.read, method.data)
-    return past_of(task, _as_trained(folder, record))
+    return past_of(task, as_trained(folder, record))
 
 
-def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any]) -> EventStream:
-    """Return events that a run goes on over, tables read as its own files were but for what read says.
+def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
+    """Return events that a run goes on over, tables read as its own files were but for what read says, else untouched.
+
+    Args:
+        folder: the run.
+        data: a file, a folder, the name of a data set, or a record.
+        read: how they are read where that differs.
+        features: they may bring features of nodes.
 
     Raises:
         ConfigError: an option that the method's configuration does not have, or features of nodes.
     """
     from hopstate.data.event_io import read_events
 
-    if read.get("x") is not None:
+    if "scale" in read:
+        raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+    if read.get("x") is not None and not features:
         raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
     settings = folder.read_json("config.json")
     method = get_method(settings.pop("method"))
+    if isinstance(data, str) and find_dataset(data) is not None and not Path(data).exists():
+        return load_dataset(data, **dict(read))
+    config = config_from(
+        method, with_earlier(method, settings) | {"read": own_reading(settings["read"], data) | dict(read)}
+    )
+    options = reading(config.read)
+    try:
+        events = read_events(data, from_start=False, **options)
+    except DataError as error:  # what has yet to happen has no labels
+        label = options.pop("label_column", None)
+        if label is None or "label_column" in read or f"no column {label!r}" not in str(error):
+            raise
+        events = read_events(data, from_start=False, **options)
+    named, table = settings["read"].get("edge_columns") or (), events.edge_table
+    if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order
+        events = events.with_(edge_table=replace(table, columns=tuple(named)))
+    return events
+
+
+def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return how a run's own files were read, as far as that says something of other data."""
     # features and number of the nodes are of the run's own data; records have no columns to name
     columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
-    own = {k: v for k, v in settings["read"].items() if k not in ("x", "num_nodes")} if columns else {}
-    config = config_from(method, with_earlier(method, settings) | {"read": own | dict(read)})
-    return _as_trained(folder, read_events(data, from_start=False, **reading(config.read)))
+    return {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")} if columns else {}
 
 
-def _as_trained(folder: RunFolder, record: Any) -> Any:
+def as_trained(folder: RunFolder, record: Any) -> Any:
     """Return events with features and classes as those that a run was trained on."""
     return prepared_as(record, folder.read_json("data.json"))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hopstate.data.cache import cache_folder
+from hopstate.data.event_io import read_events
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.going_on import own_reading
 from hopstate.methods import get_method
 from hopstate.methods.base import Context
 from hopstate.methods.configuration import as_made, config_from, with_earlier
 from hopstate.methods.prepare import prepared
-from hopstate.run_data import data_metrics, load_data, same_data
+from hopstate.run_data import data_metrics, load_data, reading, same_data
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.loop import Trainer, seed_everything
 from hopstate.training.run import RunFolder
@@ -72,14 +75,17 @@ class trained:  # noqa: N801 - a context manager
         made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
         if "scale" in self.read:
             raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
-        if self.data is not None:  # how its own files were read says little of others
-            settings["read"] = ({"missing": filled} if filled != "error" else {}) | dict(self.read)
+        if self.data is not None:  # how its own files were read says little of other graphs
+            own = own_reading(settings["read"], self.data) if method.data == "events" and not self.bare else {}
+            settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
         config = config_from(method, settings)
         config = as_made(config, made) if self.data is None else config
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
+        if in_memory and method.data == "events" and hasattr(self.data, "iloc"):
+            record_of = partial(read_events, self.data, **reading(config.read))
         facts = self.folder.read_json("data.json")
         record = self._without_events(facts, record_of) if self.bare else self._checked(record_of(), config.data)
         context = Context(

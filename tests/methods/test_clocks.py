@@ -62,9 +62,9 @@ def test_a_run_scores_other_files_by_the_clock_that_it_was_trained_with(method: 
     run = run_of(method, events(), tmp_path / "run")
     kept = json.loads((run.path / "data.json").read_text())["clock"]
     assert kept["unit"] > 0
-    again = predict(run.path, data=events(factor=10**9, time_unit="ns"))["score"].to_numpy()
+    again = predict(run.path, data=events(factor=10**9, time_unit="ns"), fresh=True)["score"].to_numpy()
     np.testing.assert_allclose(again, predict(run.path, data=events())["score"].to_numpy(), rtol=0, atol=1e-6)
-    slow = predict(run.path, data=events(factor=50))["score"].to_numpy()
+    slow = predict(run.path, data=events(factor=50), fresh=True)["score"].to_numpy()
     own = run_of(method, events(factor=50), tmp_path / "slow", loop__seed=0)
     assert np.abs(slow - again).max() > 1e-4  # its gaps are 50 times longer by the run's clock
     assert json.loads((own.path / "data.json").read_text())["clock"]["unit"] == 50 * kept["unit"]

@@ -119,7 +119,7 @@ def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_pa
     later = table(60, start=240, seed=1)
     both = pd.concat([table(), later])
     both.to_csv(tmp_path / "both.csv", index=False)
-    known = predict(run.path, data=tmp_path / "both.csv")["score"].to_numpy()[240:]
+    known = predict(run.path, data=tmp_path / "both.csv", fresh=True)["score"].to_numpy()[240:]
     assert np.allclose(stream(run.path, later)["score"].to_numpy(), known, atol=1e-6)
 
 

@@ -88,7 +88,7 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
     )
     assert evaluate(run.path, data=events())["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=1e-6)
     added = events().with_(kind=None)
-    scores = predict(run.path, data=added)["score"].to_numpy()[events().additions()]
+    scores = predict(run.path, data=added, fresh=True)["score"].to_numpy()[events().additions()]
     assert np.abs(scores - predict(run.path, data=events())["score"].to_numpy()).max() > 1e-4
 
 

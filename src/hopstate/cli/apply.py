@@ -58,9 +58,12 @@ def _predict(argv: list[str]) -> int:
     parser = _parser("predict", "Write predictions with your own ids as CSV or Parquet.")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
+    fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
     o, read = _parse(parser, argv)
-    table = api.predict(o.run, data=o.data, split=o.split, out=o.out, read=read, device=o.device)
-    print(f"{len(table):,} predictions written to {o.out}")
+    table = api.predict(o.run, data=o.data, split=o.split, out=o.out, read=read, fresh=o.fresh, device=o.device)
+    dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
+    print(f"{len(table):,} predictions written to {o.out}{dropped}")
     return 0
 
 

@@ -67,14 +67,14 @@ def fingerprint(task: LiveTask) -> str:
     return digest.hexdigest()[:16]
 
 
-def past_of(task: LiveTask, stream: EventStream | None) -> Past:
-    """Return the past of a model after all events of a stream, or before any."""
-    empty = Past(model=fingerprint(task))
-    if stream is None:
-        return empty
-    node_dim, _ = _widths(task)
-    empty = replace(empty, x=stream.x if node_dim else None)
-    return go_on(task, empty, stream, score=False)[1]
+def past_of(task: LiveTask, stream: EventStream) -> Past:
+    """Return the past of a model after all events of a stream."""
+    return go_on(task, empty_past(task, stream), stream, score=False)[1]
+
+
+def empty_past(task: LiveTask, stream: EventStream) -> Past:
+    """Return the past of a model before the first event of a stream, with the features of its nodes."""
+    return Past(model=fingerprint(task), x=stream.x if _widths(task)[0] else None)
 
 
 def go_on(

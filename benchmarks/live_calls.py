@@ -1,0 +1,73 @@
+"""Processor time and bytes written of a call of `stream`, against how many events came before.
+
+    python benchmarks/live_calls.py --past 3000 300000 --calls 20
+
+A fixed number of nodes, CTDG-SSM with its defaults, calls of 100 events each through `hopstate.stream` in one process;
+what a process needs to start is the same for every past, and is left out. Seconds are the processor's; bytes are those
+of files that a call wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import hopstate
+
+
+def table(first: int, count: int, nodes: int, seed: int) -> pd.DataFrame:
+    """Return events first.. of a stream: sources and targets of a skewed popularity."""
+    rng = np.random.default_rng([seed, first])
+    ends = (nodes // 2 * rng.random((2, count)) ** 2).astype(int)
+    return pd.DataFrame({"source": ends[0], "target": nodes // 2 + ends[1], "time": first + np.arange(count)})
+
+
+def files(folder: Path) -> dict[str, int]:
+    """Return the files of a folder with their sizes, named by when they were written."""
+    found = {}
+    for path in folder.iterdir():
+        at = path.stat()
+        found[f"{path.name} {at.st_mtime_ns}"] = at.st_size
+    return found
+
+
+def measure(past: int, calls: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return processor seconds and bytes of each call."""
+    quiet = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        table(0, 2000, nodes, 0).to_csv(home / "own.csv", index=False)
+        settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"strategies": ["random"]}}
+        run = hopstate.fit("ctdg-ssm", home / "own.csv", out=home / "run", config=settings)
+        run.stream(table(2000, past - 2000, nodes, 0))
+        state, seconds, written = home / "run" / "state", [], []
+        for call in range(calls):
+            new, before = table(past + 100 * call, 100, nodes, 0), files(state)
+            start = time.process_time()
+            run.stream(new)
+            seconds.append(time.process_time() - start)
+            written.append(sum(size for name, size in files(state).items() if name not in before))
+    return np.array(seconds), np.array(written)
+
+
+def main() -> None:
+    """Print a row for each past."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--past", type=int, nargs="+", default=[3000, 300_000])
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--nodes", type=int, default=2000)
+    o = parser.parse_args()
+    print("past events | median s | largest s | median KB | largest KB | mean KB")
+    for past in o.past:
+        seconds, written = measure(past, o.calls, o.nodes)
+        figures = (np.median(seconds), seconds.max(), *(f(written) / 1e3 for f in (np.median, np.max, np.mean)))
+        print(f"{past:>11,} | " + " | ".join(f"{x:.3f}" for x in figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()
