@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import chronological_split, dyglib_split, split_at, split_by_masks
+from hopstate.data.event_splits import PARTS, chronological_split, dyglib_split, split_at, split_by_masks
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 
@@ -82,3 +82,16 @@ def test_a_split_that_leaves_nothing_is_an_error():
         chronological_split(stream_of(np.arange(9)), val_ratio=0.6, test_ratio=0.5)
     with pytest.raises(ConfigError, match="part"):
         chronological_split(stream_of(np.arange(9))).rows("new")
+
+
+def test_nanoseconds_are_split_as_the_same_events_in_small_numbers() -> None:
+    """A nanosecond apart, 1.7e18 of them since 1970: to float64 they are one time."""
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.integers(0, 90, 200))
+    src, dst = rng.integers(0, 9, (2, 200))
+    parts = []
+    for start in (0, 1_700_000_000 * 10**9):
+        stream = EventStream(src=src, dst=dst, t=start + t, num_nodes=9)
+        splits = chronological_split(stream), dyglib_split(stream)
+        parts += [[split.rows(name).tolist() for name in PARTS] for split in splits]
+    assert parts[:2] == parts[2:]

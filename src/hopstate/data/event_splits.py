@@ -19,6 +19,7 @@ from hopstate.errors import ConfigError, DataError
 
 _EMPTY = np.empty(0, np.int64)
 _SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EXACT = 2**53  # up to which float64 holds every integer
 PARTS = ("train", "val", "test", "new_val", "new_test")
 
 
@@ -166,12 +167,16 @@ def _finish(
     )
 
 
-def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tuple[float, float]:
+def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tuple[float | int, float | int]:
     if not (val_ratio > 0 and test_ratio > 0 and val_ratio + test_ratio < 1):
         raise ConfigError(f"val_ratio {val_ratio} and test_ratio {test_ratio} must be positive and leave training data")
     if not len(stream):
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
-    val_time, test_time = np.quantile(stream.t, [1 - val_ratio - test_ratio, 1 - test_ratio])
+    shares, t = [1 - val_ratio - test_ratio, 1 - test_ratio], stream.t
+    if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
+        low, high = (int(t[0]) + math.floor(part) for part in np.quantile(t - t[0], shares))
+        return low, high
+    val_time, test_time = np.quantile(t, shares)
     return float(val_time), float(test_time)
 
 

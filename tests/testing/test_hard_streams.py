@@ -1,0 +1,150 @@
+"""No leak, exact resume, one answer in any cut: with deletions, ties, 12 times, nanoseconds, batches of one event."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.api import fit, predict, stream
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.evaluation.link import score_queries
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.testing.leak import check_leak
+from hopstate.training.loop import LoopConfig, Trainer, seed_everything
+from hopstate.training.optim import OptimConfig
+from hopstate.training.run import RunFolder
+
+WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {"model.dim": 4, "model.time_dim": 4, "model.order": 2, "model.node_gaps": True, "num_neighbors": 4},
+    "dyg-mamba": {**WIDTHS, "history.max_length": 5, "model.num_layers": 1},
+    "dygformer": {**WIDTHS, "model.max_length": 5, "model.num_layers": 1},
+    "graphmixer": {"model.num_links": 4, "model.dim": 4, "model.time_dim": 4, "model.out_dim": 4},
+}
+KINDS = ("deletions", "twelve times", "nanoseconds", "all at once")
+
+
+def hard(kind: str, count: int = 120) -> EventStream:
+    """Return a small stream that is hard in a way; the last is hard in all of them."""
+    rng, standing = np.random.default_rng(3), []
+    rows = []
+    for _ in range(count):
+        if kind in ("deletions", "all at once") and standing and rng.random() < 0.35:
+            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        else:
+            standing.append((int(rng.integers(0, 8)), int(rng.integers(8, 14))))
+            rows.append((*standing[-1], ADD))
+    src, dst, kinds = np.array(rows).T
+    t = np.sort(rng.integers(0, 60, count))  # ties
+    if kind in ("twelve times", "all at once"):
+        t = np.arange(count) * 12 // count
+    if kind in ("nanoseconds", "all at once"):
+        t = 1_700_000_000 * 10**9 + t  # a nanosecond apart: to float64 they are all one time
+    attr = rng.normal(size=(count, 2)).astype(np.float32)
+    made = EventStream(src=src, dst=dst, t=t, kind=kinds.astype(np.int8), edge_attr=attr, num_nodes=14)
+    check_deletes(made)
+    return made
+
+
+def task_of(method: str, data: EventStream, folder: Path, size: int) -> Any:
+    seed_everything(0)
+    chosen = get_method(method)
+    given = {"data": "x", **SMALL[method], "evaluation.strategies": ["random"]}
+    given |= {"batch_size": size, "evaluation.batch_size": size}
+    return chosen.build(data, config_from(chosen, given), Context(run=folder, cache=folder))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", SMALL)
+def test_no_leak(method: str, kind: str, tmp_path: Path) -> None:
+    size = 1 if kind == "deletions" else 8
+    task = task_of(method, hard(kind, 60 if size == 1 else 120), tmp_path, size)
+    report = check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=size)
+    assert report.scores > 0
+
+
+@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize("method", SMALL)
+def test_a_run_stopped_anywhere_goes_on_as_if_it_had_not(method: str, size: int, tmp_path: Path) -> None:
+    data, found = hard("all at once", 48 if size == 1 else 120), {}
+    config = LoopConfig(
+        epochs=1 if size == 1 else 2,
+        patience=None,
+        device="cpu",
+        progress=False,
+        tensorboard="no",
+        optim=OptimConfig(name="adam", lr=1e-2),
+    )
+    for name, stops in (("whole", ()), ("cut", (3, 5))):
+        for stop in (*stops, None):
+            task = task_of(method, data, tmp_path / "negatives", size)
+            folder = RunFolder.create(tmp_path / name, {}, resume=(tmp_path / name).exists())
+            trainer = Trainer(task, config, folder, method=method)
+            if stop is not None:
+                _stop_after(trainer, stop)
+            result = trainer.fit(resume=(tmp_path / name / "checkpoint.safetensors").exists())
+            assert result.interrupted == (stop is not None)
+        found[name] = (result.metrics, {k: v.clone() for k, v in task.model.state_dict().items()})
+    assert found["whole"][0] == found["cut"][0]
+    for key, value in found["whole"][1].items():
+        assert torch.equal(value, found["cut"][1][key]), key
+
+
+def _stop_after(trainer: Trainer, steps: int) -> None:
+    step, done = trainer._step, []
+
+    def counted(batch: Any, count: int) -> None:
+        step(batch, count)
+        done.append(1)
+        if len(done) == steps:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert threading.current_thread() is threading.main_thread()
+    trainer._step = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", SMALL)
+def test_a_query_has_one_answer_alone_and_in_company(method: str, kind: str, tmp_path: Path) -> None:
+    """Asked alone, in another order, with others at other times: the same score."""
+    data = hard(kind)
+    task = task_of(method, data, tmp_path, 8)
+    rows = np.random.default_rng(0).permutation(data.additions())[:10]
+    columns = data.src[rows], data.dst[rows], data.t[rows]
+    together = score_queries(task.scorer_over(data), data, *columns, batch_size=8)
+    for i in (0, 4, 9):
+        alone = score_queries(task.scorer_over(data), data, *(c[i : i + 1] for c in columns), batch_size=8)
+        assert alone[0] == pytest.approx(together[i], abs=1e-6)
+    assert len(np.unique(together.round(6))) > 1
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
+def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path) -> None:
+    """One call, or calls that end amid a time: the same scores, bit for bit."""
+    data = hard("all at once", 180)
+    first, later = data.slice(0, 120), data.slice(120, 180)
+    early = EventStream(**{k: getattr(first, k).copy() for k in ("src", "dst", "t", "kind", "edge_attr")}, num_nodes=14)
+    loop = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+    sizes = {"batch_size": 8, "evaluation.batch_size": 8, "evaluation.strategies": ["random"]}
+    run = fit(method, early, out=tmp_path / "run", config={**SMALL[method], **sizes, **loop})
+    columns = ("src", "dst", "t", "kind", "edge_attr")
+
+    def part(a: int, b: int) -> EventStream:
+        return EventStream(**{k: getattr(later, k)[a:b].copy() for k in columns}, num_nodes=14)
+
+    whole = stream(run.path, part(0, 60), own=early, fresh=True, save=tmp_path / "whole")["score"].tolist()
+    found = []
+    for a, b in ((0, 7), (7, 8), (8, 30), (30, 60)):
+        options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
+        found += stream(run.path, part(a, b), own=early, save=tmp_path / "parts", **options)["score"].tolist()
+    assert found == whole
+    assert len(predict(run.path, data=early)) == len(early.additions())
