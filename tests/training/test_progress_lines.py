@@ -19,3 +19,18 @@ def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):
                 reporter.step(SimpleNamespace(epoch=1, step=step), 200)
         lines = [line for line in capsys.readouterr().err.splitlines() if line]
         assert lines == (["epoch 2/3: batch 61/200", "epoch 2/3: batch 122/200"] if wanted else [])
+
+
+def test_a_run_says_its_size_before_and_its_time_after_its_first_steps(tmp_path, capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    config = LoopConfig(epochs=10, patience=3)
+    with Reporter(config, RunFolder(tmp_path), "ap", []) as reporter:
+        reporter.begin(12_345, 100, 0)
+        assert "12,345 parameters; 100 steps an epoch, at most 10 epochs" in capsys.readouterr().err
+        for step in range(1, 6):
+            clock[0] += 60.0 if step == 1 else 1.0  # the first compiles
+            reporter.step(SimpleNamespace(epoch=0, step=step, total_steps=step), 100)
+    said = capsys.readouterr().err
+    assert said.count("expected") == 1
+    assert "expected: 1.7 min an epoch, at most 17 min" in said.replace("\n", " ")

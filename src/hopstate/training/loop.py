@@ -159,6 +159,9 @@ class Trainer:
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
         with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+            if not self._finished():
+                size = sum(p.numel() for p in parameters)
+                reporter.begin(size, task.num_batches(self.progress.epoch), self.progress.epoch)
             while not self._finished():
                 row = self._epoch(stop, reporter)
                 if row is not None:

@@ -44,6 +44,8 @@ class Reporter:
         self.console = Console(stderr=True)
         self.live = config.progress and self.console.is_terminal
         self._last_line = time.monotonic()
+        self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
+        self._told = True  # until `begin`
         self._writer = _tensorboard(config.tensorboard, run.path)
         self._bar = Progress(
             TextColumn("epoch"),
@@ -69,8 +71,46 @@ class Reporter:
         if self._writer is not None:
             self._writer.close()
 
+    def begin(self, parameters: int, steps: int, epoch: int) -> None:
+        """Say how large a run is before its first step; how long it takes follows from its first steps.
+
+        Args:
+            parameters: numbers that are trained.
+            steps: of an epoch.
+            epoch: epochs that are done already.
+        """
+        self._told = False
+        if self.config.progress:
+            again = f" ({epoch} done)" if epoch else ""
+            self.console.print(
+                f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
+                f"epochs{again}",
+                soft_wrap=True, highlight=False,
+            )  # fmt: skip
+
+    def _expect(self, progress: Any, count: int) -> None:
+        """Say once what an epoch and the whole run are expected to take; first steps compile and do not count."""
+        now, done = time.monotonic(), progress.total_steps
+        if self._clock is None:
+            self._clock = (done, now)
+            return
+        first, then = self._clock
+        if done - first < 2 or (now - then < 1.0 and done - first < 2 * count):
+            return
+        self._told = True
+        epoch = (now - then) / (done - first) * count
+        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
+        if left > QUIET_SECONDS:
+            early = " (fewer where validation stands still)" if self.config.patience is not None else ""
+            self.console.print(
+                f"expected: {duration(epoch)} an epoch, at most {duration(left)} for all that are left{early}",
+                soft_wrap=True, highlight=False,
+            )  # fmt: skip
+
     def step(self, progress: Any, count: int) -> None:
         """Note one training step of count in the epoch."""
+        if self.config.progress and not self._told:
+            self._expect(progress, count)
         if self.live:
             self._bar.update(self._task, completed=progress.epoch + progress.step / count)
         elif self.config.progress and time.monotonic() - self._last_line > BATCH_SECONDS:
@@ -98,6 +138,19 @@ class Reporter:
         """Write the curves of loss and validation metric, the chosen epoch marked."""
         if rows:
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them.
+
+    >>> duration(0.25), duration(42), duration(150), duration(9000)
+    ('0.25 s', '42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.2g} min" if seconds < 6000 else f"{seconds / 3600:.2g} h"
 
 
 def draw_curves(path: Path, rows: list[dict[str, Any]], metric: str, best_epoch: int) -> None:
