@@ -308,3 +308,23 @@ def test_bad_input_is_refused() -> None:
     for wrong in [*wrongs, {"directions": -1}, {"directions": 1, "refresh": 0}]:
         with pytest.raises(ConfigError):
             TopConfig(**wrong)
+
+
+def test_a_basis_for_each_batch_has_as_many_columns_and_nodes_as_messages_are_wide() -> None:
+    """k = |S| = d, also where a layer receives fewer independent columns, or several sets of weights are joined."""
+    graph = random_graph(200, 500, width=2)  # the first layer receives what two features make
+    model, nodes = backbone("gcn", 2, norm="none"), np.arange(0, 200, 2)
+    for settings, wanted in (
+        ({"initialisations": 3}, (8, 8)),
+        ({"refresh": 2}, (8, 8)),
+        ({"refresh": 2, "directions": 4}, (8, 8)),
+        ({"rank": 5}, (5, 5)),
+        ({"rank": 5, "samples": 30}, (5, 30)),
+        ({"samples": 30}, (8, 30)),
+    ):
+        top = prepared(graph, model, **{"rank": None, "basis": "batch", **settings})
+        for missing in top.batch(nodes).missing:
+            assert missing.rows is not None
+            assert len(missing.rows) == wanted[1]
+            assert missing.left.shape[1] == len(missing.right) <= wanted[0]
+        assert len(missing.right) == wanted[0]  # of the last layer, which receives enough

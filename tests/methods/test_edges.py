@@ -11,9 +11,14 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from hopstate import api
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
+from hopstate.methods.base import Context
 from hopstate.methods.edges import EdgeConfig
+from hopstate.methods.gmn import EncodingConfig, GMNRun, WalksConfig
+from hopstate.methods.gmn import build as build_gmn
+from hopstate.models.gmn import GMN
 from hopstate.testing.asserts import relative_rmse
 from hopstate.tokens.hops import hop_tokens
+from hopstate.training.loop import LoopConfig
 
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
 MODEL = {"dim": 8, "num_layers": 2, "dropout": 0.0}
@@ -155,3 +160,26 @@ def test_runs_made_before_keep_what_they_meant(method: str, tmp_path: Path) -> N
     for _ in range(2):  # the folder then says so itself
         assert fit(method, data, run.path, resume=True).metrics == run.metrics
         assert json.loads((run.path / "config.json").read_text())["edges"] == meant | {"weight": None}
+
+
+def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
+    """Along 0 -> 1 -> ... a node's answer depends on the nodes before it; Psi alone, one layer, no walks."""
+    x = np.random.default_rng(0).standard_normal((N, 4)).astype(np.float32)
+    masks = {name: np.arange(N) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    chain = Graph.from_edges(
+        np.stack([np.arange(N - 1), np.arange(1, N)], 1), N, undirected=False, x=x, y=np.arange(N) % 2, masks=masks,
+        edge_attr=numbers()[: N - 1], name="chain",
+    )  # fmt: skip
+    context = Context(run=tmp_path, cache=tmp_path)
+    for flow, other in (("source_to_target", chain), ("target_to_source", chain.reversed())):
+        model = GMN.Config(dim=8, mpnn="gatedgcn", mpnn_layers=1)
+        config = GMNRun(
+            data="memory:chain", encoding=EncodingConfig(kind="none"), walks=WalksConfig(max_length=0), model=model,
+            loop=LoopConfig(**QUICK), flow=flow,
+        )  # fmt: skip
+        task = build_gmn(chain, config, context)
+        senders, receivers = task.graph.edge_index().tolist()
+        assert sorted(zip(senders, receivers)) == sorted(zip(*other.edge_index().tolist()))
+        features = {pair: float(e) for pair, e in zip(zip(senders, receivers), task.edge_attr[:, 0])}
+        assert features == {pair: float(e) for pair, e in zip(zip(*other.edge_index().tolist()), other.edge_attr[:, 0])}
+        assert task.material.table is not None

@@ -28,7 +28,7 @@ def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Ad
 
 
 @pytest.mark.parametrize("kind", ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"])
-@pytest.mark.parametrize("jump", ["none", "cat"])
+@pytest.mark.parametrize("jump", ["none", "cat", "max", "mean"])
 def test_conforms(kind: str, jump: str) -> None:
     config = Backbone.Config(dim=16, num_layers=3, jump=jump)
     check_model(
@@ -79,3 +79,19 @@ def test_wrong_settings_are_refused() -> None:
     for wrong in ({"dim": 0}, {"num_layers": -1}, {"dropout": 1.0}):
         with pytest.raises(ConfigError):
             Backbone.Config(**wrong)
+
+
+def test_mean_jump_is_the_papers_formula() -> None:
+    """MLP_out(1 / (L + 1) sum_l MLP_l(H_l)), l = 0 the embedding; in blocks too."""
+    config = Backbone.Config(dim=8, num_layers=3, jump="mean", dropout=0.3)
+    model = Backbone(config, kind="gcnii", in_dim=5, num_classes=3).eval()
+    x, adjacency = torch.randn(NODES, 5), adjacency_of(ring_with_chords())
+    layers = model.embeddings(x, adjacency)
+    assert len(layers) == len(model.jumps) == 4
+    mean = sum(jump(z) for jump, z in zip(model.jumps, layers)) / 4
+    expected = model.head(model.norm(mean))
+    assert_close_rmse(model(x, adjacency), expected)
+    assert_close_rmse(model.layerwise(x, lambda: [(None, adjacency)]), expected)
+    model.embed[0].weight.grad = None
+    model(x, adjacency).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -5,7 +7,7 @@ import torch
 
 from hopstate.errors import HopstateError
 from hopstate.ops import eigenvectors
-from hopstate.ops.eigenvectors import canonical_basis, laplacian_eigenvectors
+from hopstate.ops.eigenvectors import canonical_basis, components, laplacian_eigenvectors, shares
 from hopstate.testing.asserts import assert_close_rmse
 
 ROUTES = ("dense", "factor", "lanczos")
@@ -58,7 +60,7 @@ GRAPHS = {
 
 def check(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Compare with the dense solver: eigenvalues with multiplicities, residuals, orthonormality, trivial left out."""
-    values, vectors = laplacian_eigenvectors(indptr, indices, count)
+    values, vectors = laplacian_eigenvectors(indptr, indices, count, by_size=False)
     laplacian = dense_laplacian(indptr, indices)
     expected = np.linalg.eigvalsh(laplacian)
     expected = expected[expected > 1e-9][:count]
@@ -198,3 +200,50 @@ def test_which_graphs_are_factorised() -> None:
     assert sparse(nx.balanced_tree(2, 10))
     assert not sparse(nx.random_regular_graph(6, 2000, seed=0))
     assert not sparse(nx.barabasi_albert_graph(2000, 5, seed=0))
+
+
+def test_shares_go_by_size_and_never_beyond_what_there_is() -> None:
+    assert shares(np.array([1000, 40, 40, 7, 2, 1]), 8).tolist() == [8, 0, 0, 0, 0, 0]
+    assert shares(np.array([40, 2, 40]), 5).tolist() == [3, 0, 2]
+    assert shares(np.array([3, 2, 1, 1]), 9).tolist() == [2, 1, 0, 0]
+    assert shares(np.array([], int), 3).tolist() == []
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes, count = rng.integers(1, 30, rng.integers(1, 12)), int(rng.integers(0, 40))
+        got = shares(sizes, count)
+        assert got.sum() == min(count, (sizes - 1).sum())
+        assert (got <= sizes - 1).all()
+        larger = np.argsort(-sizes, kind="stable")
+        full = got == sizes - 1
+        assert all(got[a] >= got[b] or full[a] for a, b in pairwise(larger))
+
+
+@pytest.mark.parametrize("count", [3, 6, 15])
+def test_the_giant_component_has_its_own(count: int, route: str) -> None:
+    """Fifty long paths have smaller eigenvalues than the giant, and would take every vector."""
+    giant, paths = nx.random_regular_graph(4, 300, seed=0), [nx.path_graph(12)] * 50
+    indptr, indices = csr(nx.disjoint_union_all([*paths, giant]))
+    values, vectors = laplacian_eigenvectors(indptr, indices, count)
+    own = laplacian_eigenvectors(*csr(giant), count)[0]
+    assert np.all(np.diff(values) >= 0)
+    np.testing.assert_allclose(values, own, atol=1e-8)  # by size it has all of so few
+    assert np.linalg.norm(vectors[600:], axis=0) == pytest.approx(np.ones(count))
+    smallest = laplacian_eigenvectors(indptr, indices, count, by_size=False)[1]
+    assert not smallest[600:].any()
+
+
+def test_each_component_has_the_smallest_of_its_own_whatever_the_others_are() -> None:
+    parts = [nx.cycle_graph(40), nx.gnp_random_graph(30, 0.3, seed=1), nx.path_graph(2), nx.empty_graph(3)]
+    values, vectors = laplacian_eigenvectors(*csr(nx.disjoint_union_all(parts)), 7)
+    first = np.abs(vectors[:40]).sum(0) > 0
+    assert (first.sum(), (~first).sum()) == (4, 3)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(7), atol=1e-9)
+    for mask, graph, rows in ((first, parts[0], slice(0, 40)), (~first, parts[1], slice(40, 70))):
+        expected = laplacian_eigenvectors(*csr(graph), int(mask.sum()))
+        np.testing.assert_allclose(values[mask], expected[0], atol=1e-9)
+        np.testing.assert_allclose(vectors[rows][:, mask], expected[1], atol=1e-6)
+
+
+def test_components_take_edges_both_ways() -> None:
+    assert components(np.array([0, 1, 1, 2, 2]), np.array([1, 3])).tolist() == [0, 0, 1, 1]
+    assert components(np.zeros(4, np.int64), np.zeros(0, np.int64)).tolist() == [0, 1, 2]

@@ -1,4 +1,5 @@
 import os
+import warnings
 from pathlib import Path
 
 import networkx as nx
@@ -7,7 +8,7 @@ import pytest
 
 from hopstate.data import cache as kept
 from hopstate.data.graph import Graph
-from hopstate.errors import StorageError
+from hopstate.errors import HopstateWarning, StorageError
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
 from hopstate.tokens import encodings
 from hopstate.tokens.encodings import laplacian_encoding
@@ -59,3 +60,31 @@ def test_a_cache_that_cannot_be_written_says_what_to_set(tmp_path: Path) -> None
     (tmp_path / "home").touch()
     with pytest.raises(StorageError, match=r"home.*HOPSTATE_DATA names the cache"):
         laplacian_encoding(ring(), 4, tmp_path / "home/.cache")
+
+
+def islands() -> Graph:
+    """A ring of 30 nodes, then a path of 5, a pair, and a node alone."""
+    ends = [*nx.cycle_graph(30).edges, (30, 31), (31, 32), (32, 33), (33, 34), (35, 36)]
+    return Graph.from_edges(np.array(ends), 38, name="islands")
+
+
+def test_components_left_without_are_named(tmp_path: Path) -> None:
+    said = r"4 Laplacian eigenvectors go to 1 of the 3 connected components of islands.*2 get none.*node 30 \(5 nodes\)"
+    for _ in range(2):  # also where they are read from the cache
+        with pytest.warns(HopstateWarning, match=said):
+            encoding = laplacian_encoding(islands(), 4, tmp_path)
+    assert (np.abs(encoding[:30]).sum(0) > 0).all()
+    assert not encoding[30:].any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert laplacian_encoding(ring(), 4, tmp_path).any()  # one component
+        assert laplacian_encoding(islands(), 60, tmp_path)[30:37].any(1).all()  # enough for all
+
+
+def test_shares_are_kept_apart_from_the_smallest_of_all(tmp_path: Path) -> None:
+    by_size = laplacian_encoding(islands(), 24, tmp_path)
+    smallest = laplacian_encoding(islands(), 24, tmp_path, share="smallest")
+    assert not np.array_equal(by_size, smallest)
+    expected = laplacian_eigenvectors(islands().indptr, islands().indices, 24, by_size=False)[1]
+    assert np.array_equal(smallest, expected.astype(np.float32))
+    assert np.array_equal(laplacian_encoding(islands(), 24, tmp_path), by_size)

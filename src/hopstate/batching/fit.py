@@ -43,16 +43,19 @@ class Basis:
         sums: (n, r) its sums over all neighbours there, for the linear form; else (n, 0).
         probe: (n, p) other embeddings, by which the ridge is chosen; p = 0 where there are none.
         probe_sums: (n, p) their sums, as sums.
+        width: d, of the messages that it was made of, without axes; None stands for r (as folders of 0.1.0 have it).
     """
 
     values: Tensor
     sums: Tensor
     probe: Tensor
     probe_sums: Tensor
+    width: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the four by name."""
-        return {field.name: getattr(self, field.name).contiguous() for field in fields(self)}
+        """Return all by name."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor.contiguous() for name, tensor in every.items() if tensor is not None}
 
 
 def ridge_inverse(known: Tensor, ridge: float) -> Tensor:

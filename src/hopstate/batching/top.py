@@ -55,14 +55,14 @@ class TopConfig:
         layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
             by one basis of them together (as in the paper's text).
         rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
-            times as many.
+            times as many (basis=batch: the width d of a layer's messages).
         refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
             so many; 0 makes it once, from random weights.
         directions: express also how messages change when the weights do, in so many random directions (8, say): the
             gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
             nodes than the model is wide; every direction is one more pass over the graph a refresh.
         initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
-        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (k with basis=batch).
+        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
         ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
         folder: keep what was prepared for each batch in files there and continue from them; needs refresh=0.
     """
@@ -211,7 +211,8 @@ class Top:
             rank = every if self.config.basis == "batch" else self.config.rank or few
             made = _mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
             probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
-            bases.append(Basis(made.values, made.sums, probe.values, probe.sums))
+            width = max(e.values.shape[1] for e in group)
+            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
             if keep_probes:
                 kept.append(self._probe(group))
         if not any(bool(basis.values.any()) for basis in bases):
@@ -299,14 +300,14 @@ class Top:
             target: (m, p) values of the probes there, by which the ridge is chosen.
         """
         c, count = self.config, len(nodes)
-        wanted = c.samples if c.samples is not None or c.basis == "global" else self._default_samples(basis)
+        wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
         rows = None
         if wanted is not None and wanted < count:
             draw = generator(self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
-            return fit_in_range(basis.values[every], rows, missing, self._default_samples(basis), ridge, seed=self.seed)
+            return fit_in_range(basis.values[every], rows, missing, self._width(basis), ridge, seed=self.seed)
         place = every if rows is None else every[rows]
         known = basis.values[place]
         tight = len(known) < 2 * known.shape[1]
@@ -314,8 +315,9 @@ class Top:
             ridge = best_ridge(known, missing, basis.probe[place], target)
         return Substitute(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
-    def _default_samples(self, basis: Basis) -> int:
-        return self.config.rank or basis.values.shape[1]
+    def _width(self, basis: Basis) -> int:
+        """Return k of a basis for each batch."""
+        return self.config.rank or (basis.values.shape[1] if basis.width is None else int(basis.width))
 
     def _at(self, nodes: np.ndarray) -> Tensor:
         """Return where nodes stand in what is kept."""

@@ -6,6 +6,7 @@ Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
 from hopstate.methods.suit_nodes import suit_gmn
 from hopstate.models.gmn import GMN
-from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.tokens.structural import (
     anonymous_walk_encoding,
     nondiagonal_encoding,
@@ -77,11 +78,13 @@ class EncodingConfig:
         kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
         size: eigenvectors, or steps of the walks.
         relative: also give every edge the difference of its ends' encodings.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues of all.
     """
 
     kind: EncodingKind = "laplacian"
     size: int = 8
     relative: bool = False
+    components: Share = "size"
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -99,6 +102,8 @@ class GMNRun:
         walks: random-walk tokens.
         encoding: positional and structural encodings.
         order: of the node sequence.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
+            Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
@@ -113,6 +118,7 @@ class GMNRun:
     walks: WalksConfig = field(default_factory=WalksConfig)
     encoding: EncodingConfig = field(default_factory=EncodingConfig)
     order: OrderConfig = field(default_factory=OrderConfig)
+    flow: Literal["source_to_target", "target_to_source"] = "source_to_target"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
     metric: str = "auto"
@@ -127,7 +133,7 @@ def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.
     if config.kind == "none":
         return None
     make = {
-        "laplacian": laplacian_encoding,
+        "laplacian": partial(laplacian_encoding, share=config.components),
         "rwse": random_walk_encoding,
         "nondiagonal": nondiagonal_encoding,
         "anonymous": anonymous_walk_encoding,
@@ -180,9 +186,10 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
-    edge_attr = graph.edge_attr
+    over = graph if config.flow == "target_to_source" or graph.is_undirected else graph.reversed()
+    edge_attr = over.edge_attr
     if encoding is not None and kind.relative:
-        own = relative_encoding(encoding, graph)
+        own = relative_encoding(encoding, over)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
     choice = chosen_settings(graph, config, x.shape[1], context, 0 if edge_attr is None else edge_attr.shape[1])
     if context.trained is None:
@@ -190,13 +197,13 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
         )
     ready = Material(
-        indptr=graph.indptr,
-        indices=graph.indices,
+        indptr=over.indptr,
+        indices=over.indices,
         x=np.array(x, np.float32),
         edge_attr=edge_attr,
         key=node_keys(graph, config.order),
         settings=choice.walks,
-        weights=walk_weights(graph, config.walks.weights),
+        weights=walk_weights(over, config.walks.weights),
         signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
     )
     return ready, choice
@@ -234,7 +241,8 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     return task
 
 
-EARLIER = {"model.walk_norm": False}
+EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
+EARLIER_NODES = EARLIER | {"flow": "target_to_source"}
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -243,7 +251,7 @@ METHODS = {
         "graph",
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
-        earlier=EARLIER,
+        earlier=EARLIER_NODES,
         suit=suit_gmn,
         floors=node_floors,
     )

@@ -37,7 +37,7 @@ from hopstate.methods.node import save_npz, targets_as_trained
 from hopstate.methods.sizes import parse_bytes
 from hopstate.models.gin import GIN
 from hopstate.models.gmn import GMN, GMNInputs
-from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.tokens.ordering import node_order
 from hopstate.tokens.structural import relative_encoding
 from hopstate.tokens.walks import token_order, walk_tokens
@@ -224,7 +224,9 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     if config.model.variant == "gmn-":
         kind = EncodingConfig(kind="none")
     laplacian = kind.kind == "laplacian"
-    encoding = _laplacian(graphs, kind.size, context) if laplacian else node_encoding(union, kind, context)
+    encoding = (
+        _laplacian(graphs, kind.size, kind.components, context) if laplacian else node_encoding(union, kind, context)
+    )
     assert union.x is not None
     x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
     edge_attr = union.edge_attr
@@ -252,9 +254,9 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     return ready, choice
 
 
-def _laplacian(graphs: GraphSet, count: int, context: Context) -> np.ndarray:
+def _laplacian(graphs: GraphSet, count: int, share: Share, context: Context) -> np.ndarray:
     """Return (N, count) eigenvectors of each graph, of length the root of its size: entries of the features' scale."""
-    encoding = laplacian_encoding(graphs.union, count, context.cache, offsets=graphs.offsets)
+    encoding = laplacian_encoding(graphs.union, count, context.cache, offsets=graphs.offsets, share=share)
     sizes = np.diff(graphs.offsets)
     return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
 

@@ -16,7 +16,7 @@ from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.sizes import parse_bytes
 from hopstate.methods.suit_nodes import suit_nagphormer
 from hopstate.models.nagphormer import NAGphormer
-from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.tokens.hops import hop_tokens
 from hopstate.training.loop import LoopConfig
 from hopstate.training.node_task import NodeBatchTask
@@ -31,11 +31,13 @@ class HopTokensConfig:
     Args:
         num_hops: K; a node becomes K + 1 tokens.
         eigenvectors: s, Laplacian eigenvectors joined to the features; 0 for none.
+        components: how connected components share the eigenvectors: by "size", or the "smallest" eigenvalues of all.
         memory_budget: tokens larger than this are kept on disk ("2GiB", "500MB", or bytes).
     """
 
     num_hops: int = 10
     eigenvectors: int = 15
+    components: Share = "size"
     memory_budget: str = "2GiB"
 
     def __post_init__(self) -> None:
@@ -83,7 +85,8 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTas
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
-    extra = laplacian_encoding(graph, config.tokens.eigenvectors, context.cache) if config.tokens.eigenvectors else None
+    count, share = config.tokens.eigenvectors, config.tokens.components
+    extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
@@ -105,7 +108,7 @@ METHODS = {
         "graph",
         "a transformer over hops, in mini-batches of nodes",
         "arXiv:2206.04910",
-        FORMERLY,
+        FORMERLY | {"tokens.components": "smallest"},
         suit=suit_nagphormer,
         floors=node_floors,
     )

@@ -10,7 +10,8 @@ runs on a whole graph and on any kind of batch.
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
 Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Hu et al. 2020,
 arXiv:1905.12265 (GIN-E); Velickovic et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA);
-Chen et al. 2020, arXiv:2007.02133 (GCNII); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge).
+Chen et al. 2020, arXiv:2007.02133 (GCNII); Xu et al. 2018, arXiv:1806.03536 (jumping knowledge);
+Shi et al. 2025 (TOP), appendix B.2 (the mean of perceptrons of all layers).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class BackboneConfig:
         dropout: probability that an element is dropped in training.
         norm: "layer", "batch" or "none", before each layer (in plain blocks after it); GCNII has none of its own.
         block: "ffn", x + W_2 GELU(conv(N(x))), or "plain", x + ReLU(N(conv(x))), as TOP's authors use.
-        jump: what the head sees: the last block ("none"), or all of them joined ("cat") or their maximum ("max").
+        jump: what the head sees: the last block ("none"), all of them joined ("cat"), their maximum ("max"), or the
+            mean of a perceptron of each, what the first block receives included ("mean", as TOP's GCNII+JK).
         heads: attention heads of GAT.
         alpha, theta: GCNII's weight of the first representation, and of its identity map.
     """
@@ -63,7 +65,7 @@ class BackboneConfig:
     dropout: float = 0.2
     norm: Literal["layer", "batch", "none"] = "layer"
     block: Literal["ffn", "plain"] = "ffn"
-    jump: Literal["none", "cat", "max"] = "none"
+    jump: Literal["none", "cat", "max", "mean"] = "none"
     heads: int = 8
     alpha: float = 0.1
     theta: float = 0.5
@@ -189,6 +191,12 @@ def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: 
     return PNAConv(dim, dim, aggregators, scalers, counts, edge_dim=edge_dim)
 
 
+def _perceptron(config: BackboneConfig) -> nn.Module:
+    """Return two linear maps, as TOP's jumping knowledge has one for each layer."""
+    dim = config.dim
+    return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(dim, dim))
+
+
 class Backbone(nn.Module):
     """Blocks of message passing between a linear map of the features and a linear head.
 
@@ -232,13 +240,24 @@ class Backbone(nn.Module):
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, num_classes)
+        self.head: nn.Module = nn.Linear(width, num_classes)
+        if config.jump == "mean":
+            self.jumps = nn.ModuleList(_perceptron(config) for _ in range(config.num_layers + 1))
+            self.head = nn.Sequential(_perceptron(config), self.head)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.norm.weight.device
 
     @shapecheck
     def forward(self, x: Float[Tensor, "node feature"], adjacency: Convolver) -> Float[Tensor, "receiver class"]:
         """Return logits of every node that the adjacency's last layer has as a receiver."""
-        layers = self.embeddings(x, adjacency)
-        return self.logits(layers[1:] or layers)
+        return self.logits(self._seen(self.embeddings(x, adjacency)))
+
+    def _seen(self, kept: list[Tensor]) -> list[Tensor]:
+        """Return what the head sees of the representations before the first block and after each."""
+        return kept if self.config.jump == "mean" else kept[1:] or kept
 
     def embeddings(self, x: Tensor, adjacency: Convolver) -> list[Tensor]:
         """Return the representations before the first block and after each, (R_l, dim)."""
@@ -256,7 +275,7 @@ class Backbone(nn.Module):
         """
         for _, kept in self.stages(x, cuts):  # noqa: B007  (the last of them is read below)
             pass
-        layers, device = kept[-1:] if self.config.jump == "none" else kept[1:] or kept, self.head.weight.device
+        layers, device = kept[-1:] if self.config.jump == "none" else self._seen(kept), self.device
         parts = zip(*(z.split(STEP) for z in layers))
         return torch.cat([self.logits([z.to(device) for z in part]).cpu() for part in parts])
 
@@ -266,7 +285,7 @@ class Backbone(nn.Module):
         Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`
         for x and cuts, blocks of receivers with their adjacency.
         """
-        device = self.head.weight.device
+        device = self.device
         kept = [_in_steps(self.embed, x, device)]
         for block in self.blocks:
             assert isinstance(block, (ResidualBlock, GCNIIBlock))
@@ -303,12 +322,14 @@ class Backbone(nn.Module):
         out[own] = block.combined(kept[-1][own].to(device), z).cpu()
 
     def logits(self, layers: list[Tensor]) -> Tensor:
-        """Return the head's output from the representations after each block; only the last one counts without jump."""
+        """Return the head's output from the representations that it sees; only the last one counts without jump."""
         count = len(layers[-1])
         if self.config.jump == "none":
             joined = layers[-1]
         elif self.config.jump == "cat":
             joined = torch.cat([z[:count] for z in layers], 1)
+        elif self.config.jump == "mean":
+            joined = torch.stack([jump(z[:count]) for jump, z in zip(self.jumps, layers, strict=True)]).mean(0)
         else:
             joined = torch.stack([z[:count] for z in layers]).amax(0)
         return self.head(self.norm(joined))

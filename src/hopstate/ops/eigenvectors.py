@@ -1,9 +1,10 @@
 """Eigenvectors of the symmetric normalised Laplacian with the smallest non-trivial eigenvalues.
 
 L = I - D^-1/2 A D^-1/2 with D the row sums of A; a directed A is replaced by (A + A^T) / 2. On a graph of several
-connected components L is block-diagonal: every component has one trivial eigenvalue 0, all its others are positive,
-and the s smallest of all components together are asked for; each vector is zero outside its component, and an
-isolated node is zero everywhere.
+connected components L is block-diagonal: every component has one trivial eigenvalue 0, all its others are positive;
+each vector is zero outside its component, and an isolated node is zero everywhere. The s vectors are shared out among
+the components by their sizes (`shares`): a few small components, whose eigenvalues may be the smallest, do not take the
+vectors of the giant one. Asked for the smallest of all components together, as by definition, it gives those.
 
 Every component is solved alone, with its trivial vector D^1/2 1 projected out, by one of three routes:
 dense where it is small, Lanczos on (L + sigma I)^-1 where a factor of L stays sparse (meshes, roads, trees), where
@@ -33,13 +34,47 @@ RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
 
 
 @one_thread(numpy=True)  # they are kept in files
-def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the count smallest non-trivial eigenvalues of L and their eigenvectors.
+def shares(sizes: np.ndarray, count: int) -> np.ndarray:
+    """Return (components,) int64 how many of count vectors each component gets: by size, at most its nodes less one.
+
+    One vector after the other goes to the component of most nodes for each vector that it would then have (the method
+    of D'Hondt), the first of equals, so that no component has more vectors than a larger one unless that is full.
+
+    Args:
+        sizes: (components,) nodes.
+        count: s.
+
+    >>> shares(np.array([100, 30, 2, 1]), 5).tolist()
+    [4, 1, 0, 0]
+    """
+    got, room = np.zeros(len(sizes), np.int64), np.maximum(sizes - 1, 0)
+    for _ in range(min(count, int(room.sum()))):
+        got[np.argmax(np.where(got < room, sizes / (got + 1), 0))] += 1
+    return got
+
+
+def components(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return (N,) the connected component of each node, directions of edges aside."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(indptr) - 1
+    small = max(n, len(indices)) < 2**31
+    kind = np.int32 if small else np.int64
+    parts = (np.ones(len(indices), np.int8), np.asarray(indices, kind), np.asarray(indptr, kind))
+    return np.asarray(connected_components(sp.csr_array(parts, shape=(n, n)), directed=True, connection="weak")[1])
+
+
+def laplacian_eigenvectors(
+    indptr: np.ndarray, indices: np.ndarray, count: int, *, by_size: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return small non-trivial eigenvalues of L, count in all, and their eigenvectors.
 
     Args:
         indptr: (N+1,) row starts of A.
         indices: (E,) columns; an entry stored twice counts twice.
         count: s.
+        by_size: the smallest of each component, of each as many as `shares` says; otherwise the smallest of all.
 
     Returns:
         values: (s,) float64 ascending, NaN beyond those that exist (N less the number of components).
@@ -57,7 +92,9 @@ def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) 
     a = _symmetric(indptr, indices)
     _, labels = connected_components(a, directed=False)
     best: list[tuple[float, np.ndarray, np.ndarray]] = []  # (eigenvalue, rows, entries), ascending
-    for rows, bound in _components(a, labels):
+    if by_size:
+        best = _shared_out(a, labels, count)
+    for rows, bound in () if by_size else _components(a, labels):
         if len(best) == count and bound >= best[-1][0]:
             continue  # nothing in this component can be among the smallest
         found, basis = _component_eigenpairs(a[rows][:, rows], count)
@@ -66,6 +103,17 @@ def laplacian_eigenvectors(indptr: np.ndarray, indices: np.ndarray, count: int) 
     for column, (value, rows, entries) in enumerate(best):
         values[column], vectors[rows, column] = value, entries
     return values, vectors
+
+
+def _shared_out(a: Any, labels: np.ndarray, count: int) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """Return (eigenvalue, rows, entries), ascending, of each component as many as its share."""
+    every = [rows for rows, _ in _components(a, labels)]
+    best: list[tuple[float, np.ndarray, np.ndarray]] = []
+    for rows, own in zip(every, shares(np.array([len(rows) for rows in every]), count)):
+        if own:
+            found, basis = _component_eigenpairs(a[rows][:, rows], int(own))
+            best += [(float(v), rows, basis[:, i]) for i, v in enumerate(found)]
+    return sorted(best, key=lambda pair: pair[0])
 
 
 def _symmetric(indptr: np.ndarray, indices: np.ndarray) -> Any:

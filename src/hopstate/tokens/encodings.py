@@ -6,22 +6,35 @@ Source: Dwivedi & Bresson 2020, arXiv:2012.09699 (Laplacian eigenvectors).
 from __future__ import annotations
 
 import hashlib
+import warnings
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from hopstate.data.cache import cached_array
 from hopstate.data.graph import Graph
-from hopstate.ops.eigenvectors import laplacian_eigenvectors
+from hopstate.errors import HopstateWarning
+from hopstate.ops.eigenvectors import components, laplacian_eigenvectors, shares
 
 VERSION = 1  # part of the file name: raised when the same graph would get other columns
 
 
+Share = Literal["size", "smallest"]
+
+
 def laplacian_encoding(
-    graph: Graph, count: int, cache: Path | None = None, *, offsets: np.ndarray | None = None
+    graph: Graph,
+    count: int,
+    cache: Path | None = None,
+    *,
+    offsets: np.ndarray | None = None,
+    share: Share = "size",
 ) -> np.ndarray:
-    """Return the count Laplacian eigenvectors with the smallest non-trivial eigenvalues; see `laplacian_eigenvectors`.
+    """Return count Laplacian eigenvectors with small non-trivial eigenvalues; see `laplacian_eigenvectors`.
+
+    Components of the graph that get none are named in a warning: their nodes have zeros.
 
     Args:
         graph: its adjacency alone matters.
@@ -29,6 +42,7 @@ def laplacian_encoding(
         cache: folder to keep the result in, named by the adjacency's hash; None keeps nothing.
         offsets: (G+1,) bounds of the graphs of a set, each of which gets count eigenvectors of its own; no edge may
             join two.
+        share: how connected components share the vectors: by "size", or the "smallest" eigenvalues of all together.
 
     Returns:
         (N, s) float32; columns beyond those that the graph has are zero.
@@ -36,18 +50,46 @@ def laplacian_encoding(
     Raises:
         StorageError: the cache could not be written.
     """
-    name = f"laplacian{VERSION}_{graph.structure_hash}_{count}"
+    by_size = share == "size"
+    labels = components(graph.indptr, graph.indices) if graph.num_edges and count else np.zeros(graph.num_nodes, int)
+    several = bool(labels.max(initial=0))
+    # a connected graph's vectors, and the smallest of several components, are what version 0.1.0 kept
+    name = f"laplacian{VERSION}_{graph.structure_hash}_{count}" + ("_by_size" if several and by_size else "")
     if offsets is not None:
         name += f"_{hashlib.blake2b(offsets.tobytes(), digest_size=8).hexdigest()}"
     path = None if cache is None else Path(cache) / f"{name}.npy"
 
     def compute() -> np.ndarray:
         if offsets is None:
-            return laplacian_eigenvectors(graph.indptr, graph.indices, count)[1]
+            return laplacian_eigenvectors(graph.indptr, graph.indices, count, by_size=by_size)[1]
         out = np.zeros((graph.num_nodes, count), np.float32)
         for lo, hi in pairwise(offsets):
             own = graph.indptr[lo : hi + 1]
-            out[lo:hi] = laplacian_eigenvectors(own - own[0], graph.indices[own[0] : own[-1]] - lo, count)[1]
+            out[lo:hi] = laplacian_eigenvectors(
+                own - own[0], graph.indices[own[0] : own[-1]] - lo, count, by_size=by_size
+            )[1]
         return out
 
-    return cached_array(path, (graph.num_nodes, count), compute)
+    out = cached_array(path, (graph.num_nodes, count), compute)
+    if several and by_size and offsets is None:
+        _tell_left_out(graph, labels, count)
+    return out
+
+
+def _tell_left_out(graph: Graph, labels: np.ndarray, count: int) -> None:
+    """Warn of components of several nodes that have no eigenvector, the largest first."""
+    sizes = np.bincount(labels)
+    left = np.flatnonzero((shares(sizes, count) == 0) & (sizes > 1))
+    if not len(left):
+        return
+    left = left[np.argsort(-sizes[left], kind="stable")]
+    first = np.unique(labels, return_index=True)[1][left[:3]]
+    ids = first if graph.node_ids is None else graph.node_ids.names(first)
+    named = ", ".join(f"that of node {node} ({sizes[c]} nodes)" for node, c in zip(ids, left[:3]))
+    warnings.warn(
+        f"{count} Laplacian eigenvectors go to {int((shares(sizes, count) > 0).sum())} of the {int((sizes > 1).sum())} "
+        f"connected components of {graph.name} by their sizes; {len(left)} get none and have zeros: {named}"
+        f"{', ...' if len(left) > 3 else ''}. Ask for more eigenvectors where these matter",
+        HopstateWarning,
+        stacklevel=3,
+    )
