@@ -74,7 +74,8 @@ def every(disk: Disk, check: Callable[[], None], step: int) -> int:
     return count
 
 
-QUICK_OR_ALL = pytest.mark.parametrize("step", [41, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
+ALL = pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])
+QUICK_OR_ALL = pytest.mark.parametrize("step", [41, ALL])
 
 
 # ---- fit ------------------------------------------------------------------------------------------------------
