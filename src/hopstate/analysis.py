@@ -27,6 +27,8 @@ def explain(
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
 ) -> Explanation:
     """Return what each event before t added to the score of a pair; see `hopstate.methods.explain`.
 
@@ -38,12 +40,14 @@ def explain(
         out: also write the table there (.csv or .parquet).
         plot: also draw the timeline there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+        raw: as in `hopstate.data.table.write_table`.
     """
     _check_paths(out, plot)
-    with trained(run, data, device=device) as (trainer, task), trainer.arithmetic():
+    with trained(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
         found = explain_pair(task, source, target, t)
     if out is not None:
-        write_table(found.events, Path(out))
+        write_table(found.events, Path(out), raw=raw)
     if plot is not None:
         found.plot(plot)
     return found
@@ -59,6 +63,7 @@ def robustness(
     out: str | Path | None = None,
     plot: str | Path | None = None,
     device: str | None = None,
+    method: str | None = None,
 ) -> pd.DataFrame:
     """Return test metrics of a trained run under noise; see `hopstate.methods.robustness`.
 
@@ -69,11 +74,12 @@ def robustness(
         out: also write the table there (.csv or .parquet).
         plot: also draw it there (.png, .pdf or .svg).
         device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
     """
     import torch
 
     _check_paths(out, plot)
-    with trained(run, data, device=device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+    with trained(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
         task.model.eval()
         table = measure(task, noise=noise, levels=levels, seed=seed)
     if out is not None:

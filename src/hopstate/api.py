@@ -29,10 +29,11 @@ from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.methods.prepare import notes_of, prepared
-from hopstate.run_data import check_same_data, data_metrics, describe, load_data, settle
+from hopstate.run_data import check_same_data, data_metrics, describe, load_data, settings_of_run, settle
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
 from hopstate.training.progress import note
+from hopstate.training.room import within_memory
 from hopstate.training.run import RunFolder
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def fit_config(
         ready, features = prepared(record, config, context)
         for text in (*getattr(record, "notes", ()), *notes_of(features)):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
-        task = method.build(ready, config, context)
+        with within_memory():
+            task = method.build(ready, config, context)
         run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
@@ -185,7 +187,7 @@ def open_run(path: str | Path) -> Run:
     folder = RunFolder.open(path)
     if not (folder.path / "result.json").is_file():
         raise CheckpointError(f"{path} was not finished; continue it with resume (--resume --out {path})")
-    result = folder.read_json("result.json")
+    result = folder.result()
     return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
 
 
@@ -197,6 +199,7 @@ def evaluate(
     read: Mapping[str, Any] | None = None,
     evaluation: Mapping[str, Any] | None = None,
     device: str | None = None,
+    method: str | None = None,
 ) -> dict[str, float]:
     """Return the metrics of a trained run on a split.
 
@@ -207,12 +210,14 @@ def evaluate(
         split: "train", "val", "test" or "all".
         evaluation: other settings of link evaluation than the run's, e.g. {"protocol": "pooled"}.
         device: where to compute; None takes the run's own setting.
+        method: "module:NAME" where the run's method is none of the library's; importing the module runs it.
 
     Raises:
-        CheckpointError: the folder holds no finished run, or data of another width.
+        CheckpointError: the folder holds no finished run, data of another width, or the name of a method outside the
+            library that is not given here.
         ConfigError: a setting of evaluation that the run's method does not have.
     """
-    with trained(run, data, read, device, evaluation=evaluation) as (trainer, _):
+    with trained(run, data, read, device, evaluation=evaluation, method=method) as (trainer, _):
         return trainer.evaluate(split)
 
 
@@ -226,6 +231,8 @@ def predict(
     fresh: bool = False,
     own: Any = None,
     device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
 ) -> pd.DataFrame:
     """Return predictions of a trained run as a table with the user's own ids.
 
@@ -242,6 +249,8 @@ def predict(
         fresh: other events are a stream of their own: nothing that the run has seen is known.
         own: the run's own events, where it was trained on a record in memory.
         device: where to compute; None takes the run's own setting.
+        method: as in `evaluate`.
+        raw: as in `hopstate.data.table.write_table`.
 
     Raises:
         FormatError: out has another extension; nothing is computed.
@@ -254,14 +263,15 @@ def predict(
     if out is not None:
         check_table_path(out)  # before the work, not after it
     folder = RunFolder.open(run)
+    settings_of_run(folder, method)  # before anything of it is used, its method is known
     columns = None if data is None else _later(folder, data, split, read, fresh, own, device)
     if columns is None:
-        with trained(run, data, read, device) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+        with trained(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
             task.model.eval()
             columns = task.predict(split)
     table = pd.DataFrame(columns)
     if out is not None:
-        write_table(table, Path(out))
+        write_table(table, Path(out), raw=raw)
     return table
 
 
@@ -306,6 +316,8 @@ def stream(
     read: Mapping[str, Any] | None = None,
     again: bool = False,
     device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
 ) -> pd.DataFrame:
     """Let a trained temporal model go on over new events: score each before it is seen, and keep the state after them.
 
@@ -326,6 +338,8 @@ def stream(
             method's configuration.
         again: the very events that were taken last have happened once more.
         device: where to compute; None takes the run's own setting.
+        method: as in `evaluate`.
+        raw: as in `hopstate.data.table.write_table`.
 
     Returns:
         Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, score.
@@ -344,7 +358,7 @@ def stream(
     from hopstate.training.live import fingerprint, go_on
 
     folder = RunFolder.open(run)
-    check_temporal(folder)
+    check_temporal(folder, method)
     target = Path(save) if save is not None else folder.path / "state"
     check_folder(target)
     if out is not None:
@@ -353,7 +367,7 @@ def stream(
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
-        trained(run, own, device=device, bare=True) as (trainer, task),
+        trained(run, own, device=device, bare=True, method=method) as (trainer, task),
         torch.no_grad(),
         trainer.arithmetic(),
     ):
@@ -362,7 +376,7 @@ def stream(
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
         columns, after = go_on(task, past, new, again=again)
         table = pd.DataFrame(columns)
-        save_past(after, target, before=lambda: None if out is None else write_table(table, Path(out)))
+        save_past(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table
 
 

@@ -34,6 +34,10 @@ class MissingFileError(HopstateError, FileNotFoundError):
     """A file or folder that is not there."""
 
 
+class UnreadableFileError(HopstateError, OSError):
+    """A file that is there and cannot be read: no permission, or a folder, a pipe or a device instead of a file."""
+
+
 class MissingExtraError(HopstateError, ImportError):
     """An optional library that is needed for what was asked; the message names the extra to install."""
 
@@ -76,5 +80,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     >>> nearest("num_hop", ["num_hops", "dim"])
     "; did you mean 'num_hops'?"
     """
-    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    if len(name) > 100:  # comparing takes the product of the lengths
+        return ""
+    found = difflib.get_close_matches(name, [choice for choice in choices if len(choice) <= 100], n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""

@@ -12,32 +12,33 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.opening import exists
 from hopstate.data.past import Past
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.methods import get_method
-from hopstate.methods.configuration import config_from, with_earlier
 from hopstate.methods.prepare import prepared_as
-from hopstate.run_data import load_data, reading, same_data
+from hopstate.run_data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.training.live import past_of
 from hopstate.training.run import RunFolder
 
 
 def is_temporal(folder: RunFolder) -> bool:
     """Return whether a run is of a method for event streams."""
-    return get_method(folder.read_json("config.json")["method"]).data == "events"
+    return settings_of_run(folder)[0].data == "events"
 
 
-def check_temporal(folder: RunFolder) -> None:
-    """Check that a run is of a method for event streams.
+def check_temporal(folder: RunFolder, named: str | None = None) -> None:
+    """Check that a run is of a method for event streams; named as in `hopstate.methods.method_of_run`.
 
     Raises:
         ConfigError: it is not.
     """
-    if not is_temporal(folder):
-        name = folder.read_json("config.json")["method"]
-        kind = get_method(name).data
-        raise ConfigError(f"{folder.path} is a run of {name}, which works on {kind} and has no past to go on from")
+    method, _ = settings_of_run(folder, named)
+    kind = method.data
+    if kind != "events":
+        raise ConfigError(
+            f"{folder.path} is a run of {method.name}, which works on {kind} and has no past to go on from"
+        )
 
 
 def is_own(folder: RunFolder, events: EventStream) -> bool:
@@ -83,9 +84,8 @@ def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
         task: its task.
         own: its own data, where they are not in a file.
     """
-    settings = folder.read_json("config.json")
-    method = get_method(settings.pop("method"))
-    config = config_from(method, with_earlier(method, settings))
+    method, settings = settings_of_run(folder)
+    config = config_of_run(folder, method, settings)
     record = own if own is not None and not isinstance(own, (str, Path)) else None
     if own is None and config.data.startswith("memory:"):
         raise ConfigError(
@@ -115,13 +115,10 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
     if read.get("x") is not None and not features:
         raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
-    settings = folder.read_json("config.json")
-    method = get_method(settings.pop("method"))
-    if isinstance(data, str) and find_dataset(data) is not None and not Path(data).exists():
+    method, settings = settings_of_run(folder)
+    if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
         return load_dataset(data, **dict(read))
-    config = config_from(
-        method, with_earlier(method, settings) | {"read": own_reading(settings["read"], data) | dict(read)}
-    )
+    config = config_of_run(folder, method, settings | {"read": own_reading(settings["read"], data) | dict(read)})
     options = reading(config.read)
     try:
         events = read_events(data, from_start=False, **options)
@@ -145,4 +142,4 @@ def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
 
 def as_trained(folder: RunFolder, record: Any) -> Any:
     """Return events with features and classes as those that a run was trained on."""
-    return prepared_as(record, folder.read_json("data.json"))
+    return prepared_as(record, known_data(folder))

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
+from hopstate.data.opening import at_most, exists, shown
+from hopstate.data.opening import reading as naming
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError
+from hopstate.methods import method_of_run
 from hopstate.methods.base import Context, Method
-from hopstate.methods.configuration import as_dict, flat, with_earlier
+from hopstate.methods.configuration import as_dict, config_from, flat, with_earlier
 from hopstate.training.progress import note
 from hopstate.training.run import RunFolder
 from hopstate.training.target import remembered
+
+
+def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
+    """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
+
+    Raises:
+        CheckpointError: they are missing or damaged, or of a method that nobody named.
+    """
+    settings = folder.read_json("config.json")
+    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"), named)
+    for group in ("read", "loop"):
+        if not isinstance(settings.get(group), dict):
+            raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
+    return method, with_earlier(method, settings)
+
+
+def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    """Return the configuration of a run's settings.
+
+    Raises:
+        ConfigError: one of them is unknown or cannot work; the file is named.
+    """
+    with naming(folder.path / "config.json", "settings", CheckpointError):
+        return config_from(method, settings)
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -31,13 +57,14 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if source.startswith("memory:"):
         raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
     named = find_dataset(source)
-    if named is not None and not Path(source).exists():
+    if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
-        return load_dataset(source, **{key: value for key, value in changed.items() if key != "scale"})
+        with at_most(changed.pop("max_bytes", None)):
+            return load_dataset(source, **{key: value for key, value in changed.items() if key != "scale"})
     if kind == "graphs":
         from hopstate.data.graph_sets import read_graph_set
 
-        return read_graph_set(source)
+        return read_graph_set(source, max_bytes=getattr(read, "max_bytes", None))
     if kind == "events":
         from hopstate.data.event_io import read_events
 
@@ -92,7 +119,26 @@ def settle(
 
 def same_data(run: RunFolder, record: Any) -> bool:
     """Return whether record is what a run was trained on."""
-    return run.read_json("data.json")["content_hash"] == record.content_hash
+    return known_data(run)["content_hash"] == record.content_hash
+
+
+def known_data(run: RunFolder) -> dict[str, Any]:
+    """Return what `describe` noted of a run's data.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    known = run.read_json("data.json")
+    kinds = {"content_hash": str, "num_nodes": int, "num_features": int, "class_names": list, "used_features": dict}
+    for key, kind in kinds.items():
+        if key in known and type(known[key]) is not kind:
+            raise CheckpointError(f"{run.path / 'data.json'} gives {key} as {shown(known[key])!r}; train again")
+    if "content_hash" not in known:
+        raise CheckpointError(f"{run.path / 'data.json'} has no content_hash; train again")
+    names, used = known.get("class_names", []), known.get("used_features", {})
+    if not all(type(name) is str for name in names) or not all(type(n) is int and n >= 0 for n in used.values()):
+        raise CheckpointError(f"{run.path / 'data.json'} is damaged: its classes or features are none; train again")
+    return known
 
 
 def check_same_data(run: RunFolder, record: Any) -> None:

@@ -14,15 +14,24 @@ import numpy as np
 from hopstate.data.cache import cache_folder
 from hopstate.data.event_io import read_events
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.data.opening import reading as naming
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.going_on import own_reading
-from hopstate.methods import get_method
 from hopstate.methods.base import Context
-from hopstate.methods.configuration import as_made, config_from, with_earlier
+from hopstate.methods.configuration import as_made
 from hopstate.methods.prepare import prepared
-from hopstate.run_data import data_metrics, load_data, reading, same_data
+from hopstate.run_data import (
+    config_of_run,
+    data_metrics,
+    known_data,
+    load_data,
+    reading,
+    same_data,
+    settings_of_run,
+)
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.loop import Trainer, seed_everything
+from hopstate.training.room import not_beyond
 from hopstate.training.run import RunFolder
 
 
@@ -35,6 +44,7 @@ class trained:  # noqa: N801 - a context manager
         device: where to compute; None takes the run's own setting.
         evaluation: other settings of evaluation.
         bare: without any events: for a model of event streams that follows a past.
+        method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
     """
 
     def __init__(
@@ -46,9 +56,10 @@ class trained:  # noqa: N801 - a context manager
         *,
         evaluation: Mapping[str, Any] | None = None,
         bare: bool = False,
+        method: str | None = None,
     ) -> None:
         self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
-        self.evaluation, self.bare = dict(evaluation or {}), bare
+        self.evaluation, self.bare, self.method = dict(evaluation or {}), bare, method
 
     def __enter__(self) -> tuple[Trainer, Any]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
@@ -62,10 +73,8 @@ class trained:  # noqa: N801 - a context manager
         self._scratch.cleanup()
 
     def _load(self) -> tuple[Trainer, Any]:
+        method, settings = settings_of_run(self.folder, self.method)
         saved = load_checkpoint(self.folder.weights)
-        settings = self.folder.read_json("config.json")
-        method = get_method(settings.pop("method"))
-        settings = with_earlier(method, settings)
         if self.device is not None:
             settings["loop"]["device"] = self.device
         if self.evaluation and "evaluation" not in settings:
@@ -80,13 +89,13 @@ class trained:  # noqa: N801 - a context manager
             settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
-        config = config_from(method, settings)
+        config = config_of_run(self.folder, method, settings)
         config = as_made(config, made) if self.data is None else config
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
         if in_memory and method.data == "events" and hasattr(self.data, "iloc"):
             record_of = partial(read_events, self.data, **reading(config.read))
-        facts = self.folder.read_json("data.json")
+        facts = known_data(self.folder)
         record = self._without_events(facts, record_of) if self.bare else self._checked(record_of(), config.data)
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
@@ -95,9 +104,11 @@ class trained:  # noqa: N801 - a context manager
             trained=facts,
         )
         seed_everything(config.loop.seed)
-        record, _ = prepared(record, config, context)
-        task = method.build(record, config, context)
-        load_weights(task.model, saved.tensors.get("model", {}), str(self.folder.weights))
+        weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
+        with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
+            record, _ = prepared(record, config, context)
+            task = method.build(record, config, context)
+        load_weights(task.model, weights, where)
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)
         return trainer, task

@@ -21,6 +21,7 @@ import yaml
 from hopstate import api
 from hopstate.data.lock import NAME as LOCK
 from hopstate.data.lock import locked
+from hopstate.data.opening import read_json
 from hopstate.data.table import write_table
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
@@ -173,7 +174,7 @@ def _same_search(folder: Path, search: dict[str, Any]) -> None:
             raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
         write_text(path, json.dumps(search, indent=1) + "\n")
         return
-    old, new = flatten(json.loads(path.read_text(encoding="utf-8"))), flatten(search)
+    old, new = flatten(read_json(path)), flatten(search)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) == new.get(key) or key in FREE:
             continue
@@ -206,7 +207,7 @@ def _run(method: Method, config: Any, trial: Any, folder: Path, record: Any) -> 
         return math.nan
     if run.interrupted:
         return None
-    result = RunFolder(folder).read_json("result.json")
+    result = RunFolder(folder).result()
     value = result["metrics"]["val"][result["metric"]]
     if value is None:
         trial.set_user_attr("error", f"validation {result['metric']} is not a number")

@@ -184,12 +184,13 @@ def test_the_table_lists_every_data_set_of_the_papers() -> None:
 def test_a_tu_file_in_the_cache_is_taken_with_the_folds_beside_it(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path))
     (tmp_path / "tu" / "10fold").mkdir(parents=True)
-    (tmp_path / "tu" / "MUTAG.txt").write_text("4\n" + "2 0\n0 1 1\n0 1 0\n2 1\n0 1 1\n1 1 0\n" * 2)
+    (tmp_path / "tu" / "MUTAG.txt").write_text("10\n" + "2 0\n0 1 1\n0 1 0\n2 1\n0 1 1\n1 1 0\n" * 5)
     for fold in range(1, 11):
-        (tmp_path / "tu" / "10fold" / f"MUTAG-train_idx-{fold}.txt").write_text("0\n1\n2\n")
-        (tmp_path / "tu" / "10fold" / f"MUTAG-test_idx-{fold}.txt").write_text("3\n")
+        train = "".join(f"{graph}\n" for graph in range(10) if graph != fold - 1)
+        (tmp_path / "tu" / "10fold" / f"MUTAG-train_idx-{fold}.txt").write_text(train)
+        (tmp_path / "tu" / "10fold" / f"MUTAG-test_idx-{fold}.txt").write_text(f"{fold - 1}\n")
     graphs = load_dataset("mutag")
-    assert (graphs.num_graphs, graphs.num_splits) == (4, 10)
+    assert (graphs.num_graphs, graphs.num_splits) == (10, 10)
     assert {row["name"]: row["on_disk"] for row in dataset_table()}["mutag"] == "yes"
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.arrays import load_npy
 from hopstate.data.files import append_file, named_errors, remove_file, replace_file, reserve_array, sync_file
-from hopstate.errors import CheckpointError
+from hopstate.errors import CheckpointError, FormatError, MissingFileError
 from hopstate.layers.message import Adjacency, Weighting
 
 
@@ -50,8 +51,8 @@ class History:
 
     @staticmethod
     def _fits(path: Path, shape: tuple[int, int]) -> bool:
-        with named_errors(path, "open"), contextlib.suppress(ValueError, EOFError, FileNotFoundError):
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
+        with named_errors(path, "open"), contextlib.suppress(FormatError, MissingFileError):
+            found = load_npy(path, mmap=True)
             return found.shape == shape and found.dtype == np.float32
         return False
 
@@ -178,9 +179,13 @@ class Journal:
     def _undo(self, path: Path) -> None:
         with path.open("rb") as file:
             while len(head := np.fromfile(file, np.int64, 2)) == 2:
+                if not 0 <= head[0] < len(self.tables) or not 0 <= head[1] <= len(self.tables[head[0]]):
+                    raise CheckpointError(f"{path} is damaged; start the run anew")
                 table = self.tables[head[0]]
                 rows = np.fromfile(file, np.int64, head[1])
                 values = np.fromfile(file, np.float32, head[1] * table.shape[1])
+                if len(rows) and not 0 <= rows.min() <= rows.max() < len(table):
+                    raise CheckpointError(f"{path} is damaged; start the run anew")
                 if len(values) == head[1] * table.shape[1]:  # else cut off, and the table was not changed after it
                     table[torch.from_numpy(rows)] = torch.from_numpy(values).view(-1, table.shape[1])
 

@@ -19,13 +19,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from hopstate.data.arrays import Archive
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.files import replace_file
+from hopstate.data.opening import exists, parse_json
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 
 Strategy = Literal["random", "historical", "inductive"]
@@ -85,17 +87,41 @@ class Negatives:
             DataError: they were drawn for another stream than the one given.
         """
         path = Path(path)
-        if not path.is_file():
+        if not exists(path):
             raise MissingFileError(f"no negatives at {path}")
-        try:
-            with np.load(path, allow_pickle=False) as held:
-                facts = json.loads(held["facts"].tobytes())
-                loaded = cls(**{name: held[name] for name in ("rows", "offsets", "src", "dst")}, **facts)
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise FormatError(f"{path} does not hold saved negatives: {error}") from error
+        with Archive(path) as held:
+            try:
+                arrays: dict[str, Any] = {name: held[name] for name in ("rows", "offsets", "src", "dst")}
+                facts = parse_json(held["facts"].tobytes(), f"the settings in {path}")
+                loaded = cls(**arrays, **facts)
+            except (KeyError, TypeError) as error:
+                raise FormatError(f"{path} does not hold saved negatives: {error}") from None
+        loaded._check(path)
         if stream is not None and loaded.content_hash != stream.content_hash:
             raise DataError(f"{path} was drawn for another stream than {stream.name}; draw the negatives again")
+        if stream is not None:
+            for name, most in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
+                column = getattr(loaded, name)
+                if len(column) and not 0 <= column.min() <= column.max() < most:
+                    raise FormatError(f"{path} is damaged: {name} leaves 0..{most - 1}; draw the negatives again")
         return loaded
+
+    def _check(self, path: Path) -> None:
+        """Raise FormatError where the arrays of a file are none of negatives."""
+        wrong = [
+            name
+            for name in ("rows", "offsets", "src", "dst")
+            if getattr(self, name).dtype != np.int64 or getattr(self, name).ndim != 1
+        ]
+        facts = ("strategy", str), ("seed", int), ("batch_size", int), ("content_hash", str)
+        wrong += [name for name, kind in facts if type(getattr(self, name)) is not kind]
+        if wrong:
+            raise FormatError(f"{path} does not hold saved negatives: {wrong[0]} is of another kind; draw them again")
+        bounds = self.offsets
+        if len(bounds) != len(self.rows) + 1 or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+            raise FormatError(f"{path} is damaged: its offsets fit no {len(self.rows)} positives; draw them again")
+        if not bounds[-1] == len(self.src) == len(self.dst):
+            raise FormatError(f"{path} is damaged: {len(self.src)} sources, {bounds[-1]} negatives; draw them again")
 
 
 def draw_negatives(
@@ -298,7 +324,7 @@ def load_or_draw(
 ) -> Negatives:
     """Load saved negatives of this part of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
     path = Path(path)
-    if path.is_file():
+    if exists(path):
         held = Negatives.load(path, stream)
         wanted = (strategy, SEEDS.get(part, 0) if seed is None else seed, batch_size)
         if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(

@@ -6,6 +6,7 @@ import argparse
 import csv
 
 from hopstate import analysis
+from hopstate.data.table import RAW
 from hopstate.errors import ConfigError
 from hopstate.methods.explain import Explanation
 from hopstate.methods.robustness import LEVELS
@@ -25,15 +26,18 @@ def _explain(argv: list[str]) -> int:
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
     parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", default=None, help="draw the timeline: .png, .pdf or .svg")
+    parser.add_argument("--raw", action="store_true", help=RAW)
     parser.add_argument("--top", type=int, default=10, help="rows to print, largest first (default: 10)")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     o = parser.parse_args(argv)
     if o.top < 0:
         raise ConfigError(f"--top is a number of rows, at least 0; got {o.top}")
     ends = next(csv.reader([o.pair], skipinitialspace=True), [])
     if len(ends) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
-    found = analysis.explain(o.run, ends[0], ends[1], o.time, data=o.data, out=o.out, plot=o.plot, device=o.device)
+    where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
+    found = analysis.explain(o.run, ends[0], ends[1], o.time, **where)
     _show(found, o.top)
     for path in (o.out, o.plot):
         if path:
@@ -71,13 +75,14 @@ def _robustness(argv: list[str]) -> int:
     parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--plot", default=None, help="draw it: .png, .pdf or .svg")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     o = parser.parse_args(argv)
     try:
         levels = [float(part) for part in o.levels.split(",")]
     except ValueError:
         raise ConfigError(f"--levels takes shares joined by commas, e.g. 0,0.3,0.6; got {o.levels!r}") from None
     kinds = o.noise.split(",")
-    settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device}
+    settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method}
     table = analysis.robustness(o.run, noise=kinds, levels=levels, **settings)
     print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
     for path in (o.out, o.plot):

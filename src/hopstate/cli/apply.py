@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from hopstate import api
+from hopstate.data.table import RAW
 from hopstate.errors import ConfigError
 
 
@@ -21,6 +22,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser.add_argument("run", help="run folder that `hopstate fit` left")
     parser.add_argument("--data", default=None, help="other data than it was trained on: a file, folder or name")
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     return parser
 
 
@@ -49,7 +51,8 @@ def _evaluate(argv: list[str]) -> int:
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
-    metrics = api.evaluate(o.run, data=o.data, split=o.split, read=read, evaluation=evaluation, device=o.device)
+    settings = {"read": read, "evaluation": evaluation, "device": o.device, "method": o.method}
+    metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
     print(json.dumps({"split": o.split, **metrics}, indent=1))
     return 0
 
@@ -60,8 +63,10 @@ def _predict(argv: list[str]) -> int:
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
     fresh = "score other events as a stream of their own; by default they follow the run's own, which are their past"
     parser.add_argument("--fresh", action="store_true", help=fresh)
+    parser.add_argument("--raw", action="store_true", help=RAW)
     o, read = _parse(parser, argv)
-    table = api.predict(o.run, data=o.data, split=o.split, out=o.out, read=read, fresh=o.fresh, device=o.device)
+    settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
+    table = api.predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
     print(f"{len(table):,} predictions written to {o.out}{dropped}")
     return 0
@@ -73,6 +78,7 @@ def _stream(argv: list[str]) -> int:
     )
     parser.epilog = "New tables are read as the run's own; --read.time_column NAME, ... where they differ."
     parser.add_argument("--out", required=True, help="file of scores to write: .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--raw", action="store_true", help=RAW)
     parser.add_argument("--state", default=None, help="folder of the state to go on from (default: RUN/state, if any)")
     parser.add_argument("--fresh", action="store_true", help="go on from the end of the run's own data")
     parser.add_argument("--save", default=None, help="folder for the state after the events (default: RUN/state)")
@@ -81,6 +87,7 @@ def _stream(argv: list[str]) -> int:
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
     options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
+    options |= {"method": o.method, "raw": o.raw}
     table = api.stream(o.run, o.data, read=read, device=o.device, **options)
     print(f"{len(table):,} events scored into {o.out}; state kept in {o.save or f'{o.run}/state'}")
     return 0

@@ -14,12 +14,13 @@ def run(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    with trained(options.run) as (_, task):
+    with trained(options.run, method=options.method) as (_, task):
         nodes = hasattr(task, "node_scorer_over")
         if not nodes and not hasattr(task, "scorer_over"):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")

@@ -97,9 +97,9 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     config, _ = settle(method, parse, record=records[read])
     if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
         check_same_data(folder, records[read])
-        return folder.read_json("result.json")
+        return folder.result()
     done = api.fit_config(method, config, out=where, resume=True, record=records[read])
-    return None if done.interrupted else folder.read_json("result.json")
+    return None if done.interrupted else folder.result()
 
 
 def _settings(name: str, rest: list[str], methods: list[str]) -> list[str]:
@@ -129,7 +129,7 @@ def numbers(text: str) -> list[int]:
         for part in text.split(","):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
-            if not span:
+            if not span or len(span) > 100_000:
                 raise ValueError(part)
             found += span
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -31,7 +32,10 @@ COMMANDS = {
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    argv = sys.argv[1:] if argv is None else argv
+    argv = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in argv and argv.index("--debug") < (argv.index("--") if "--" in argv else len(argv))
+    if debug:
+        argv.remove("--debug")
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -44,27 +48,56 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show(before)
     try:
         return _command(argv[0])(argv)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except HopstateError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has left
         sys.stderr.close()
         return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _say(f"error: {_described(error)}")
+        return 2 if isinstance(error, ConfigError) else 1
     finally:
         warnings.showwarning = before
+
+
+def _described(error: Exception) -> str:
+    """Return what an error line says: a sentence, whatever was raised."""
+    told = str(error).strip()
+    if isinstance(error, HopstateError):
+        return told or type(error).__name__
+    if isinstance(error, MemoryError) or "can't allocate memory" in told or "out of memory" in told:
+        return f"not enough memory{f' ({told})' if told else ''}; take smaller data, a smaller model or smaller batches"
+    if isinstance(error, RecursionError):
+        return "something in the input is nested too deep to be read"
+    if isinstance(error, OSError):
+        return told or type(error).__name__
+    return (
+        f"something unforeseen, {type(error).__name__}: {told or 'no more is known'}; --debug shows where. A report of "
+        "it is welcome"
+    )
+
+
+def _say(text: str) -> None:
+    """Print a line to stderr, whatever characters it holds."""
+    plain = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    plain = plain if len(plain) <= 4000 else f"{plain[:4000]}..."
+    print(plain.encode("utf-8", "backslashreplace").decode(), file=sys.stderr)
 
 
 def usage() -> str:
     """Return the overview of commands."""
     lines = [f"  {name:<11} {help_}" for name, (_, help_) in COMMANDS.items()]
     return "\n".join(
-        ["usage: hopstate COMMAND [options]", "", *lines, "", "hopstate COMMAND --help tells more of a command."]
+        [
+            "usage: hopstate COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "hopstate COMMAND --help tells more of a command. --debug, with any of them, shows where an error arose.",
+        ]
     )
 
 

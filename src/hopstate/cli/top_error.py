@@ -9,18 +9,18 @@ from hopstate.batching.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
 from hopstate.errors import ConfigError
-from hopstate.methods import get_method
 from hopstate.methods.base import Context
 from hopstate.methods.batching import Batching
-from hopstate.methods.configuration import as_made, config_from, with_earlier
+from hopstate.methods.configuration import as_made
 from hopstate.methods.edges import message_graph
 from hopstate.methods.full_batch import backbone_for, place_of
 from hopstate.methods.node import node_labels
 from hopstate.methods.prepare import prepared
 from hopstate.methods.top_error import relative_errors
 from hopstate.models.backbones import Backbone
-from hopstate.run_data import load_data
+from hopstate.run_data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.room import not_beyond
 from hopstate.training.run import RunFolder
 
 EPILOG = """Train first, e.g. `hopstate fit gcn --data minesweeper --out RUN`. The error is |H* - H| / |H*| of the last
@@ -46,6 +46,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--form", default="auto", choices=["auto", "linear", "general"], help="(default: auto)")
     parser.add_argument("--batches", type=int, default=10, help="most batches to look at (default: 10)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     options = parser.parse_args(argv[1:])
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
@@ -54,7 +55,7 @@ def run(argv: list[str]) -> int:
             f"--batches and --parts are at least 1, --seed at least 0; got {options.batches}, "
             f"{options.parts}, {options.seed}"
         )
-    graph, model = _trained(options.run)
+    graph, model = _trained(options.run, options.method)
     parts = min(options.parts, graph.num_nodes)
     batching = Batching(
         nodes=options.nodes,
@@ -68,20 +69,21 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _trained(path: str) -> tuple[Graph, Backbone]:
+def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:
     """Return the graph and the trained backbone of a run folder."""
     folder = RunFolder.open(path)
+    method, settings = settings_of_run(folder, named)
     saved = load_checkpoint(folder.weights)
-    settings = folder.read_json("config.json")
-    method = get_method(settings.pop("method"))
-    config = as_made(config_from(method, with_earlier(method, settings)), settings)
+    config = as_made(config_of_run(folder, method, settings), settings)
     if not hasattr(config, "batching"):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")
-    context = Context(run=folder.path, cache=cache_folder(), trained=folder.read_json("data.json"))
+    context = Context(run=folder.path, cache=cache_folder(), trained=known_data(folder))
     graph, _ = prepared(graph, config, context)
     labels = node_labels(graph, config.split, config.metric, context)
     graph = message_graph(graph, config.edges, place_of(method.name), method.name, config.loop)
-    model = backbone_for(graph, config.model, method.name, len(labels.class_names))
-    load_weights(model, saved.tensors["model"], str(folder.weights))
+    weights = saved.tensors.get("model", {})
+    with not_beyond(weights, folder.weights, graph):
+        model = backbone_for(graph, config.model, method.name, len(labels.class_names))
+    load_weights(model, weights, str(folder.weights))
     return graph, model

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.validate import check_ids
+from hopstate.data.validate import check_ids, check_num_nodes
 from hopstate.errors import DataError
 
 
@@ -41,6 +41,7 @@ def csr_from_edges(
     sources, targets = _columns(edges, prefix)
     if num_nodes is None:
         num_nodes = 1 + int(max(sources.max(initial=-1), targets.max(initial=-1)))
+        check_num_nodes(num_nodes, len(sources), where or "edges")
     if num_nodes < 1:
         raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
     for name, column in (("source", sources), ("target", targets)):
@@ -81,6 +82,8 @@ def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
         raise DataError(f"{prefix}edges have shape {edges.shape}; expected (edges, 2) or (2, edges)")
     if edges.dtype.kind not in "iu":
         raise DataError(f"{prefix}edges hold {edges.dtype}; node ids are integers (read_graph also takes strings)")
+    if edges.dtype == np.uint64 and int(edges.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"{prefix}an edge names node {edges.max()}, beyond 2^63 - 1")
     pairs = edges.T if edges.shape[1] == 2 else edges
     return tuple(np.ascontiguousarray(column, np.int64) for column in pairs)  # type: ignore[return-value]
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.arrays import load_npy
 from hopstate.data.event_build import check_deletes, stream_from_arrays
 from hopstate.data.events import EventStream
 from hopstate.data.files import replace_file
+from hopstate.data.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 
@@ -33,7 +35,9 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
 _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that no file's columns give
 
 
-def read_events(source: Any, *, format: str = "auto", from_start: bool = True, **options: Any) -> EventStream:
+def read_events(
+    source: Any, *, format: str = "auto", from_start: bool = True, max_bytes: int | str | None = None, **options: Any
+) -> EventStream:
     """Return the event stream of a file, a folder, a pandas table or a torch-geometric `TemporalData`.
 
     Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
@@ -43,6 +47,8 @@ def read_events(source: Any, *, format: str = "auto", from_start: bool = True, *
         source: path, "tgb:NAME", or the object in memory.
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
         from_start: no event came before, so that deletions can be checked.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
+            files a hundred times their size, at least 2 GiB.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
             .npy file; integer ids are then its rows, others stand for its rows in sorted order), missing ("mean" or
@@ -54,6 +60,7 @@ def read_events(source: Any, *, format: str = "auto", from_start: bool = True, *
         MissingFileError: nothing at that path.
         ConfigError: an unknown format, or an option that the source has no use for.
         FormatError: unknown, truncated or not of the format; the message lists the known formats.
+        UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
         DataError: content that breaks a promise of `EventStream`; the message names the row.
         MissingExtraError: py-tgb is needed and absent.
     """
@@ -68,7 +75,8 @@ def read_events(source: Any, *, format: str = "auto", from_start: bool = True, *
     if isinstance(source, EventStream):
         stream = _with_fields(source, source.name, options)
     elif isinstance(source, (str, os.PathLike)):
-        stream = _from_path(os.fspath(source), format, options)
+        with at_most(max_bytes), reading(source, "events"):
+            stream = _from_path(os.fspath(source), format, options)
     else:
         stream = _from_object(source, options)
     if not len(stream):
@@ -84,9 +92,9 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
 
     if text.startswith("tgb:"):
         return _from_tgb(text.removeprefix("tgb:"), options)
-    path = Path(text).expanduser()
-    if not path.exists():
-        raise MissingFileError(f"no file or folder called {text}")
+    path = expanded(text)
+    if not exists(path):
+        raise MissingFileError(f"no file or folder called {shown(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
         return _with_fields(load_events(path), text, options)
@@ -138,17 +146,15 @@ def _detect(path: Path) -> str:
 
 
 def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(4) == b"PAR1"
 
 
 def _features(path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise MissingFileError(f"no file at {path}")
-    try:
-        return np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"{path} is truncated or no array: {error}") from None
+    array = load_npy(path)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; node features are a matrix of numbers")
+    return array
 
 
 def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
@@ -256,7 +262,30 @@ def _parquet_facts(path: Path) -> dict[str, Any]:
         held = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} is damaged: {error}") from None
-    facts = {} if held is None else json.loads(held)
+    if held is None:
+        return {}
+    facts = parse_json(held, f"{path}: what hopstate noted in it")
+    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list}
+    for name, value in facts.items():
+        if type(value) is not kinds.get(name):
+            raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
     if "node_ids" in facts:
-        facts["node_ids"] = Vocabulary(np.array(facts["node_ids"]))
+        facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts
+
+
+def _ids(values: list[Any], path: Path) -> np.ndarray:
+    """Return ids that JSON holds."""
+    if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
+        raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
+    if any(type(value) is str and not value.isprintable() and not _is_text(value) for value in values):
+        raise FormatError(f"{path}: a node id holds half of a character (a lone surrogate); write the file again")
+    return np.array(values, None if values else np.int64)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

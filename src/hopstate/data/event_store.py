@@ -6,13 +6,18 @@ from pathlib import Path
 
 from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureTable
+from hopstate.data.opening import exists, reading
 from hopstate.data.store import read_folder, write_folder
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import FormatError
 
 VERSION = 1
 META = "events.json"
 _ARRAYS = ("src", "dst", "t", "kind", "edge_attr", "labels", "x")
-_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")
+_FACTS: dict[str, tuple[type, ...]] = {
+    "num_nodes": (int,), "time_unit": (str,), "name": (str,), "source": (str,), "first_id": (int,),
+}  # fmt: skip
 
 
 def save_events(stream: EventStream, folder: str | Path) -> None:
@@ -38,13 +43,21 @@ def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
-    later = {"columns": None, "notes": (), "class_names": None}
+    later = {"columns": None, "notes": [], "class_names": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
-    facts["edge_table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
-    return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
+    if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):
+        raise FormatError(f"{folder} holds other arrays than a saved event stream: {sorted(arrays)}; save it again")
+    if arrays.get("x") is None and ids is None:
+        check_num_nodes(facts["num_nodes"], len(arrays["src"]), str(folder))
+    if facts["first_id"] < 0:
+        raise FormatError(f"{folder}: first_id is {facts['first_id']}; save the event stream again")
+    with reading(folder, "a saved event stream"):
+        facts["edge_table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
+        facts["notes"] = tuple(facts["notes"])
+        return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
 
 
 def is_event_folder(folder: Path) -> bool:
     """Return whether a folder was written by `save_events`."""
-    return (folder / META).is_file()
+    return exists(folder / META)

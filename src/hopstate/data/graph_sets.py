@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.opening import at_most, reading
 from hopstate.errors import ConfigError
 
 
-def read_graph_set(source: str) -> GraphSet:
+def read_graph_set(source: str, *, max_bytes: int | str | None = None) -> GraphSet:
     """Return the graphs of a TU text file, of "pyg:Class:name" or of "ogb:ogbg-...".
+
+    Args:
+        source: path or address.
+        max_bytes: as `hopstate.data.io.read_graph`.
 
     Raises:
         MissingFileError, FormatError, DataError, DownloadError: see the readers.
     """
+    with at_most(max_bytes), reading(source, "a set of graphs"):
+        return _read(source)
+
+
+def _read(source: str) -> GraphSet:
     if source.startswith("pyg:"):
         from hopstate.data.pyg_sets import read_pyg_set
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hopstate.data.graph import Graph, Keep
+from hopstate.data.opening import at_most, exists, expanded, open_regular, reading, shown
 from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
 
 # format → what a file of it looks like
@@ -34,6 +35,7 @@ def read_graph(
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
+    max_bytes: int | str | None = None,
     **options: Any,
 ) -> Graph:
     """Return the graph of a file, a folder, a torch-geometric `Data` or a scipy sparse matrix.
@@ -45,12 +47,15 @@ def read_graph(
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
+            files a hundred times their size, at least 2 GiB.
         options: for tables of edges, those of `hopstate.data.readers.edge_list.read_edge_list` (features, labels,
             num_nodes, source_column, missing, ...); for all, fields of `Graph` such as name. None counts as not given.
 
     Raises:
         MissingFileError: nothing at that path.
         FormatError: unknown, truncated, pickled; the message lists the known formats.
+        UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
         DataError: content that breaks a promise of `Graph`; the message names the rows.
         ConfigError: an option that this kind of source does not take.
     """
@@ -61,7 +66,11 @@ def read_graph(
         return source
     if not isinstance(source, (str, os.PathLike)):
         return _from_object(source, {**build, **options}, nan)
-    text = os.fspath(source)
+    with at_most(max_bytes), reading(source, "a graph"):
+        return _from_path(os.fspath(source), format, nan, build, options)
+
+
+def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
     if text.startswith("pyg:"):
         from hopstate.data.pyg import read_pyg_dataset
 
@@ -70,9 +79,11 @@ def read_graph(
         from hopstate.data.ogb import read_ogb
 
         return read_ogb(text[4:], nan=nan, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
-    path = Path(text).expanduser()
-    if not path.exists():
-        raise MissingFileError(f"no file, folder or data set called {text}; `hopstate datasets` lists those by name")
+    path = expanded(text)
+    if not exists(path):
+        raise MissingFileError(
+            f"no file, folder or data set called {shown(text)}; `hopstate datasets` lists those by name"
+        )
     kind = format if format != "auto" else detect_format(path)
     if kind == "edges":
         from hopstate.data.readers.edge_list import read_edge_list
@@ -100,13 +111,15 @@ def detect_format(path: Path) -> str:
         if (path / "graph.json").is_file():
             return "folder"
         raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         magic = file.read(8)
     if not magic:
         raise FormatError(f"{path} is empty")
     name = path.name.lower()
+    if name.endswith((".pt", ".pth")):
+        return "pyg"
     if magic.startswith(b"PK\x03\x04"):
-        return "pyg" if name.endswith((".pt", ".pth")) else "auto"
+        return "auto"
     if name.endswith(".npz"):
         raise FormatError(
             f"{path} is called .npz but holds no archive; it is truncated or something else, fetch it again"

@@ -17,9 +17,11 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from hopstate.data.arrays import checked_zip
 from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
 from hopstate.data.notes import notes_of_list
+from hopstate.data.opening import check_size, open_regular
 from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, DownloadError, FormatError, MissingFileError, nearest
@@ -99,6 +101,10 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     import torch
     from torch_geometric.data import Data
 
+    with open_regular(path) as file:
+        packed = file.read(4) == b"PK\x03\x04"
+    if packed:
+        checked_zip(path).close()
     try:
         with weights_only():
             held = torch.load(path, map_location="cpu", weights_only=True)
@@ -116,7 +122,22 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
     data = Data.from_dict(held) if isinstance(held, dict) else held
     if not isinstance(data, Data):
         raise FormatError(f"{path} holds a {type(held).__name__}, not a torch-geometric Data")
+    _check_tensors(data, path)
     return graph_from_pyg(data, **{"source": str(path), "name": path.stem, **fields})
+
+
+def _check_tensors(data: Data, path: Path) -> None:
+    """Raise a FormatError where a tensor is larger than what the file stores for it, or made dense would be."""
+    for name, value in data.to_dict().items():
+        if hasattr(value, "untyped_storage") and value.layout.__str__() == "torch.strided":
+            wanted, held = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+            if wanted > held:
+                raise FormatError(f"{path}: {name} takes {wanted:,} bytes, but {held:,} are stored; save it as a copy")
+        elif hasattr(value, "numel"):
+            check_size(path, 4 * int(value.numel()), what=f"{name} as a dense matrix")
+    count = data.get("num_nodes")
+    if count is not None and (type(count) is not int or count < 1):
+        raise FormatError(f"{path}: num_nodes is {str(count)[:60]!r}; give the number of nodes")
 
 
 def read_pyg_dataset(address: str, **fields: Any) -> Graph:

@@ -13,15 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.arrays import load_npy
 from hopstate.data.features import FeatureTable
 from hopstate.data.files import save_array
 from hopstate.data.folders import recover_folder, replace_folder
 from hopstate.data.graph import Graph
+from hopstate.data.opening import exists, read_json, reading
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
 
 VERSION = 1
 META = "graph.json"
+_FACTS: dict[str, tuple[type, ...]] = {"name": (str,), "source": (str,), "class_names": (list, type(None))}
+_DTYPES: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int64",), "y": ("int64", "float32")}
+_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",)}
 
 
 def save_graph(graph: Graph, folder: str | Path) -> None:
@@ -47,12 +52,18 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    known, later = ("name", "source", "class_names"), {"columns": None, "notes": ()}
-    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, known, mmap=mmap, otherwise=later)
+    later = {"columns": None, "notes": []}
+    fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("table", None), fields.pop("columns")
-    fields["table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
-    return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
+    wrong = {key: str(a.dtype) for key, a in arrays.items() if str(a.dtype) not in _DTYPES.get(key, ())}
+    wrong |= {f"mask_{key}": str(mask.dtype) for key, mask in masks.items() if mask.dtype != bool}
+    if wrong or not {"indptr", "indices"} <= arrays.keys():
+        raise FormatError(f"{folder} holds other arrays than a saved graph: {wrong or sorted(arrays)}; save it again")
+    with reading(folder, "a saved graph"):
+        fields["table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
+        fields["notes"] = tuple(fields["notes"])
+        return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
 
 
 def write_folder(
@@ -80,12 +91,12 @@ def read_folder(
     marker: str,
     what: str,
     version: int,
-    keys: tuple[str, ...],
+    keys: Mapping[str, tuple[type, ...]],
     *,
     mmap: bool,
     otherwise: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the named keys of the meta, and the arrays, of a folder that `write_folder` wrote.
+    """Return the named keys of the meta, each of one of the types given, and the arrays, of a saved folder.
 
     Args:
         folder, marker, what, version: see `write_folder`.
@@ -98,28 +109,35 @@ def read_folder(
         FormatError: it lacks the marker, is of another version, or is damaged.
     """
     recover_folder(folder)
-    if not folder.exists():
+    if not exists(folder):
         raise MissingFileError(f"no {what} folder at {folder}")
-    if not (folder / marker).is_file():
+    if not exists(folder / marker):
         raise FormatError(f"{folder} is no saved {what}: it has no {marker}")
     try:
-        meta = json.loads((folder / marker).read_text("utf-8"))
+        meta = read_json(folder / marker)
+    except FormatError as error:
+        raise FormatError(f"{error}; it is damaged: save the {what} again") from None
+    try:
         if meta["version"] != version:
             raise FormatError(f"{folder} is a {what} of format {meta['version']}; this hopstate reads {version}")
-        arrays = {key: _array(folder / f"{key}.npy", mmap) for key in meta["arrays"]}
-        return {key: meta[key] for key in keys} | {key: meta.get(key, v) for key, v in otherwise.items()}, arrays
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        bad = [key for key in meta["arrays"] if type(key) is not str or not key.isidentifier()]
+        if bad or not isinstance(meta["arrays"], list):
+            raise FormatError(f"{folder / marker} lists arrays that no {what} has: {str(bad or meta['arrays'])[:60]}")
+        for path in (folder / f"{key}.npy" for key in meta["arrays"]):
+            if not exists(path):
+                raise FormatError(f"{path} is missing; save the {what} again")
+        arrays = {key: load_npy(folder / f"{key}.npy", mmap=mmap) for key in meta["arrays"]}
+        facts = {key: meta[key] for key in keys} | {key: meta.get(key, usual) for key, usual in otherwise.items()}
+        wrong = [key for key, kinds in keys.items() if type(facts[key]) not in kinds]
+        wrong += [key for key in otherwise if facts[key] is not None and not _are_texts(facts[key])]
+        if wrong:
+            raise FormatError(
+                f"{folder / marker} gives {wrong[0]} as {str(facts[wrong[0]])[:60]!r}; save the {what} again"
+            )
+        return facts, arrays
+    except (KeyError, TypeError) as error:
         raise FormatError(f"{folder / marker} is damaged ({error!r}); save the {what} again") from None
 
 
-def _array(path: Path, mmap: bool) -> np.ndarray:
-    if not path.is_file():
-        raise FormatError(f"{path} is missing; save the data again")
-    try:
-        # an empty file cannot be mapped, nor can an array without elements
-        return np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
-    except (ValueError, EOFError):
-        try:
-            return np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise FormatError(f"{path} is truncated or no array ({error}); save the data again") from None
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is str for value in values)

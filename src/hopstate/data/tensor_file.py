@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from hopstate.data.files import replace_file
-from hopstate.errors import CheckpointError, MissingFileError
+from hopstate.data.opening import exists, open_regular, parse_json, shown
+from hopstate.errors import CheckpointError, FormatError, MissingFileError
 
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
@@ -39,16 +40,42 @@ def read_tensors(
         MissingFileError: there is no such file.
         CheckpointError: the file is damaged or of another format.
     """
+    if not exists(path):
+        raise MissingFileError(f"no {what} at {path}; save a state there first")
+    tensors, header = safe_tensors(path, what=what, mend=mend)
+    if header.get("format") != format:
+        raise CheckpointError(
+            f"{path} holds no {what} of this version: {shown(header.get('format', 'no format'))}; {mend}"
+        )
+    return tensors, header_record(header, path, mend)
+
+
+def safe_tensors(path: str | Path, *, what: str, mend: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors, on the CPU, and header of a safetensors file; what and mend as in `read_tensors`.
+
+    Raises:
+        MissingFileError, UnreadableFileError: as `hopstate.data.opening.check_regular`.
+        CheckpointError: the file is damaged.
+    """
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise MissingFileError(f"no {what} at {path}; save a state there first")
+    open_regular(path).close()
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            header = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
-    if header.get("format") != format:
-        raise CheckpointError(f"{path} holds no {what} of this version: {header.get('format', 'no format')}; {mend}")
-    return tensors, json.loads(header["record"])
+
+
+def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
+    """Return the record in the header of a safetensors file.
+
+    Raises:
+        CheckpointError: there is none, or a damaged one.
+    """
+    if "record" not in header:
+        raise CheckpointError(f"{path} was not written by hopstate: its header holds no record")
+    try:
+        return parse_json(header["record"], f"the record of {path}")
+    except FormatError as error:
+        raise CheckpointError(f"{error}; {mend}") from None

@@ -68,6 +68,21 @@ def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
         )
 
 
+def check_num_nodes(num_nodes: int, entries: int, where: str) -> None:
+    """Raise DataError where a number of nodes that a file claims is out of all proportion to what it holds.
+
+    Args:
+        num_nodes: claimed, or one more than the largest id.
+        entries: edges or events of the file.
+        where: the file, for the message.
+    """
+    if num_nodes > max(1 << 20, 100 * (entries + 1)) or num_nodes < 0:
+        raise DataError(
+            f"{where}: {num_nodes:,} nodes for {entries:,} edges or events; the number, or an id, is wrong. Where ids "
+            "are names rather than rows, give them as strings"
+        )
+
+
 def check_finite(array: np.ndarray, what: str) -> None:
     """Raise DataError naming the first rows that hold NaN or infinities."""
     bad = rows_not_finite(array)
@@ -149,6 +164,13 @@ def _check_classes(graph: Graph, where: str) -> None:
     if graph.y.size and graph.y.min() < -1:
         bad = np.unique(np.nonzero(graph.y < -1)[0])
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}; classes are 0, 1, ... and -1 is 'unknown'")
+    most = int(graph.y.max(initial=-1))
+    if most > 10 * graph.num_nodes + 1000:
+        bad = np.unique(np.nonzero(graph.y == most)[0])
+        raise DataError(
+            f"{where}: class {most} in {_rows(bad)}, for {graph.num_nodes} nodes; classes are numbered 0, 1, ...: "
+            "renumber them, or give targets as fractions"
+        )
     if graph.class_names is not None and graph.y.max(initial=-1) >= len(graph.class_names):
         bad = np.flatnonzero(graph.y >= len(graph.class_names))
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}, but {len(graph.class_names)} class names")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib import import_module
 
-from hopstate.errors import ConfigError, nearest
+from hopstate.data.opening import shown
+from hopstate.errors import CheckpointError, ConfigError, nearest
 from hopstate.methods.base import Method
 
 # name → module that defines METHODS; imported when first asked for, so that the command line starts quickly
@@ -33,16 +35,23 @@ MODULES = {
 }
 
 
+ALLOWED = "HOPSTATE_METHODS"  # environment variable: methods module:NAME that run folders may name, with commas
+_named: set[str] = set()  # methods of other modules that the user of this process has named
+
+
 def get_method(name: str) -> Method:
     """Return a method by name, or one defined elsewhere by "module:NAME", the module importable from here.
 
-    A method found that way is called so too, and its runs remember it.
+    A method found that way is called so too, and its runs remember it. The name must come from the user: importing
+    a module runs it. For the name in a run folder there is `method_of_run`.
 
     Raises:
         ConfigError: there is none of that name; the nearest is suggested.
     """
     if ":" in name:
-        return _outside(name)
+        found = _outside(name)
+        _named.add(name)
+        return found
     if name not in MODULES:
         raise ConfigError(
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
@@ -51,8 +60,38 @@ def get_method(name: str) -> Method:
     return import_module(MODULES[name]).METHODS[name]
 
 
+def method_of_run(name: object, where: str, named: str | None = None) -> Method:
+    """Return the method that a run folder names; no module outside the library is imported on its word.
+
+    Args:
+        name: what stands in the folder.
+        where: the file, for messages.
+        named: the method as the user names it (`--method`); None where they do not.
+
+    Raises:
+        ConfigError: the user names another method than the run's.
+        CheckpointError: no method of the library, nor one that the user has named in this process or allowed by the
+            environment variable HOPSTATE_METHODS.
+    """
+    if not isinstance(name, str):
+        raise CheckpointError(f"{where} names no method; it is of no hopstate run")
+    if named is not None and named != name:
+        raise ConfigError(f"{where} is of the method {shown(name)}, not of {named}")
+    if ":" not in name and name not in MODULES:
+        raise CheckpointError(f"{where} is of the method {shown(name)}, which is not known{nearest(name, MODULES)}")
+    allowed = [part.strip() for part in os.environ.get(ALLOWED, "").split(",")]
+    if ":" in name and named is None and name not in _named and name not in allowed:
+        raise CheckpointError(
+            f"{where} is of the method {shown(name)}, which is code outside hopstate, and a run folder may come from "
+            f"anywhere; if you trust that module, name it: --method {shown(name)} (method= in Python), or set {ALLOWED}"
+        )
+    return get_method(name)
+
+
 def _outside(name: str) -> Method:
     module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise ConfigError(f"{shown(name)!r} is no module:NAME of a method")
     try:
         found = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:

@@ -34,6 +34,8 @@ class ReadOptions:
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
         label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", or the "whole" as a class.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
+            hundred times their size, at least 2 GiB.
     """
 
     format: str = "auto"
@@ -55,6 +57,7 @@ class ReadOptions:
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole"] = "ask"
     num_nodes: int | None = None
+    max_bytes: str | int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from hopstate.data.graph import Graph
+from hopstate.data.sizes import parse_bytes
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.floors import node_floors
@@ -21,7 +22,6 @@ from hopstate.methods.gmn_inference import NodeOutputs
 from hopstate.methods.gmn_nodes import BatchNodeTask, FullNodeTask, Material
 from hopstate.methods.gmn_order import OrderConfig, node_keys
 from hopstate.methods.node import check_width, node_labels
-from hopstate.methods.sizes import parse_bytes
 from hopstate.methods.suit_nodes import suit_gmn
 from hopstate.models.gmn import GMN
 from hopstate.tokens.encodings import Share, laplacian_encoding

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.sizes import parse_bytes
 from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
@@ -34,7 +35,6 @@ from hopstate.methods.gmn_auto import Choice, choose_graphs
 from hopstate.methods.gmn_nodes import Material, token_inputs
 from hopstate.methods.gmn_order import node_keys
 from hopstate.methods.node import save_npz, targets_as_trained
-from hopstate.methods.sizes import parse_bytes
 from hopstate.models.gin import GIN
 from hopstate.models.gmn import GMN, GMNInputs
 from hopstate.tokens.encodings import Share, laplacian_encoding

@@ -48,6 +48,8 @@ class EventReadOptions:
         missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
             with a further column that marks them.
         missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
+            hundred times their size, at least 2 GiB.
     """
 
     format: str = "auto"
@@ -63,6 +65,7 @@ class EventReadOptions:
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["error", "mean", "median"] = "error"
     missing_time: Literal["error", "drop"] = "error"
+    max_bytes: str | int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hopstate.data.graph import Graph
+from hopstate.data.sizes import parse_bytes
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.floors import node_floors
 from hopstate.methods.node import check_width, node_labels
-from hopstate.methods.sizes import parse_bytes
 from hopstate.methods.suit_nodes import suit_nagphormer
 from hopstate.models.nagphormer import NAGphormer
 from hopstate.tokens.encodings import Share, laplacian_encoding

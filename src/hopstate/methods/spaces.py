@@ -18,9 +18,10 @@ from typing import Any
 
 import yaml
 
+from hopstate.data.opening import exists, read_text, shown
 from hopstate.errors import ConfigError, MissingFileError, nearest
 from hopstate.methods.base import Method
-from hopstate.methods.configuration import parser_of
+from hopstate.methods.configuration import SETTINGS_BYTES, load_yaml, parser_of
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
@@ -181,10 +182,10 @@ def printable(space: Space) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Space:
-    if not path.is_file():
-        raise MissingFileError(f"no file {path}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
+    if not exists(path):
+        raise MissingFileError(f"no file {shown(path)}; --space takes a YAML file, or KEY=LOW:HIGH, or KEY=A,B,C")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = load_yaml(read_text(path, most=SETTINGS_BYTES))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is no YAML: {error}") from error
     if not isinstance(tree, Mapping):

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hopstate.data.opening import exists, read_text
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
-from hopstate.training.run import RunFolder, flatten
+from hopstate.run_data import known_data
+from hopstate.training.run import RunFolder, flatten, is_number
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 # settings that number a run, or change no result
@@ -97,12 +99,12 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
     runs: dict[Path, RunInfo] = {}
     tables: dict[Path, Influence] = {}
     for path in map(Path, paths):
-        if path.is_file():
+        if exists(path) and not path.is_dir():
             tables[path.resolve()] = influence(path)
             continue
-        if not path.is_dir():
+        if not exists(path):
             raise MissingFileError(f"there is no run folder {path}")
-        folders = [path] if (path / "config.json").is_file() else sorted(p.parent for p in path.rglob("config.json"))
+        folders = [path] if exists(path / "config.json") else sorted(p.parent for p in path.rglob("config.json"))
         if not folders:
             raise MissingFileError(f"{path} holds no run (no config.json in it or below it)")
         for folder in folders:
@@ -121,11 +123,12 @@ def read_run(path: Path) -> RunInfo:
     folder = RunFolder.open(path)
     config = folder.read_json("config.json")
     flat = flatten(config)
-    result = folder.read_json("result.json") if (path / "result.json").is_file() else {}
-    environment = folder.read_json("environment.json") if (path / "environment.json").is_file() else {}
-    known = folder.read_json("data.json") if (path / "data.json").is_file() else {}
-    if "method" not in config or "data" not in config:
+    result = folder.result() if exists(path / "result.json") else {}
+    environment = folder.read_json("environment.json") if exists(path / "environment.json") else {}
+    known = known_data(folder) if exists(path / "data.json") else {}
+    if not isinstance(config.get("method"), str) or not isinstance(config.get("data"), str):
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
+    _check_environment(environment, path)
     return RunInfo(
         path=path,
         method=config["method"],
@@ -142,6 +145,14 @@ def read_run(path: Path) -> RunInfo:
         result=result,
         environment=environment,
     )
+
+
+def _check_environment(environment: dict[str, Any], path: Path) -> None:
+    """Raise CheckpointError where what a page says of the machine is no text."""
+    versions = environment.get("versions", {})
+    told = [environment.get(key) for key in ("time", "revision", "gpu", "processor")]
+    if not isinstance(versions, dict) or not all(v is None or isinstance(v, str) for v in (*versions.values(), *told)):
+        raise CheckpointError(f"{path / 'environment.json'} is damaged: versions and names in it are texts")
 
 
 def told_apart(runs: Sequence[RunInfo]) -> list[RunInfo]:
@@ -196,12 +207,14 @@ def influence(path: Path) -> Influence:
         FormatError: another kind of file.
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file))
+        rows: list[dict[str, Any]] = list(csv.DictReader(read_text(path).splitlines(keepends=True)))
         for row in rows:
             row |= {"t": float(row["t"]), "event_id": int(row["event_id"]), "contribution": float(row["contribution"])}
-            _ = row["end"], row["neighbor"]
-    except (UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+            if not all(is_number(row[key]) for key in ("t", "event_id", "contribution")):
+                raise ValueError(f"a number that cannot be drawn in {row}")
+            if not all(isinstance(row[key], str) for key in ("end", "neighbor")):
+                raise ValueError(f"a row that ends early: {row}")
+    except (FormatError, csv.Error, KeyError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path} is no table of `hopstate explain --out FILE.csv` (columns {', '.join(INFLUENCE)}): {error!r}"
         ) from error

@@ -11,8 +11,10 @@ from typing import Any
 
 from hopstate.data.files import named_errors, replace_file
 from hopstate.data.lock import file_lock
+from hopstate.data.opening import exists, parse_json, read_text, shown
 from hopstate.errors import FormatError
 from hopstate.recipes import all_recipes
+from hopstate.training.run import is_number
 
 Line = dict[str, Any]
 
@@ -39,6 +41,12 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+# what a line holds; the second group has been added since the first version
+_KINDS = {"recipe": str, "settings": str, "run": int, "metrics": dict}
+_LATER = {"altered": {}, "method": "", "data": "", "metric": "", "version": "", "gpu": "", "processor": ""}
+_NUMBERS = ("seconds", "wall_seconds", "cpu_seconds", "peak_memory_mb", "seconds_per_epoch", "parameters", "epochs")
+
+
 def read(path: str | Path) -> list[Line]:
     """Return the lines of a results file, oldest first; none where there is no file.
 
@@ -47,14 +55,31 @@ def read(path: str | Path) -> list[Line]:
     """
     path = Path(path)
     found = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [], 1):
-        try:
-            line = json.loads(text)
-            _ = line["recipe"], line["settings"], line["run"], line["metrics"]["test"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise FormatError(f"line {number} of {path} is no result of a run ({error!r}); remove it") from error
+    for number, text in enumerate(read_text(path).splitlines() if exists(path) else [], 1):
+        where = f"line {number} of {path}"
+        line = parse_json(text, where)
+        wrong = _wrong(line)
+        if wrong is not None:
+            raise FormatError(f"{where} is no result of a run: {wrong} is {shown(line.get(wrong))!r}; remove it")
         found.append(line)
     return found
+
+
+def _wrong(line: Line) -> str | None:
+    """Return the key of a line that is missing or of another kind than it must be, or None."""
+    for key, kind in _KINDS.items():
+        if type(line.get(key)) is not kind:
+            return key
+    for key, usual in _LATER.items():
+        if line.get(key) is not None and type(line[key]) is not type(usual):
+            return key
+    parts = list(line["metrics"].values())
+    numbers = [value for part in parts if isinstance(part, dict) for value in part.values()]
+    if "test" not in line["metrics"] or not all(isinstance(part, dict) for part in parts):
+        return "metrics"
+    if not all(value is None or is_number(value) for value in numbers):
+        return "metrics"
+    return next((key for key in _NUMBERS if line.get(key) is not None and not is_number(line[key])), None)
 
 
 @dataclass(frozen=True)

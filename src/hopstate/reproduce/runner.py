@@ -178,7 +178,7 @@ def _children_cpu() -> float | None:
 
 
 def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> results.Line:
-    result, environment = folder.read_json("result.json"), folder.read_json("environment.json")
+    result, environment = folder.result(), folder.read_json("environment.json")
     config = folder.read_json("config.json")
     return {
         "recipe": trial.recipe.name,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hopstate.data.opening import exists, read_text
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.recipes import Published, all_recipes
 from hopstate.reproduce.results import Line, Row, rows
@@ -182,9 +183,9 @@ def write_markdown(path: str | Path, lines: Sequence[Line]) -> bool:
         FormatError: it does not hold the two marks, once each and in order.
     """
     path = Path(path)
-    if not path.is_file():
+    if not exists(path):
         raise MissingFileError(f"there is no file {path}")
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise FormatError(f"{path} does not say where the table goes; write {BEGIN} and {END} on lines of their own")
     head, rest = text.split(BEGIN)

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hopstate.data.arrays import load_npy
 from hopstate.data.files import replace_file, reserve_array
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.ops.propagate import hop_powers
 
 _WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
@@ -126,7 +127,9 @@ def hop_tokens(
     path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
     if not path.is_file():
         _write(path, graph, parts, shape, memory_budget)
-    array = np.load(path, mmap_mode="r")
+    array = load_npy(path, mmap=True)
+    if array.shape != shape or array.dtype != np.float32:
+        raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
     _advise_random(array)
     return HopTokens(array, memory_budget=memory_budget)
 

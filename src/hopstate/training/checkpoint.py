@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from hopstate.data.files import replace_file
+from hopstate.data.opening import exists, shown
+from hopstate.data.tensor_file import header_record, safe_tensors
 from hopstate.errors import CheckpointError, MissingFileError
 
 FORMAT = 1
@@ -58,26 +59,23 @@ def load_checkpoint(path: Path) -> Checkpoint:
         MissingFileError: there is no such file.
         CheckpointError: the file is damaged, is no hopstate checkpoint, or is of a newer format.
     """
-    if not path.is_file():
+    if not exists(path):
         raise MissingFileError(f"no checkpoint at {path}; train a model first, or give the run folder that holds one")
+    mend = "use an earlier copy or train again"
+    flat, header = safe_tensors(path, what="checkpoint", mend=mend)
     tensors: dict[str, dict[str, Tensor]] = {}
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            header = file.metadata() or {}
-            for key in file.keys():  # noqa: SIM118
-                group, name = key.split("/", 1)
-                tensors.setdefault(group, {})[name] = file.get_tensor(key)
-    except (SafetensorError, OSError, ValueError) as error:
+    for key, tensor in flat.items():
+        group, slash, name = key.partition("/")
+        if not slash:
+            raise CheckpointError(f"{path} is no checkpoint: it holds a tensor called {shown(key)}; {mend}")
+        tensors.setdefault(group, {})[name] = tensor
+    record = header_record(header, path, mend)
+    version = header.get("format", "0")
+    if not version.isdecimal() or int(version[:9]) > FORMAT:
         raise CheckpointError(
-            f"{path} is damaged or no checkpoint ({error}); use an earlier copy or train again"
-        ) from error
-    if "record" not in header:
-        raise CheckpointError(f"{path} was not written by hopstate: its header holds no record")
-    if int(header.get("format", 0)) > FORMAT:
-        raise CheckpointError(
-            f"{path} has format {header['format']}, this version reads up to {FORMAT}; upgrade hopstate"
+            f"{path} has format {shown(version)}, this version reads up to {FORMAT}; upgrade hopstate"
         )
-    return Checkpoint(tensors=tensors, record=json.loads(header["record"]))
+    return Checkpoint(tensors=tensors, record=record)
 
 
 def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str) -> None:
@@ -86,6 +84,24 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
     Raises:
         CheckpointError: names or shapes differ; the first differences are listed.
     """
+    check_weights(model, weights, where)
+    model.load_state_dict(weights)
+
+
+def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str, *, some: bool = False) -> None:
+    """Check that weights are those of a model.
+
+    Args:
+        model: the model.
+        weights: by name.
+        where: the file, for messages.
+        some: none at all will do.
+
+    Raises:
+        CheckpointError: names or shapes differ (the first differences are listed), or a weight is no number.
+    """
+    if some and not weights:
+        return
     own = model.state_dict()
     missing, extra = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     wrong = [
@@ -103,7 +119,12 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
             f"{where} holds another model: {'; '.join(p for p in parts if p)}; if an earlier version of hopstate "
             f"trained it, that version reads it: use it there, or train again"
         )
-    model.load_state_dict(weights)
+    bad = [k for k, value in weights.items() if value.is_floating_point() and not bool(value.isfinite().all())]
+    kinds = [k for k, value in weights.items() if value.dtype.is_floating_point != own[k].dtype.is_floating_point]
+    if bad or kinds:
+        raise CheckpointError(
+            f"{where} is damaged: {(bad or kinds)[0]} holds {'NaN or infinities' if bad else 'another kind of numbers'}"
+        )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -112,10 +133,21 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{i}.{key}": torch.as_tensor(value) for i, entry in state.items() for key, value in entry.items()}
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Take back what `optimizer_tensors` returned; learning rates are set by the loop."""
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], where: str) -> None:
+    """Take back what `optimizer_tensors` returned; learning rates are set by the loop.
+
+    Raises:
+        CheckpointError: they are of other parameters; where names the file.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        number, key = name.split(".", 1)
-        state.setdefault(int(number), {})[key] = value
+        number, _, key = name.partition(".")
+        place = int(number) if number.isdecimal() and len(number) < 10 else len(parameters)
+        if place >= len(parameters) or value.shape not in ((), parameters[place].shape):
+            raise CheckpointError(f"{where} is damaged: the optimiser's {shown(name)} fits no parameter; start anew")
+        state.setdefault(place, {})[key] = value
+    keys = {frozenset(entry) for entry in state.values()}
+    if len(keys) > 1:
+        raise CheckpointError(f"{where} is damaged: the optimiser's parts are not complete; start anew")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -22,10 +22,12 @@ from typing import Any, Literal
 import torch
 
 from hopstate.data.files import replace_files
+from hopstate.data.opening import reading
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.training.arithmetic import Precision, Products, make_fabric, matrix_products
 from hopstate.training.checkpoint import (
     Checkpoint,
+    check_weights,
     load_checkpoint,
     load_optimizer,
     load_weights,
@@ -99,6 +101,22 @@ class Progress:
     best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
     best_epoch: int = 0
     seconds: float = 0.0  # training time, evaluation included
+
+
+def _progress(saved: dict[str, Any]) -> Progress:
+    """Return the position that a checkpoint tells.
+
+    Raises:
+        ValueError: a part is missing or cannot be.
+    """
+    found = Progress(**{"learned": saved["step"], **saved})  # all were, before it was counted
+    whole = (found.epoch, found.step, found.total_steps, found.learned, found.best_epoch)
+    if not all(type(n) is int and 0 <= n < 2**53 for n in whole) or found.best_epoch > found.epoch:
+        raise ValueError(f"it stands at {saved}")
+    numbers = (found.loss_sum, found.best_loss, found.seconds, 0.0 if found.best is None else found.best)
+    if not all(type(n) in (int, float) for n in numbers):
+        raise ValueError(f"it stands at {saved}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -315,13 +333,14 @@ class Trainer:
                 raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
         load_weights(self.task.model, saved.tensors.get("model", {}), where)
         if self.optimizer is not None:
-            load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}))
-        self.task.load_state(saved.tensors.get("task", {}))
-        self.best = saved.tensors.get("best", {})
-        progress = saved.record["progress"]
-        self.progress = Progress(**{"learned": progress["step"], **progress})  # all were, before it was counted
-        self._precision.load_state_dict(saved.record.get("precision", {}))
-        set_rng_state(saved.tensors["rng"])
+            load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}), where)
+        with reading(where, "a checkpoint", CheckpointError):
+            self.task.load_state(saved.tensors.get("task", {}))
+            self.best = saved.tensors.get("best", {})
+            check_weights(self.task.model, self.best, f"the best epoch of {where}", some=not self.best)
+            self.progress = _progress(saved.record["progress"])
+            self._precision.load_state_dict(saved.record.get("precision", {}))
+            set_rng_state(saved.tensors["rng"])
         before = saved.record.get("conditions") or first_conditions(self.run, self.fabric.device.type)
         changes = told_changes(before, self._conditions)
         if changes and not self._finished():

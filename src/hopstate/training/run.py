@@ -16,7 +16,8 @@ from typing import Any
 
 from hopstate.data.files import append_file, is_part, make_folder, remove_file, replace_file, sync_file
 from hopstate.data.lock import NAME as LOCK
-from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.data.opening import exists, parse_json, read_json, read_text, shown
+from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 
 LIBRARIES = (
     "hopstate",
@@ -108,9 +109,9 @@ class RunFolder:
             CheckpointError: the folder holds no run.
         """
         run = cls(path)
-        if not run.path.is_dir():
-            raise MissingFileError(f"no run folder at {path}")
-        if not (run.path / "config.json").is_file():
+        if not exists(run.path) or not run.path.is_dir():
+            raise MissingFileError(f"no run folder at {shown(path)}")
+        if not exists(run.path / "config.json"):
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
         return run
 
@@ -168,19 +169,47 @@ class RunFolder:
             CheckpointError: it is missing or damaged.
         """
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, json.JSONDecodeError) as error:
+            return read_json(self.path / name)
+        except (FormatError, OSError) as error:
             raise CheckpointError(f"{self.path / name} cannot be read: {error}") from error
+
+    def result(self) -> dict[str, Any]:
+        """Return what result.json holds.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        path, found = self.path / "result.json", self.read_json("result.json")
+        metrics = found.get("metrics")
+        parts = list(metrics.values()) if isinstance(metrics, dict) else [None]
+        if not all(isinstance(part, dict) and all(v is None or is_number(v) for v in part.values()) for part in parts):
+            raise CheckpointError(f"{path} is damaged: its metrics are no numbers by split; train again")
+        for key, value in found.items():
+            word = key in ("method", "data_hash", "metric", "mode")
+            if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
+                raise CheckpointError(f"{path} gives {shown(key)} as {shown(value)!r}; train again")
+        missing = {"method", "metric", "best_epoch"} - found.keys()
+        if missing:
+            raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
+        return found
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
         path = self.path / "metrics.jsonl"
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        text = read_text(path) if exists(path) else ""
+        lines = text.splitlines()
+        for number, line in enumerate(lines, 1):
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+                row = parse_json(line, f"line {number} of {path}")
+            except FormatError as error:
+                if number == len(lines) and not text.endswith("\n"):
+                    break
+                raise CheckpointError(f"{error}; remove the line") from None
+            wrong = [key for key, value in row.items() if value is not None and not is_number(value)]
+            if wrong or type(row.get("epoch")) is not int:
+                raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
+            rows.append(row)
         return rows
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
@@ -204,6 +233,11 @@ class RunFolder:
 def json_text(value: Any) -> str:
     """Return the text of a JSON file; NaN and infinities become null."""
     return json.dumps(_null(value), indent=1) + "\n"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value of a JSON file is a number that can be counted and drawn with."""
+    return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
 def _null(value: Any) -> Any:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.arrays import load_npy
 from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureTable
-from hopstate.data.readers.tables import Table, is_numeric, read_table
+from hopstate.data.opening import bounded, exists, reading
+from hopstate.data.readers.tables import Table, is_numeric, read_table, whole_numbers
 from hopstate.data.readers.times import timed
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError, nearest
 
@@ -257,26 +260,28 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         FormatError: columns or arrays that are not DyGLib's.
         DataError: features that do not match the events.
     """
-    import pandas as pd
-
     path = _dyglib_csv(path)
-    table = pd.read_csv(path)
+    table = _csv(path, "DyGLib's CSV")
     missing = [name for name in ("u", "i", "ts", "idx") if name not in table]
     if missing:
         raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.columns)}")
-    if min(table.u.min(), table.i.min()) < 1:
-        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(table.u.min(), table.i.min())}")
-    largest = int(max(table.u.max(), table.i.max()))
+    if not len(table):
+        raise DataError(f"{path} holds no events")
+    u, i, index = (_whole(table, name, path) for name in ("u", "i", "idx"))
+    if min(u.min(), i.min()) < 1:
+        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(u.min(), i.min())}")
+    largest = int(max(u.max(), i.max()))
     edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
-    index = table.idx.to_numpy()
     if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
         raise DataError(f"{path.stem}.npy has {len(edge)} rows, but idx reaches {index.max()}; they do not match")
     if node is not None and len(node) <= largest:
         raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
     num_nodes = largest if node is None else len(node) - 1
+    if node is None:
+        check_num_nodes(num_nodes, len(table), str(path))
     return stream_from_arrays(
-        table.u.to_numpy() - 1,
-        table.i.to_numpy() - 1,
+        u - 1,
+        i - 1,
         table.ts.to_numpy(),
         labels=table.label.to_numpy() if "label" in table else None,
         edge_attr=None if edge is None else edge[index],
@@ -292,18 +297,29 @@ def _dyglib_csv(path: Path) -> Path:
         if len(found) != 1:
             raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
         return found[0]
-    if not path.is_file():
-        raise MissingFileError(f"no file at {path}")
     return path
 
 
+def _csv(path: Path, what: str, **options: Any) -> pd.DataFrame:
+    """Return the table of a CSV file."""
+    import pandas as pd
+
+    with bounded(path, text=True) as file, reading(path, what):
+        return pd.read_csv(file, low_memory=False, **options)
+
+
+def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
+    """Return a column of whole numbers as int64."""
+    values = table[name].to_numpy()
+    if values.dtype.kind not in "iuf":
+        raise FormatError(f"{path}: column {name!r} holds {values.dtype}, not whole numbers")
+    return whole_numbers(values, f"{path}: {name!r}", lambda row: f"row {row} (line {row + 2})")
+
+
 def _feature_rows(path: Path) -> np.ndarray | None:
-    if not path.is_file():
+    if not exists(path):
         return None
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FormatError(f"{path} is truncated or no array: {error}") from None
+    array = load_npy(path)
     if array.ndim != 2 or array.dtype.kind not in "iuf":
         raise FormatError(f"{path} must hold a matrix of numbers; got {array.dtype} of shape {array.shape}")
     return array.astype(np.float32)
@@ -317,22 +333,15 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     Raises:
         MissingFileError, FormatError: no such file, or not JODIE's.
     """
-    import pandas as pd
-
-    if not path.is_file():
-        raise MissingFileError(f"no file at {path}")
-    try:
-        table = pd.read_csv(path, header=None, skiprows=1)
-    except ValueError as error:
-        raise FormatError(f"{path} is not JODIE's CSV: {error}") from None
+    table = _csv(path, "JODIE's CSV", header=None, skiprows=1)
     if table.shape[1] < 4 or any(dtype.kind not in "iuf" for dtype in table.dtypes):
         raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
     if table.isna().any(axis=None):
         row = int(np.argmax(table.isna().any(axis=1)))
         raise DataError(f"{path}: row {row} (line {row + 2}) lacks a value")
-    users, src = np.unique(table[0].to_numpy(), return_inverse=True)
-    items, dst = np.unique(table[1].to_numpy(), return_inverse=True)
-    names = [f"u{int(k)}" for k in users] + [f"i{int(k)}" for k in items]
+    users, src = np.unique(_whole(table, 0, path), return_inverse=True)
+    items, dst = np.unique(_whole(table, 1, path), return_inverse=True)
+    names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
     features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
     return stream_from_arrays(
         src,
@@ -347,8 +356,8 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
 
 def is_jodie(path: Path) -> bool:
     """Return whether the first line of a text file is JODIE's header."""
-    with path.open("rb") as file:
-        return file.readline().replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
+    with bounded(path) as file:
+        return file.readline(1000).replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
 
 
 def events_from_frame(frame: pd.DataFrame, **options: Any) -> EventStream:

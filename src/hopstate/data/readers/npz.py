@@ -6,72 +6,23 @@ Source: heterophilous: github.com/yandex-research/heterophilous-graphs; gnn-benc
 from __future__ import annotations
 
 import warnings
-import zipfile
-import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.arrays import Archive
 from hopstate.data.graph import Graph
 from hopstate.data.notes import notes_of_list
+from hopstate.data.opening import check_size
 from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError
+from hopstate.errors import DataError, FormatError, HopstateWarning
 
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),
     "gnn-benchmark": ("adj_indptr", "adj_indices", "adj_shape"),
 }
-
-
-class Archive(Mapping[str, np.ndarray]):
-    """Arrays of an .npz file, each read when asked for; never unpickled.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: no archive, truncated, or an array that is a pickle.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._file = np.load(path, allow_pickle=False)
-        except FileNotFoundError:
-            raise MissingFileError(f"no file at {path}") from None
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise FormatError(f"{path} is no .npz archive, or a truncated one ({error}); fetch it again") from None
-        if not isinstance(self._file, np.lib.npyio.NpzFile):
-            raise FormatError(f"{path} holds one array, not an .npz archive of several")
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        if key not in self._file.files:
-            raise KeyError(key)
-        try:
-            return self._file[key]
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            if "allow_pickle" in str(error):
-                raise FormatError(
-                    f"{self.path}: {key!r} is stored as a pickle, which can run any code and is not loaded; "
-                    f"save it as plain numbers or strings"
-                ) from None
-            raise FormatError(f"{self.path}: {key!r} is damaged or truncated ({error}); fetch it again") from None
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._file.files  # without reading the array, as Mapping's own would
-
-    def __iter__(self) -> Any:
-        return iter(self._file.files)
-
-    def __len__(self) -> int:
-        return len(self._file.files)
-
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
 
 
 def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> Graph:
@@ -102,25 +53,57 @@ def read_npz(path: Path, layout: str, *, nan: str = "error", **options: Any) -> 
 
 
 def _heterophilous(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
-    x, y = arrays["node_features"], arrays["node_labels"]
-    masks = {name: arrays[f"{name}_masks"] for name in SPLITS if f"{name}_masks" in arrays}
-    return arrays["edges"], {"num_nodes": len(y), "x": x, "y": y, "masks": masks}
+    x, y = (_shaped(arrays, name, axes) for name, axes in (("node_features", (2,)), ("node_labels", (1, 2))))
+    masks = {name: _mask(arrays, f"{name}_masks") for name in SPLITS if f"{name}_masks" in arrays}
+    return _shaped(arrays, "edges", (2,)), {"num_nodes": len(y), "x": x, "y": y, "masks": masks}
+
+
+def _shaped(arrays: Archive, key: str, axes: tuple[int, ...]) -> np.ndarray:
+    """Return an array of numbers with so many axes and at least one column.
+
+    Raises:
+        DataError: another array.
+    """
+    array = arrays[key]
+    if array.ndim not in axes or array.dtype.kind not in "biuf" or 0 in array.shape[1:]:
+        wanted = " or ".join("a vector" if n == 1 else "a matrix" for n in axes)
+        found = f"shape {array.shape}" if array.dtype.kind in "biuf" else f"{array.dtype}, not numbers"
+        raise DataError(f"{arrays.path}: {key!r} must be {wanted} of numbers; got {found}")
+    return array
+
+
+def _mask(arrays: Archive, key: str) -> np.ndarray:
+    array = _shaped(arrays, key, (1, 2))
+    if not np.isin(array, (0, 1)).all():
+        raise DataError(f"{arrays.path}: {key!r} marks nodes by true and false (or 1 and 0); it holds other numbers")
+    return array.astype(bool)
 
 
 def _gnn_benchmark(arrays: Archive) -> tuple[np.ndarray, dict[str, Any]]:
     adjacency = _sparse(arrays, "adj")
+    if adjacency.shape[0] != adjacency.shape[1]:
+        raise DataError(f"{arrays.path}: the adjacency has shape {adjacency.shape}; it must be square, a row a node")
     coo = adjacency.tocoo()
+    bad = np.flatnonzero(~np.isfinite(coo.data))
+    if len(bad):
+        raise DataError(
+            f"{arrays.path}: the weight of the edge {coo.row[bad[0]]} -> {coo.col[bad[0]]} is {coo.data[bad[0]]} "
+            f"({len(bad)} such edges); give it a weight, or 0 for no edge"
+        )
     stored = coo.data != 0
     num_nodes = adjacency.shape[0]
     fields: dict[str, Any] = {"num_nodes": num_nodes}
     if "attr_indptr" in arrays:
-        fields["x"] = _sparse(arrays, "attr").astype(np.float32).toarray()
+        features = _sparse(arrays, "attr")
+        size = 4 * features.shape[0] * features.shape[1]
+        check_size(arrays.path, size, what=f"the features as a dense matrix of shape {features.shape}")
+        fields["x"] = features.astype(np.float32).toarray()
     elif "attr_matrix" in arrays:
-        fields["x"] = arrays["attr_matrix"]
+        fields["x"] = _shaped(arrays, "attr_matrix", (2,))
     if (coo.data[stored] != 1).any():
         fields["notes"] = ("values of the adjacency other than 1 are not used as weights",)
     if "labels" in arrays:
-        fields["y"] = arrays["labels"]
+        fields["y"] = _shaped(arrays, "labels", (1, 2))
     names = _names(arrays, "node_names")
     fields["node_ids"] = None if names is None else Vocabulary(names)
     classes = _names(arrays, "class_names")
@@ -138,11 +121,24 @@ def _sparse(arrays: Archive, prefix: str) -> Any:
         raise FormatError(
             f"{arrays.path}: {prefix}_data, _indices, _indptr and _shape are needed; found {sorted(parts)}"
         )
+    for key in ("indices", "indptr", "shape"):
+        if parts[key].ndim != 1 or parts[key].dtype.kind not in "iu":
+            raise DataError(
+                f"{arrays.path}: {prefix}_{key} is a vector of whole numbers; got {parts[key].dtype} of shape "
+                f"{parts[key].shape}"
+            )
+    if parts["data"].ndim != 1 or parts["data"].dtype.kind not in "biuf":
+        raise DataError(f"{arrays.path}: {prefix}_data is a vector of numbers; got {parts['data'].dtype}")
     shape = tuple(int(n) for n in parts["shape"])
+    if len(shape) != 2 or min(shape) < 1 or shape[0] + 1 != len(parts["indptr"]):
+        raise DataError(
+            f"{arrays.path}: {prefix}_shape says {shape}, but {prefix}_indptr has {len(parts['indptr'])} numbers; it "
+            "has one more than there are rows"
+        )
     try:
         matrix = scipy.sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
         matrix.check_format(full_check=True)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{arrays.path}: the parts of {prefix} are no CSR matrix: {error}") from None
     return matrix
 

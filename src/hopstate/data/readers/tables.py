@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
 import re
 import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.arrays import load_npy
+from hopstate.data.opening import bounded, check_size, open_regular, reading
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, UnreadableFileError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
+LONGEST = 1 << 24  # bytes of a line
+EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,9 @@ class Table:
             )
         array = values.to_numpy()
         if array.dtype.kind in "iu" or str(values.dtype).startswith(("Int", "UInt")):
-            return array.astype(np.int64)
-        if array.dtype.kind == "f":
-            broken = np.flatnonzero(array != np.floor(array))
-            if len(broken):
-                raise DataError(
-                    f"{self.path}: id {array[broken[0]]} in {self.place(broken[0])} is no integer and no string"
-                )
-            return array.astype(np.int64)
+            array = array.astype(np.uint64 if (array > np.iinfo(np.int64).max).any() else np.int64)
+        if array.dtype.kind in "iuf":
+            return whole_numbers(array, f"{self.path}: id", self.place)
         return array.astype(str)
 
     def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
@@ -149,6 +147,37 @@ class Table:
         return "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
 
 
+def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
+    """Return numbers that are ids as int64.
+
+    Args:
+        array: integers or floats.
+        what: how messages call a number of it.
+        place: from a row to how messages call it.
+
+    Raises:
+        DataError: a fraction, a number that float64 does not tell from its neighbours, or one beyond int64.
+    """
+    if array.dtype.kind == "f":
+        broken = np.flatnonzero(~(array == np.floor(array)))
+        if len(broken):
+            row = int(broken[0])
+            raise DataError(f"{what} {array[row]} in {place(row)} is no integer and no string")
+        large = np.flatnonzero(np.abs(array) >= EXACT)
+        if len(large):
+            row = int(large[0])
+            raise DataError(
+                f"{what} {array[row]:.0f} in {place(row)} is read as a fraction, beyond 2^53, where neighbouring ids "
+                "become one; write ids as integers without a decimal point, or as strings"
+            )
+    elif array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        row = int(np.argmax(array))
+        raise DataError(
+            f"{what} {array[row]} in {place(row)} is beyond 2^63 - 1; write ids as strings, e.g. n{array[row]}"
+        )
+    return array.astype(np.int64)
+
+
 def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
     """Return a table from a .csv, .tsv, .txt (any of them .gz) or .parquet file, told apart by content.
 
@@ -165,29 +194,50 @@ def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> 
         MissingFileError: no such file.
         FormatError: neither text nor Parquet, empty, or lines of unequal length.
     """
-    import pandas as pd
 
-    if not path.is_file():
-        raise MissingFileError(f"no file at {path}")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         magic = file.read(4)
-    try:
+    with reading(path, "a table"):
         if magic == b"PAR1":
-            return Table(pd.read_parquet(path), path, None)
+            return Table(read_parquet(path), path, None)
         return _read_text(path, id_columns, num_ids)
-    except (FormatError, DataError):
-        raise
-    except (pd.errors.ParserWarning, OSError, EOFError, ValueError) as error:  # pandas' and pyarrow's are ValueErrors
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise FormatError(f"{path} could not be read as a table: {reason}") from None
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """Return the table of a Parquet file.
+
+    Raises:
+        FormatError: it claims more rows than the file can hold, or columns of one name, or of lists or records.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        facts = file.metadata
+        groups = [facts.row_group(i) for i in range(facts.num_row_groups)]
+        columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+        cells = 8 * max(1, facts.num_columns) * facts.num_rows
+        check_size(path, max(cells, sum(column.total_uncompressed_size for column in columns)))
+        schema = file.schema_arrow
+        twice = {name for name in schema.names if schema.names.count(name) > 1}
+        if twice:
+            raise FormatError(f"{path} has two columns of the same name: {', '.join(sorted(twice))}")
+        nested = [field.name for field in schema if field.type.num_fields]
+        if nested:
+            raise FormatError(
+                f"{path}: column {nested[0]!r} holds lists or records; a table has one value in each cell"
+            )
+    return pd.read_parquet(path, engine="pyarrow")
 
 
 def looks_like_text(path: Path) -> bool:
     """Return whether the beginning of a file (unpacked, if .gz) is text."""
     try:
-        with _open(path) as file:
+        with bounded(path) as file:
             head = file.read(4096)
-    except (OSError, EOFError):
+    except UnreadableFileError:
+        raise
+    except (OSError, EOFError, zlib.error, HopstateError):
         return False
     return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
 
@@ -195,12 +245,14 @@ def looks_like_text(path: Path) -> bool:
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     import pandas as pd
 
-    with _open(path) as file:
-        lines = [line.decode("utf-8-sig") for _, line in zip(range(SAMPLE), file, strict=False)]
+    with bounded(path, text=True) as file:
+        lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
         raise FormatError(f"{path} is empty")
+    if lines[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
+        raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
     separator = _separator(lines)
     rows = [_fields(line, separator) for line in lines]
     header = _has_header(rows, id_columns, num_ids, path)
@@ -212,10 +264,10 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     body = rows[1:] if header else rows
     kept = {k: str for k in keys if any(re.match(r"0\d", r[names.index(k)]) for r in body if len(r) > names.index(k))}
     missing = {name: [""] if name in keys else list(MISSING) for name in names}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), bounded(path, text=True) as file:
         warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more fields than the header
         frame = pd.read_csv(
-            path,
+            file,
             sep=separator,
             header=None,
             names=names,
@@ -232,10 +284,14 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     return Table(frame, path, skip + header + 1)
 
 
-def _open(path: Path) -> io.BufferedIOBase:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if packed else path.open("rb")  # type: ignore[return-value]
+def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    for number in range(SAMPLE):
+        line = file.readline(LONGEST)
+        if not line:
+            return
+        if len(line) == LONGEST:
+            raise FormatError(f"{path}: line {number + 1} is longer than {LONGEST:,} bytes; it is no table")
+        yield line
 
 
 def _separator(lines: list[str]) -> str:
@@ -276,18 +332,16 @@ def _is_number(text: str) -> bool:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Return an array of a .npy file, memory-mapped.
+    """Return the array of a .npy file, memory-mapped.
 
     Raises:
-        MissingFileError: no such file.
-        FormatError: no array, or a truncated one.
+        MissingFileError, UnreadableFileError, FormatError: as `hopstate.data.arrays.load_npy`.
+        DataError: neither a vector nor a matrix, or of neither numbers nor strings.
     """
-    if not path.is_file():
-        raise MissingFileError(f"no file at {path}")
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"{path} is no array of numbers, or a truncated one ({error})") from None
+    array = load_npy(path, mmap=True)
+    if array.dtype.kind not in "biufUS" or array.ndim not in (1, 2):
+        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; a vector or a matrix is needed")
+    return array
 
 
 def is_numeric(values: pd.Series) -> bool:

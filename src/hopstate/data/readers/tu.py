@@ -15,6 +15,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.opening import check_size, exists, read_text
 from hopstate.errors import FormatError, MissingFileError
 
 
@@ -32,30 +33,32 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
         FormatError: not such a file, or truncated; the message names the line.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingFileError(f"no file {path}")
-    lines = path.read_text().split("\n")
-    where, at = str(path), 1
-    graphs = _numbers(lines, 0, where)
+    lines = read_text(path).split("\n")
+    where, at, first = str(path), 1, 0
+    graphs = _whole(lines, 0, where)
+    if len(graphs) != 1 or graphs[0] < 1:
+        raise FormatError(f"{where}, line 1: expected the number of graphs, got {lines[0][:60]!r}")
     sizes: list[int] = []
     labels, tags, attributes, edges = [], [], [], []
-    for _ in range(int(graphs[0])):
-        head = _numbers(lines, at, where)
+    for _ in range(graphs[0]):
+        head = _whole(lines, at, where)
         if len(head) != 2 or head[0] < 1:
-            raise FormatError(f"{where}, line {at + 1}: expected 'nodes label' of a graph, got {lines[at]!r}")
-        first, size = sum(sizes), int(head[0])
+            raise FormatError(f"{where}, line {at + 1}: expected 'nodes label' of a graph, got {lines[at][:60]!r}")
+        size = head[0]
         for v in range(size):
-            row = _numbers(lines, at + 1 + v, where)
-            degree = int(row[1]) if len(row) > 1 else 0
-            neighbours = row[2 : 2 + degree]
-            if len(row) < 2 + degree or any(not 0 <= u < size for u in neighbours):
-                raise FormatError(f"{where}, line {at + 2 + v}: not 'tag degree neighbours' within 0..{size - 1}")
-            tags.append(row[0])
-            attributes.append(row[2 + degree :])
-            edges += [(first + v, first + int(u)) for u in neighbours]
+            tag, neighbours, rest = _node(lines, at + 1 + v, size, where)
+            tags.append(tag)
+            attributes.append(rest)
+            edges += [(first + v, first + u) for u in neighbours]
         sizes.append(size)
         labels.append(head[1])
-        at += size + 1
+        at, first = at + size + 1, first + size
+    left = next((number for number in range(at, len(lines)) if lines[number].strip()), None)
+    if left is not None:
+        raise FormatError(
+            f"{where}, line 1 says {graphs[0]} graphs, but line {left + 1} goes on with {lines[left][:60]!r}; correct "
+            "the number or remove what is left over"
+        )
     names, y = np.unique(np.array(labels, np.int64), return_inverse=True)
     union = Graph.from_edges(
         np.array(edges, np.int64).reshape(-1, 2), sum(sizes), undirected=True, name=path.stem, source=where,
@@ -67,13 +70,50 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
     return GraphSet(union=union, offsets=offsets, y=y.astype(np.int64), masks=masks, class_names=class_names)
 
 
-def _numbers(lines: list[str], number: int, where: str) -> list[float]:
+def _node(lines: list[str], number: int, size: int, where: str) -> tuple[int, list[int], list[float]]:
+    """Return (tag, neighbours, attributes) of a node of a graph of some size."""
+    words = _words(lines, number, where)
+    try:
+        tag, degree = _int(words[0]), _int(words[1])
+        neighbours = [_int(word) for word in words[2 : 2 + max(0, degree)]]
+        if not 0 <= degree <= len(words) - 2 or any(not 0 <= u < size for u in neighbours):
+            raise ValueError
+    except (IndexError, ValueError, OverflowError):
+        raise FormatError(
+            f"{where}, line {number + 1}: not 'tag degree neighbours', whole numbers, neighbours within 0..{size - 1}: "
+            f"{lines[number][:60]!r}"
+        ) from None
+    try:
+        rest = [float(word) for word in words[2 + degree :]]
+    except ValueError:
+        raise FormatError(
+            f"{where}, line {number + 1}: attributes that are no numbers: {words[2 + degree :][:5]}"
+        ) from None
+    return tag, neighbours, rest
+
+
+def _int(word: str) -> int:
+    """Return a whole number, also one that is written 3.0 or 1e2; raise ValueError for any other."""
+    if len(word) <= 18 and word.lstrip("+-").isdecimal():
+        return int(word)
+    number = float(word)
+    if number != int(number) or abs(number) >= 2**53:
+        raise ValueError
+    return int(number)
+
+
+def _whole(lines: list[str], number: int, where: str) -> list[int]:
+    words = _words(lines, number, where)
+    try:
+        return [_int(word) for word in words]
+    except (ValueError, OverflowError):
+        raise FormatError(f"{where}, line {number + 1}: expected whole numbers, got {lines[number][:60]!r}") from None
+
+
+def _words(lines: list[str], number: int, where: str) -> list[str]:
     if number >= len(lines) or not lines[number].strip():
         raise FormatError(f"{where} ends at line {number + 1}, in the middle of a graph; it is truncated")
-    try:
-        return [float(word) for word in lines[number].split()]
-    except ValueError:
-        raise FormatError(f"{where}, line {number + 1}: expected numbers, got {lines[number][:60]!r}") from None
+    return lines[number].split()
 
 
 def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> np.ndarray:
@@ -81,6 +121,7 @@ def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> np
     if len(widths) > 1:
         raise FormatError(f"{where}: nodes have different numbers of attributes, {sorted(widths)}")
     kinds, place = np.unique(tags, return_inverse=True)
+    check_size(where, 4 * len(tags) * (len(kinds) + max(widths)), what=f"one column for each of {len(kinds):,} tags")
     onehot = np.eye(len(kinds), dtype=np.float32)[place]
     return np.concatenate([onehot, np.array(attributes, np.float32)], 1) if widths != {0} else onehot
 
@@ -90,13 +131,41 @@ def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graph
     if folder is None and not (chosen / f"{path.stem}-test_idx-1.txt").is_file():
         return {}
     parts: dict[str, list[np.ndarray]] = {"train": [], "test": []}
+    tested = np.zeros(num_graphs, np.int64)  # fold that tests each graph, 0 for none
     for k in range(1, num_folds + 1):
         for name, found in parts.items():
             file = chosen / f"{path.stem}-{name}_idx-{k}.txt"
-            if not file.is_file():
+            if not exists(file):
                 raise MissingFileError(f"fold {k} of {path.stem} is missing: no file {file}")
-            numbers = np.array(file.read_text().split(), np.int64)
-            if len(numbers) and not (numbers.min() >= 0 and numbers.max() < num_graphs):
-                raise FormatError(f"{file} names graphs outside 0..{num_graphs - 1}")
-            found.append(numbers)
+            found.append(_fold(file, num_graphs))
+        train, test = parts["train"][-1], parts["test"][-1]
+        both = np.intersect1d(train, test)
+        if len(both):
+            raise FormatError(
+                f"{file}: graph {both[0]} is also among those that fold {k} trains on ({len(both)} such graphs); "
+                "make the folds again"
+            )
+        again = test[tested[test] > 0]
+        if len(again):
+            raise FormatError(
+                f"{file}: fold {tested[again[0]]} tests graph {again[0]} too ({len(again)} such graphs); each graph is "
+                "tested in one fold"
+            )
+        tested[test] = k
     return folds(parts["train"], parts["test"], num_graphs)
+
+
+def _fold(file: Path, num_graphs: int) -> np.ndarray:
+    """Return the graph numbers of a file of a fold."""
+    words = read_text(file).split()
+    try:
+        numbers = np.array([_int(word) for word in words], np.int64)
+    except (ValueError, OverflowError):
+        raise FormatError(f"{file} holds something else than numbers of graphs") from None
+    if not len(numbers):
+        raise FormatError(f"{file} names no graph")
+    if numbers.min() < 0 or numbers.max() >= num_graphs:
+        raise FormatError(f"{file} names graphs outside 0..{num_graphs - 1}")
+    if len(np.unique(numbers)) < len(numbers):
+        raise FormatError(f"{file} names a graph twice")
+    return numbers

@@ -32,4 +32,7 @@ def parse_bytes(text: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(text))
     if not match or match[2].lower() not in UNITS:
         raise ConfigError(f"{text!r} is no size in bytes; write for example 2GiB, 500MB or 1048576")
-    return int(float(match[1]) * UNITS[match[2].lower()])
+    number = float(match[1]) * UNITS[match[2].lower()]
+    if number >= 2**63:
+        raise ConfigError(f"{text!r} is more bytes than any machine holds")
+    return int(number)

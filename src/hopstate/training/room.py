@@ -1,0 +1,88 @@
+"""Room for a model: tensors that settings ask for are refused before they are made, where they cannot be meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from hopstate.errors import CheckpointError, ConfigError
+
+_SIZED = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+SPARE = 1 << 30  # bytes that building may take beside weights and data
+
+
+class _Counted(TorchFunctionMode):
+    """Calls refuse(bytes of the tensor, bytes so far, its shape) before a tensor is made."""
+
+    def __init__(self, refuse: Callable[[int, int, tuple[int, ...]], None]) -> None:
+        super().__init__()
+        self.refuse, self.total = refuse, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _SIZED or func is torch.full:
+            size = kwargs.get("size", args[0] if args else ())
+            shape = tuple(size) if isinstance(size, (tuple, list, torch.Size)) else args
+            if all(isinstance(n, int) for n in shape):
+                width = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
+                wanted = width * int(torch.Size(shape).numel())
+                self.total += max(0, wanted)
+                self.refuse(wanted, self.total, shape)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    """Within it a single tensor that is larger than the machine's memory is a ConfigError."""
+    memory = machine_memory()
+
+    def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+        if wanted > memory:
+            raise ConfigError(
+                f"these settings ask for a tensor of shape {shape}, {wanted / 2**30:,.1f} GiB, and this machine has "
+                f"{memory / 2**30:,.1f}; lower the sizes of the model"
+            )
+
+    with _Counted(refuse):
+        yield
+
+
+@contextmanager
+def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> Iterator[None]:
+    """Within it a model must stay in proportion to its saved weights and its data.
+
+    Args:
+        weights: of the model that is to be built.
+        where: their file, for the message.
+        data: the record that it is built for.
+
+    Raises:
+        CheckpointError: the settings beside the weights ask for much more.
+    """
+    known = sum(t.numel() * t.element_size() for t in weights.values())
+    held = sum(getattr(value, "nbytes", 0) for value in vars(data).values()) if hasattr(data, "__dict__") else SPARE
+    limit = SPARE + 16 * known + 64 * held
+
+    def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:
+        if total > limit:
+            raise CheckpointError(
+                f"the settings of this run ask for a tensor of shape {shape} and {total:,} bytes in all, but its "
+                f"weights ({where}) take {known:,}; its config.json has been changed"
+            )
+
+    with _Counted(refuse):
+        yield
+
+
+def machine_memory() -> int:
+    """Return the bytes of this machine's memory, a very large number where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 62
