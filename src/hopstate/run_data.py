@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 from hopstate.data.opening import at_most, exists, shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureTable
@@ -43,7 +44,7 @@ def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
-    later = {"columns": None, "notes": [], "class_names": None}
+    later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
     if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):

@@ -52,7 +52,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    later = {"columns": None, "notes": []}
+    later: dict[str, Any] = {"columns": None, "notes": []}
     fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("table", None), fields.pop("columns")
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
