@@ -269,6 +269,8 @@ def _parquet_facts(path: Path) -> dict[str, Any]:
     for name, value in facts.items():
         if type(value) is not kinds.get(name):
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
+    if facts.get("num_nodes", 0) < 0:
+        raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts
