@@ -59,6 +59,5 @@ def write_report(
     sections.runs(page, groups)
     content = page.html(f"Made by hopstate {__version__} on {today:%Y-%m-%d %H:%M} UTC. This page holds all it shows.")
     path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, content)
     return path
