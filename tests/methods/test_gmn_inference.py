@@ -8,12 +8,14 @@ import pytest
 import torch
 
 import hopstate
+from hopstate.api import fit_config
 from hopstate.data.graph import Graph
 from hopstate.data.scratch import Scratch
 from hopstate.errors import StorageError
 from hopstate.layers.ssm import SelectiveSSM
-from hopstate.methods import gmn_inference
+from hopstate.methods import get_method, gmn_inference
 from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
 from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn_auto import cut_of
 from hopstate.methods.gmn_inference import NodeOutputs
@@ -217,7 +219,9 @@ def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
     own = made(tmp_path, graph=dense, walks=WalksConfig()).walks
     small = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}
     loop = {"epochs": 1, "progress": False, "tensorboard": "no"}
-    run = hopstate.fit("gmn", sparse, out=tmp_path / "run", model=small, loop=loop)
+    method = get_method("gmn")  # with the settings told: those that suit the data may name the walks
+    config = config_from(method, {"data": "memory:sparse", "model": small, "loop": loop})
+    run = fit_config(method, config, out=tmp_path / "run", record=sparse)
     with trained(run.path, dense) as (_, task):
         assert task.walks == {"max_length": 3, "repeats": 2, "walks": 2}
         assert own["walks"] == 8
