@@ -171,7 +171,11 @@ def fit_config(
 def stored_config(method: Method, config: Any) -> dict[str, Any]:
     """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
-    for holder, key in ((stored, "data"), *((stored["read"], key) for key in ("features", "labels", "x"))):
+    for holder, key in (
+        (stored, "data"),
+        (stored, "init"),
+        *((stored["read"], key) for key in ("features", "labels", "x")),
+    ):
         if isinstance(holder.get(key), str) and Path(holder[key]).exists():
             holder[key] = str(Path(holder[key]).resolve())
     return stored

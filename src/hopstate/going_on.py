@@ -48,16 +48,17 @@ def is_own(folder: RunFolder, events: EventStream) -> bool:
 
 def name_new_ids(past: Past, new: EventStream) -> None:
     """Warn of ids that a past has not met, and name the first."""
-    met, ids = past.node_ids, new.node_ids
-    rows = np.unique(np.concatenate([new.src, new.dst]))
-    if met is None:
-        seen = np.zeros(max(past.num_nodes, int(rows.max(initial=-1)) + 1), bool)
+    met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
+    names = rows if new.node_ids is None else new.node_ids.names(rows)
+    if met is not None:
+        known = met.rows(names.astype(str) if met.ids.dtype.kind == "U" else names) >= 0
+    elif names.dtype.kind == "U":  # refused when they are joined
+        return
+    else:  # ids are rows
+        seen = np.zeros(max(past.num_nodes, int(names.max(initial=-1)) + 1), bool)
         for layer in past.layers:
             seen[layer.nodes] = True
-        names, known = (rows, seen[rows]) if ids is None else (ids.names(rows), np.zeros(len(rows), bool))
-    else:
-        names = rows if ids is None else ids.names(rows)
-        known = met.rows(names.astype(met.ids.dtype.kind) if met.ids.dtype.kind == "U" else names) >= 0
+        known = seen[names]
     if not known.all():
         first = ", ".join(map(str, names[~known][:10].tolist()))
         more = ", ..." if (~known).sum() > 10 else ""

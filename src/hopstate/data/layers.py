@@ -234,7 +234,12 @@ class LayeredStore:
         return PackedNeighbors(offsets, *out)
 
     def last_hops(self, nodes: np.ndarray, times: np.ndarray, k: int, num_hops: int) -> list[PackedNeighbors]:
-        """Return the last k events of nodes, of their neighbours, and so on; see `NeighborStore.last_hops`."""
+        """Return the last k events of nodes, of their neighbours, and so on; see `NeighborStore.last_hops`.
+
+        Args:
+            nodes, times, k: as in `last`.
+            num_hops: records returned, one a hop.
+        """
         hops = [self.last(nodes, times, k)]
         for _ in range(num_hops - 1):
             times = np.repeat(times, hops[-1].lengths)
@@ -244,7 +249,12 @@ class LayeredStore:
     def last_meeting(
         self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return when each pair last met strictly before its time, and whether; see `NeighborStore.last_meeting`."""
+        """Return when each pair last met strictly before its time, and whether; see `NeighborStore.last_meeting`.
+
+        Args:
+            src, dst, times: (Q,).
+            directed: count only events from src to dst.
+        """
         src, times = self._query(src, times)
         dst, _ = self._query(dst, times)
         when, met = np.zeros(len(src), self.time_dtype), np.zeros(len(src), bool)
@@ -256,7 +266,12 @@ class LayeredStore:
         return when, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
-        """Return (Q,) int64: how often each pair met strictly before its time; see `NeighborStore.count_meetings`."""
+        """Return (Q,) int64: how often each pair met strictly before its time; see `NeighborStore.count_meetings`.
+
+        Args:
+            src, dst, times: (Q,).
+            directed: count only events from src to dst.
+        """
         src, times = self._query(src, times)
         dst, _ = self._query(dst, times)
         count = np.zeros(len(src), np.int64)

@@ -125,6 +125,9 @@ class Parser(ArgumentParser):
             self._settings = [_checked_settings(path) for path in _settings_files(args)]
             kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
             args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
+            args = [
+                "--freeze=true" if a == "--freeze" and b.startswith("-") else a for a, b in zip(args, [*args[1:], "-"])
+            ]
         return super().parse_args(args, *more, **settings)
 
     def _of_kind(self, argument: str, after: str, kinds: set[str]) -> str:

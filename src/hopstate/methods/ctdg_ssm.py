@@ -7,6 +7,7 @@ Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from hopstate.batching.memory import ActiveEvents
@@ -14,6 +15,7 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
+from hopstate.methods.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
@@ -95,6 +97,8 @@ class CTDGSSMNodeRun:
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        init: a run of ctdg-ssm to begin from: its weights but for the decoder, and its settings where none are given.
+        freeze: hold what init gave as it is, and train the decoder alone, as published; false trains end to end.
         loop: training.
     """
 
@@ -108,10 +112,13 @@ class CTDGSSMNodeRun:
     truncate: int = 4
     cut_ties: bool = True
     bootstrap: int = 0
+    init: str | None = None
+    freeze: bool = False
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:
         _check(self)
+        check_init(self.init, self.freeze)
 
 
 def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
@@ -131,8 +138,10 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLi
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
     """Return the task of classifying sources of stream's events."""
-    model, clock, parts = _parts(stream, config, context, "node")
+    model, clock, parts = _parts(stream, config, init_context(config, context, links="ctdg-ssm"), "node")
+    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
     task = MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
+    task.frozen = frozen
     task.clock = clock
     return task
 
@@ -187,6 +196,7 @@ METHODS = {
         "events",
         "classes of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
+        suit=partial(suit_init, links="ctdg-ssm"),
         earlier={**RAW, "cut_ties": False},
     ),
 }

@@ -6,11 +6,13 @@ Source: DyG-Mamba, arXiv:2408.06966; settings of its tables 9 and 10, in `DyGMam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from hopstate.data.clock import GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
+from hopstate.methods.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
@@ -97,6 +99,8 @@ class DyGMambaNodesRun:
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        init: a run of dyg-mamba to begin from: its weights but for the head, and its settings where none are given.
+        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
         loop: training.
     """
 
@@ -109,10 +113,13 @@ class DyGMambaNodesRun:
     gap_unit: GapUnit = "median"
     deletions: Deletions = "marked"
     bootstrap: int = 0
+    init: str | None = None
+    freeze: bool = False
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
         check_deletions(self.deletions)
+        check_init(self.init, self.freeze)
         if self.batch_size < 1 or self.bootstrap < 0:
             raise ConfigError(
                 f"batch_size is at least 1 and bootstrap at least 0; got {self.batch_size} and {self.bootstrap}"
@@ -122,14 +129,17 @@ class DyGMambaNodesRun:
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
-    clock, kept = clock_of(stream, split, config.gap_unit, context), deletions_of(stream, config.deletions, context)
+    built = init_context(config, context, links="dyg-mamba")
+    clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
     held = kept != "left-out"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
         return HistoryTokenizer(store, events, config.history, clock, kept)
 
+    model = DyGMambaNodes(config.model, **history_features(used_features(stream, built), stream, config, built))
+    frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
     task = HistoryNodeTask(
-        DyGMambaNodes(config.model, **history_features(used_features(stream, context), stream, config, context)),
+        model,
         stream,
         split,
         train_inputs=tokenizer(training_store(stream, split, deletions=held), stream),
@@ -137,7 +147,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         batch_size=config.batch_size,
         bootstrap=config.bootstrap,
     )
-    task.clock = clock
+    task.clock, task.frozen = clock, frozen
     return task
 
 
@@ -149,6 +159,7 @@ METHODS = {
         "events",
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
+        suit=partial(suit_init, links="dyg-mamba"),
         earlier=SECONDS,
     ),
     "dyg-mamba": Method(

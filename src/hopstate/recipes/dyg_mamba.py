@@ -168,6 +168,7 @@ RECIPES = (
             metric="auc",
             settings={"history.max_length": _LENGTH[DATA.index(data)]},
             published=(percent("auc", mean, std, 10, f"{PAPER}, Table 11"),),
+            note="trained end to end; as published: fit dyg-mamba on links, then add --init RUN --freeze",
         )
         for data, (mean, std) in _NODES.items()
     ),

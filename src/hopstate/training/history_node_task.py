@@ -5,7 +5,7 @@ Source: Kumar et al. 2019, arXiv:1908.01207 (the task); DyG-Mamba, arXiv:2408.06
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -50,6 +50,7 @@ class HistoryNodeTask:
     metric = "auc"
     mode: Literal["max", "min"] = "max"
     clock: Clock | None = None  # of the gaps in the input, kept with the run
+    frozen: Sequence[nn.Module] = ()  # parts that were trained before, and stay as they are
 
     def __init__(
         self,
@@ -87,6 +88,8 @@ class HistoryNodeTask:
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
         """Return the mean binary cross-entropy."""
         inputs, labels = batch
+        for part in self.frozen:
+            part.eval()
         logits = self.model(inputs).squeeze(-1)
         return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
 

@@ -6,11 +6,12 @@ Deviation: the decoder's gap is the time since the node's own last event: what i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.batching.following import FollowingMemory
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
@@ -44,6 +45,7 @@ class MemoryNodeTask(MemoryTask):
     metric = "auc"
     mode: Literal["max", "min"] = "max"
     clock: Clock | None = None  # of the gaps that the model sees, kept with the run
+    frozen: Sequence[nn.Module] = ()  # parts that were trained before, and stay as they are
 
     def __init__(
         self, model: Any, stream: EventStream, split: EventSplit, *, bootstrap: int, eval_batch_size: int, **rest: Any
