@@ -14,6 +14,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
+from hopstate.methods import get_method
 from hopstate.methods.base import Context
 from hopstate.methods.gmn import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn_auto import choose, choose_graphs, step_bytes
@@ -26,6 +27,7 @@ from hopstate.tokens.ordering import order_key
 from hopstate.tokens.walks import WalkSettings
 from hopstate.training.loop import LoopConfig
 
+CONFIGS = {"gmn": GMNRun, "gmn-graphs": GMNGraphsRun}
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
 FEW = WalksConfig(max_length=2, repeats=2, walks=2)
 
@@ -161,6 +163,17 @@ def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
     told = task(tmp_path, model=replace(changed, local="gin"))
     assert told.kind == "subgraph"
     assert task(tmp_path).kind == "subgraph"
+
+
+def test_settings_that_suit_the_data_leave_variants_what_they_are():
+    for method, data in (("gmn", graph()), ("gmn-graphs", graph_set())):
+        minus, gps, plain = (
+            get_method(method).suit(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
+            for variant in ("gmn-", "gps-mamba", "gmn")
+        )
+        assert "model.local" not in minus
+        assert "model.mpnn_layers" not in gps
+        assert plain
 
 
 def test_whatever_the_paper_searched_can_be_trained(tmp_path):

@@ -334,6 +334,8 @@ def _suit(graphs: GraphSet, config: Any, metrics: tuple[str, ...], *, own: Mappi
     steps = max(1, -(-graphs.num_graphs // 32))
     epochs = int(np.clip(2000 / steps, 30, 100))
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
+    if own and config.model.variant == "gmn-":  # it passes no message, in tokens neither
+        own = {name: value for name, value in own.items() if name != "model.local"}
     return {**shared, **own}
 
 

@@ -166,6 +166,8 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
     }
+    if config.model.variant == "gps-mamba":  # there they are layers with a scan over the nodes each
+        del chosen["model.mpnn_layers"]
     return {**chosen, **_metric(f, config, metrics)}
 
 
