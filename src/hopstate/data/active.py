@@ -41,6 +41,7 @@ class ActiveBatch:
         node_attr: (n, F) features of the active nodes, or None.
         edge_attr: (B, D) features of the events, or None.
         blocks: number of separate streams of n/blocks nodes each.
+        gone: (g,) int64 rows of the nodes that the batch deletes, or None.
 
     Raises:
         ShapeError: columns of different lengths, or n no multiple of blocks.
@@ -56,6 +57,7 @@ class ActiveBatch:
     node_attr: Tensor | None = None
     edge_attr: Tensor | None = None
     blocks: int = 1
+    gone: Tensor | None = None
 
     def __post_init__(self) -> None:
         B, n = len(self.time), len(self.nodes)
@@ -87,6 +89,7 @@ class ActiveBatch:
         gap: np.ndarray | None = None,
         x: Tensor | None = None,
         edge_attr: np.ndarray | None = None,
+        gone: np.ndarray | None = None,
     ) -> ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
 
@@ -100,23 +103,30 @@ class ActiveBatch:
             gap: (B,) ln(1 + time since the pair last met).
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
+            gone: (g,) nodes that the batch deletes; removed must hold all their edges, context none.
 
         Raises:
             TimeOrderError: t decreases; the first place is named.
-            DataError: a negative node.
+            DataError: a negative node; a deleted node that keeps an edge.
         """
         none = np.empty((2, 0), np.int64)
         new = np.stack([np.asarray(src, np.int64), np.asarray(dst, np.int64)])
         around = none if context is None else np.asarray(context, np.int64)
-        gone = none if removed is None else np.asarray(removed, np.int64)
+        ended = none if removed is None else np.asarray(removed, np.int64)
+        left = np.empty(0, np.int64) if gone is None else np.asarray(gone, np.int64)
+        kept = np.concatenate([new if standing is None else new[:, standing], around], 1)
+        if np.isin(left, kept).any():
+            node = left[np.isin(left, kept)][0]
+            raise DataError(f"node {node} is deleted but keeps an edge; put all its edges into removed")
         late = np.flatnonzero(np.diff(t) < 0)
         if len(late):
             i = late[0]
             raise TimeOrderError(f"event {i + 1} of the batch is at {t[i + 1]}, before event {i} at {t[i]}; sort them")
-        nodes, places = np.unique(np.concatenate([new, around, gone], 1), return_inverse=True)
+        pairs = np.concatenate([new, around, ended], 1)
+        nodes, places = np.unique(np.concatenate([pairs.ravel(), left]), return_inverse=True)
         if len(nodes) and nodes[0] < 0:
             raise DataError(f"node {nodes[0]} is negative; nodes are rows 0..N-1")
-        rows = torch.from_numpy(places.reshape(2, -1))
+        rows = torch.from_numpy(places[: pairs.size].reshape(2, -1))
         B, E = new.shape[1], around.shape[1]
         active = torch.from_numpy(nodes)
         return cls(
@@ -131,6 +141,7 @@ class ActiveBatch:
             gap=None if gap is None else torch.from_numpy(np.asarray(gap, np.float32)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.asarray(edge_attr, np.float32)),
+            gone=torch.from_numpy(places[pairs.size :]) if len(left) else None,
         )
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hopstate.data.active import ActiveBatch
 from hopstate.data.node_state import NodeState
-from hopstate.errors import ConfigError, HopstateError, ShapeError, TimeOrderError
+from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError
 from hopstate.layers.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.layers.temporal_heads import StaticEmbedding, StaticKind, make_decoder
 from hopstate.layers.time import TimeEncoding
@@ -172,6 +172,8 @@ class CTDGSSM(nn.Module):
             return state
         with torch.autocast(state.memory.device.type, enabled=False):  # a memory lives long: no half precision in it
             rows, output = self._step(state, batch)
+            if batch.gone is not None:  # nothing is left of a deleted node, until an event brings it back
+                rows, output = rows.index_fill(1, batch.gone, 0), output.index_fill(0, batch.gone, torch.nan)
         if not bool(torch.isfinite(rows).all()):
             raise HopstateError(
                 "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "
@@ -247,10 +249,20 @@ class CTDGSSM(nn.Module):
 
     # ---- scores ------------------------------------------------------------------------------------------
     def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part."""
+        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part.
+
+        Raises:
+            DataError: a node that was deleted and has met nobody since.
+        """
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
-        return torch.cat([self.read_norm(state.output[state.place(nodes)]), self.static(nodes)], 1)
+        output = state.output[state.place(nodes)]
+        if not self.training and bool((gone := output.isnan().any(1)).any()):
+            raise DataError(
+                f"node {int(nodes[gone][0])} has been deleted, so its output is undefined; ask again once an event has "
+                "brought it back"
+            )
+        return torch.cat([self.read_norm(output), self.static(nodes)], 1)
 
     def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
