@@ -170,3 +170,28 @@ def test_a_journal_cut_off_in_the_middle_of_an_entry_still_goes_back(tmp_path) -
 def test_a_start_from_the_beginning_empties_what_is_left_on_disk(tmp_path) -> None:
     written(History(20, [3, 3], folder=tmp_path), 0)
     assert not History(20, [3, 3], folder=tmp_path).pull(0, torch.arange(20)).any()
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("kind", ["gcn", "gcnii"])
+def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
+    """What is written in a training step is what nodes send where nothing is dropped; norms learn from the step."""
+    graph = random_graph()
+    config = Backbone.Config(dim=8, num_layers=3, dropout=0.5, norm=norm)
+    model = Backbone(config, kind=kind, in_dim=5, num_classes=3)
+    history = History(60, [8, 8, 8])
+    source = NodeSetSource(graph, UniformSampler(np.arange(60), 60, seed=0), np.arange(60), history)
+    batch = source.batch(0, 0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    read = batch.graph.written_by(model, batch.x)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    kept = [table.clone() for table in history.tables]
+    out = [model(batch.x, read) for _ in range(2)]
+    assert not torch.equal(*out)  # the step itself drops
+    assert all(torch.equal(a, b) for a, b in zip(kept, history.tables))
+    plain = Backbone(Backbone.Config(dim=8, num_layers=3, dropout=0.0, norm=norm), kind=kind, in_dim=5, num_classes=3)
+    plain.load_state_dict(before)
+    other = History(60, [8, 8, 8])
+    plain(batch.x, GasBatch(batch.graph.around, batch.graph.nodes, other))
+    assert all(relative_rmse(a, b) < 1e-6 for a, b in zip(history.tables, other.tables))

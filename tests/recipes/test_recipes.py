@@ -122,3 +122,16 @@ def test_recipes_are_data() -> None:
     assert all(isinstance(recipe, Recipe) for recipe in RECIPES)
     with pytest.raises(dataclasses.FrozenInstanceError):
         RECIPES[0].name = "other"  # type: ignore[misc]
+
+
+def test_rows_of_top_have_the_papers_parts_or_no_figure_beside_them() -> None:
+    products = {kind: all_recipes()[f"gcnii/ogbn-products-{kind}"] for kind in ("top", "cluster", "gas")}
+    for kind, recipe in products.items():
+        config = Trial(recipe=recipe).config(0)
+        assert (config.model.jump, config.batching.nodes, config.batching.batch_size) == ("mean", "random", 97_961)
+        assert config.batching.train_only == (kind == "top")
+        assert recipe.reference is not None
+    others = ("*/ogbn-papers100m*", "gcn/ogbn-products*", "sage/ogbn-products*")
+    for recipe in (recipe for pattern in others for recipe in find_recipes(pattern)):
+        assert not recipe.published, recipe.name
+        assert "no published figure" in recipe.note, recipe.name

@@ -1,11 +1,15 @@
 """GAS: out-of-batch neighbours send what they last sent when they were in a batch themselves.
 
+Histories are kept without dropout: where a model drops elements in training, a pass without it writes them first.
+
 Source: Fey et al. 2021, arXiv:2106.05609 (GNNAutoScale), section 2.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -204,20 +208,51 @@ class GasBatch:
         around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
         nodes: (|B| + m,) int64 rows of the graph, the batch's first.
         history: read, and written with what the batch's nodes send.
+        writes: whether it is written.
     """
 
-    def __init__(self, around: Adjacency, nodes: Tensor, history: History) -> None:
-        self.around, self.nodes, self.history = around, nodes, history
+    def __init__(self, around: Adjacency, nodes: Tensor, history: History, *, writes: bool = True) -> None:
+        self.around, self.nodes, self.history, self.writes = around, nodes, history, writes
 
     def to(self, device: torch.device | str) -> GasBatch:
         """Return the batch on a device; histories stay where they are."""
-        return GasBatch(self.around.to(device), self.nodes, self.history)
+        return GasBatch(self.around.to(device), self.nodes, self.history, writes=self.writes)
+
+    def written_by(self, model: nn.Module, x: Tensor) -> GasBatch:
+        """Return the batch for a training step, histories written without dropout where the model has any."""
+        drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
+        if not drops:
+            return self
+        with torch.no_grad(), _without(drops, model):
+            model(x, self)
+        return GasBatch(self.around, self.nodes, self.history, writes=False)
 
     def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output with histories in place of the missing rows of the first tensor."""
         count = self.around.num_receivers
         sent = nodes[0]
-        self.history.push(layer, self.nodes[:count], sent)
+        if self.writes:
+            self.history.push(layer, self.nodes[:count], sent)
         far = self.history.pull(layer, self.nodes[count:]).to(sent)
         rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
         return self.around.convolve(conv, weighting, layer, torch.cat([sent, far]), *rest)
+
+
+@contextmanager
+def _without(drops: list[nn.Dropout], model: nn.Module) -> Iterator[None]:
+    """Let nothing be dropped, and batch norms learn no running statistics."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    kept = [(m.momentum, None if m.num_batches_tracked is None else m.num_batches_tracked.clone()) for m in norms]
+    try:
+        for drop in drops:
+            drop.training = False
+        for norm in norms:
+            norm.momentum = 0.0
+        yield
+    finally:
+        for drop in drops:
+            drop.training = True
+        for norm, (momentum, tracked) in zip(norms, kept):
+            norm.momentum = momentum
+            if tracked is not None and norm.num_batches_tracked is not None:
+                norm.num_batches_tracked.copy_(tracked)

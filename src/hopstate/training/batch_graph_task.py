@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.batching.history import GasBatch
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.batching.subgraph import BatchSource, GraphBatch
 from hopstate.errors import DataError
@@ -68,6 +69,8 @@ class SubgraphTask(_NodeTask):
     def loss(self, batch: Batch) -> Tensor | None:
         """Return the mean loss of the batch's training nodes, or their weighted sum; None without any."""
         x, graph, rows, y, weight = batch
+        if isinstance(graph, GasBatch):
+            graph = graph.written_by(self.model, x)
         out = self.model(x, graph)[rows]  # run in any case: histories are written on the way
         if not len(rows):
             return None
