@@ -6,8 +6,10 @@ a caller would expect, so that `except ValueError` keeps working.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterable
+from typing import Any, Literal
 
 
 class HopstateError(Exception):
@@ -84,3 +86,26 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return ""
     found = difflib.get_close_matches(name, [choice for choice in choices if len(choice) <= 100], n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def refuse_idle(config: Any, **idle: str | Literal[False]) -> None:
+    """Refuse settings that do nothing beside the others: those of a dataclass that are not at their defaults.
+
+    Args:
+        config: a dataclass whose named fields have defaults.
+        idle: why a field has no effect, by its name; False where it has one.
+
+    Raises:
+        ConfigError: naming the field and the reason.
+
+    >>> @dataclasses.dataclass
+    ... class Config:
+    ...     width: int = 3
+    >>> refuse_idle(Config(), width="nothing is wide here")
+    """
+    usual = {field.name: field.default for field in dataclasses.fields(config)}
+    for name, why in idle.items():
+        if why and getattr(config, name) != usual[name]:
+            raise ConfigError(
+                f"{name}={getattr(config, name)} does nothing here: {why}; leave it out (its default is {usual[name]})"
+            )

@@ -192,7 +192,8 @@ def test_deleting_what_was_added_moves_the_memory_back() -> None:
 
 @pytest.mark.parametrize("kind", ["none", "onehot", "random", "learnable"])
 def test_static_embeddings_reach_the_score(kind: Any) -> None:
-    m = model(static=kind, static_dim=3, num_nodes=12)
+    sized = {"static_dim": 3} if kind in ("random", "learnable") else {}
+    m = model(static=kind, num_nodes=12, **sized)
     state = run(m, stream(2))
     assert m.link_logits(state, torch.tensor([0, 5]), torch.tensor([1, 2]), torch.zeros(2, 1)).shape == (2,)
     width = {"none": 0, "onehot": 12}.get(kind, 3)

@@ -259,7 +259,14 @@ def test_nested_inputs_move_with_their_types():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"protocol": "mean"}, {"strategies": ()}, {"strategies": ("randm",)}, {"num_negatives": 0}, {"bootstrap": -1}],
+    [
+        {"protocol": "mean"},
+        {"strategies": ()},
+        {"strategies": ("randm",)},
+        {"num_negatives": 0},
+        {"num_negatives": "every"},
+        {"bootstrap": -1},
+    ],
 )
 def test_impossible_settings_are_named(wrong):
     with pytest.raises(ConfigError, match=r"evaluation|did you mean 'random'"):

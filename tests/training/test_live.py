@@ -26,7 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6},
-    "graphmixer": {"model.num_links": 4, "num_neighbors": 5},
+    "graphmixer": {"model.num_links": 4},
     "recency": {},
     "edgebank": {"model.memory": "window"},
 }

@@ -32,6 +32,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, MissingFileErro
 
 Strategy = Literal["random", "historical", "inductive"]
 STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
+MOST = 1 << 30  # negatives of one part that are held together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
 
 
@@ -250,7 +251,7 @@ def one_against_many(
     split: EventSplit,
     part: str = "test",
     *,
-    num_negatives: int = 100,
+    num_negatives: int | Literal["all"] = 100,
     seed: int = 0,
     history_share: float = 0.5,
 ) -> Negatives:
@@ -260,28 +261,36 @@ def one_against_many(
         stream, split: the data.
         part: whose events are the positives.
         num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
-            not, all without replacement; fewer where there are too few.
+            not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
+            but those met at t, as TGB does for tgbl-wiki.
         seed: one seed, one array.
         history_share: share of K to draw from destinations met in training.
 
     Raises:
         ConfigError: num_negatives under 1 or a share outside 0..1.
-        DataError: the part is empty.
+        DataError: the part is empty, or its pairs with every destination are more than fit.
     """
     from hopstate.batching.negative_kernels import many_kernel
 
     rows, added = stream.additions(split.rows(part)), stream.additions(split.train)
+    pool = np.unique(stream.dst[stream.additions()])
+    whole = num_negatives == "all"
+    num_negatives = len(pool) if num_negatives == "all" else num_negatives
     if num_negatives < 1 or not 0 <= history_share <= 1:
         raise ConfigError(f"num_negatives {num_negatives} must be at least 1, history_share {history_share} in 0..1")
     if not len(rows):
         raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
-    pool = np.unique(stream.dst[stream.additions()])
+    if len(rows) * num_negatives > MOST:
+        raise DataError(
+            f"{len(rows)} positives of {part!r} with {num_negatives} negatives each are {len(rows) * num_negatives} "
+            f"pairs, more than {MOST}; lower evaluation.num_negatives"
+        )
     src, group, at_start, at = _meetings(stream, rows, pool)
     met_key = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
     met_start = np.searchsorted(met_key, np.arange(stream.num_nodes + 1) * len(pool))
     out, count = np.empty(len(rows) * num_negatives, np.int64), np.empty(len(rows), np.int64)
     places = np.arange(len(rows)) * num_negatives
-    history = int(num_negatives * history_share)
+    history = num_negatives if whole else int(num_negatives * history_share)
     met = met_key % len(pool)
     many_kernel(src, group, pool, places, met, met_start, at, at_start, history, num_negatives, seed, out, count)
     kept = np.arange(num_negatives) < count[:, None]

@@ -29,6 +29,7 @@ EVENT_FORMATS = {
     "jodie": "CSV with the header user_id,item_id,timestamp,state_label,comma_separated_list_of_features",
     "folder": "folder that write_events wrote; stays memory-mapped",
     "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
+    "tgb-zip": "TGB's archive of a link data set, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
 }
 _PARQUET_KEY = b"hopstate"
 _FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
@@ -98,6 +99,10 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
         return _with_fields(load_events(path), text, options)
+    if kind == "tgb-zip":
+        from hopstate.data.readers.tgb import read_tgb_zip
+
+        return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
@@ -137,6 +142,8 @@ def _detect(path: Path) -> str:
             return "dyglib"
     elif path.name.startswith("ml_") and path.suffix == ".csv":
         return "dyglib"
+    elif path.suffix == ".zip":
+        return "tgb-zip"
     elif _is_parquet(path):
         return "table"
     elif looks_like_text(path):

@@ -139,12 +139,15 @@ def _temporal(name: str, *papers: str) -> Dataset:
     )
 
 
+_TGB = "https://object-arbutus.alliancecan.ca/swift/v1/14c95234f6cd4a21a47deafe20cce2a7/tgb"  # since py-tgb 2.3.0
+
+
 def _tgb(name: str, *papers: str) -> Dataset:
     return Dataset(
         name=name,
         kind="link",
-        loader="tgb.linkproppred.dataset.LinkPropPredDataset",
-        address=f"https://object-arbutus.cloud.computecanada.ca/tgb/{name}-v2.zip",
+        loader="hopstate.data.event_io.read_events",
+        address=f"{_TGB}/{name}-v2.zip",
         split="official, by time",
         metric="mrr",
         licence="not checked",

@@ -8,7 +8,7 @@ from typing import Any
 from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
 from hopstate.datasets.catalogue import CATALOGUE, Dataset
-from hopstate.datasets.download import fetch
+from hopstate.datasets.download import RemoteFile, fetch
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
 
 _BY_NAME = {entry.name: entry for entry in CATALOGUE}
@@ -93,7 +93,14 @@ def on_disk(entry: Dataset) -> str:
         return "yes" if _pyg_folder(entry).is_dir() or _tu_file(entry).is_file() else "no"
     if entry.ogb:
         return "yes" if (cache_folder() / "ogb" / entry.ogb.replace("-", "_") / "processed").is_dir() else "no"
+    if entry.name.startswith("tgb"):
+        return "yes" if _tgb_file(entry).local.is_file() else "no"
     return "yes" if _event_folder(entry).is_dir() else "no"
+
+
+def _tgb_file(entry: Dataset) -> RemoteFile:
+    """Return TGB's archive of a data set."""
+    return RemoteFile(url=entry.address, path=f"temporal/{entry.address.rpartition('/')[2]}")
 
 
 def _event_folder(entry: Dataset) -> Path:
@@ -106,7 +113,7 @@ def _events(entry: Dataset, options: dict[str, Any]) -> Any:
     from hopstate.data.event_io import read_events
 
     if entry.name.startswith("tgb"):
-        return read_events(f"tgb:{entry.name}", **options)
+        return read_events(fetch(_tgb_file(entry)), **{"name": entry.name, **options})
     folder = _event_folder(entry)
     if not folder.is_dir():
         raise DownloadError(

@@ -107,7 +107,7 @@ def evaluate_link(
     strategies: tuple[str, ...] = STRATEGIES,
     protocol: LinkProtocol = "pooled",
     batch_size: int = 200,
-    num_negatives: int = 100,
+    num_negatives: int | Literal["all"] = 100,
     bootstrap: int = 0,
     seed: int = 0,
     negatives: Mapping[tuple[str, str], Negatives] | None = None,

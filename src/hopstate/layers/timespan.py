@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, refuse_idle
 from hopstate.layers.packed_attention import held_layer_norm
 from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
@@ -53,7 +53,7 @@ class TimeSpanConfig:
         dropout: probability that an element of what is added to the input is dropped in training.
 
     Raises:
-        ConfigError: a value outside its range or an unknown name.
+        ConfigError: a value outside its range, an unknown name, or a setting that the others leave without effect.
     """
 
     expand: float = 2.0
@@ -74,6 +74,11 @@ class TimeSpanConfig:
                 raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
         if self.expand <= 0 or self.state_dim < 1 or self.conv_width < 0:
             raise ConfigError("expand must be above 0, state_dim at least 1 and conv_width at least 0")
+        refuse_idle(
+            self,
+            step_function=self.step not in ("span", "both") and f"step={self.step} does not come from spans",
+            spectral_bound=self.maps != "data" and f"maps={self.maps} do not come from the data",
+        )
         if self.maps == "span" and self.step_function == "unnormalized":
             raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
         if not 0 <= self.dropout < 1:

@@ -17,6 +17,7 @@ from hopstate.methods.base import Context
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run import RunFolder, flatten
 
+PAIRS = ("model.pair_dim", "model.node_gaps")  # of a decoder of pairs alone
 SHARED = ("model.", "history.", "num_neighbors", "gap_unit", "deletions", "cut_ties")
 
 
@@ -38,7 +39,8 @@ def suit_init(record: Any, config: Any, metrics: tuple[str, ...], *, links: str)
         return {}
     known = flatten(_plain(config))
     held = flatten(_run(config.init, links).settings())
-    return {k: v for k, v in held.items() if k in known and k.startswith(SHARED) and not isinstance(v, (list, dict))}
+    shared = {k: v for k, v in held.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
+    return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
 def init_context(config: Any, context: Context, *, links: str) -> Context:

@@ -14,7 +14,7 @@ from hopstate.batching.memory import ActiveEvents
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
@@ -125,6 +125,7 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
     for name in ("num_neighbors", "batch_size", "truncate"):
         if getattr(config, name) < 1:
             raise ConfigError(f"{name} must be at least 1; got {getattr(config, name)}")
+    refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
 
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
@@ -52,6 +52,9 @@ class GraphMixerRun(HistoryLinkRun):
 
 def build(stream: EventStream, config: GraphMixerRun, context: Context) -> HistoryLinkTask:
     """Return the task of training GraphMixer on stream."""
+    if context.trained is None and len(stream) and not stream.has_node_features:
+        why = "they choose whose features are averaged, and this stream has no node features"
+        refuse_idle(config, num_neighbors=why, window=why)
     links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
 
     def tokenizer(store: NeighborStore, events: EventStream, clock: Clock, deletions: Deletions) -> RecentLinkTokenizer:

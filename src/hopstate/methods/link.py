@@ -16,7 +16,7 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.base import Context
 from hopstate.tokens.history import Deletions
 from hopstate.training.link_task import HistoryLinkTask, LinkEvaluation
@@ -97,6 +97,8 @@ class LinkSplitConfig:
             raise ConfigError("split.val_ratio and split.test_ratio are positive shares that leave some for training")
         if self.kind == "time" and None in (self.val_time, self.test_time):
             raise ConfigError("split.kind=time needs split.val_time and split.test_time")
+        undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
+        refuse_idle(self, val_time=undated, test_time=undated)
         if not 0 <= self.new_ratio < 1:
             raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
 
@@ -154,8 +156,15 @@ class HistoryLinkRun:
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
-    """Return how many features a node and an event had in training, 0 for none; else those that the stream has."""
-    return dict((context.trained or {}).get("feature_dims") or stream.feature_dims)
+    """Return how many features a node and an event had in training, 0 for none; else those that the stream has.
+
+    Runs of version 0.1.0 noted features that are not zero throughout, and nothing of others.
+    """
+    facts = context.trained or {}
+    if "feature_dims" in facts:
+        return dict(facts["feature_dims"])
+    used = facts.get("used_features", {})
+    return {name: used.get(name) or width for name, width in stream.feature_dims.items()}
 
 
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:

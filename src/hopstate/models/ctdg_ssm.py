@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hopstate.data.active import ActiveBatch
 from hopstate.data.node_state import NodeState
-from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError
+from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
 from hopstate.layers.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.layers.temporal_heads import StaticEmbedding, StaticKind, make_decoder
 from hopstate.layers.time import TimeEncoding
@@ -45,7 +45,7 @@ class CTDGSSM(nn.Module):
         never: in place of config.never.
 
     Raises:
-        ConfigError: no input at all, or a static embedding without its number of nodes.
+        ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
     """
 
     never: Tensor
@@ -103,6 +103,10 @@ class CTDGSSM(nn.Module):
                 raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
             if not 0 < self.never < math.inf:
                 raise ConfigError(f"never must be above 0; got {self.never}")
+            graphless = not self.order and "order=0 has no filter"
+            timeless = not self.time_dim and "time_dim=0 leaves times out"
+            unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
+            refuse_idle(self, filter_start=graphless, learn_filter=graphless, node_gaps=timeless, static_dim=unsized)
             filter_coefficients(self.order, self.filter_start)
 
     def __init__(
@@ -118,6 +122,8 @@ class CTDGSSM(nn.Module):
     ) -> None:
         super().__init__()
         c = self.config = config
+        pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
         self.node_dim, self.edge_dim = node_dim, edge_dim
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)

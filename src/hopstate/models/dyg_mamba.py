@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, refuse_idle
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention, segment_sum
@@ -60,6 +60,7 @@ class DyGMambaConfig:
             raise ConfigError("model.channel_dim, time_dim and out_dim must be at least 1, num_layers at least 0")
         if self.encoders not in ("shared", "independent"):
             raise ConfigError(f"model.encoders is 'shared' or 'independent'; got {self.encoders!r}")
+        refuse_idle(self, time_dim=not self.time_encoding and "time_encoding=false leaves the encoding out")
         if self.cross_attention < 0 or (self.cross_attention and CHANNELS * self.channel_dim % self.cross_attention):
             raise ConfigError(f"model.cross_attention={self.cross_attention} heads do not divide 4 x channel_dim")
 

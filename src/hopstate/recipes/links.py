@@ -12,6 +12,10 @@ from hopstate.recipes.recipe import Published, Recipe, percent, short
 
 DYGLIB = {"split.kind": "dyglib", "evaluation.protocol": "dyglib"}
 _SECONDS = {"gap_unit": "seconds"}  # as DyGLib takes times
+TGB_NOTES = {
+    "tgbl-wiki": "negatives are all destinations not met at the time, as TGB's; nothing is drawn",
+    "tgbl-coin": "20 negatives an event, drawn by TGB's rule; the draw is ours, not TGB's (pickled) files",
+}
 PAPER = "DyG-Mamba 2024"
 # the order of the rows below
 DATA = (

@@ -38,7 +38,7 @@ def _fetchable(entry: Dataset) -> bool:
 def _instruction(entry: Dataset) -> str:
     """Return how to get a data set; NAME stands for its name."""
     if _fetchable(entry):
-        reader = "" if entry.files else f" by {entry.loader}"
+        reader = "" if entry.files or entry.name.startswith("tgb") else f" by {entry.loader}"
         return f"downloaded on first use{reader} from {entry.address}"
     if entry.kind == "link":
         files = ", ".join(f"ml_NAME{ending}" for ending in (".csv", ".npy", "_node.npy"))

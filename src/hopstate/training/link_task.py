@@ -38,14 +38,14 @@ class LinkEvaluation:
     Args:
         protocol: "pooled" over a part's scores, or "dyglib", averaged over batches of 200.
         strategies: negatives of the test part, of random, historical, inductive and many; validation uses the first.
-        num_negatives: of "many".
+        num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         batch_size: events scored together.
     """
 
     protocol: LinkProtocol = "pooled"
     strategies: tuple[str, ...] = STRATEGIES
-    num_negatives: int = 100
+    num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
 
@@ -58,8 +58,11 @@ class LinkEvaluation:
         for name in self.strategies:
             if name not in known:
                 raise ConfigError(f"unknown negatives {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-        if min(self.num_negatives, self.batch_size, self.bootstrap + 1) < 1:
-            raise ConfigError("evaluation.num_negatives and batch_size must be at least 1, bootstrap at least 0")
+        count = 1 if self.num_negatives == "all" else self.num_negatives
+        if isinstance(count, str) or min(count, self.batch_size, self.bootstrap + 1) < 1:
+            raise ConfigError(
+                "evaluation.num_negatives (or 'all') and batch_size must be at least 1, bootstrap at least 0"
+            )
 
 
 class LinkTask:

@@ -1,0 +1,78 @@
+"""A setting that does nothing beside the others is refused by name; at its default it stands."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError
+from hopstate.layers.timespan import TimeSpanConfig
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.methods.graphmixer import GraphMixerRun
+from hopstate.methods.graphmixer import build as build_graphmixer
+from hopstate.methods.link import feature_dims
+from hopstate.models.ctdg_ssm import CTDGSSM
+
+IDLE = [
+    ("dyg-mamba", {"model.block.step": "data"}, "model.block.step_function", "log"),
+    ("dyg-mamba", {"model.block.step": "fixed"}, "model.block.step_function", "unnormalized"),
+    ("dyg-mamba", {"model.block.maps": "fixed"}, "model.block.spectral_bound", False),
+    ("dyg-mamba", {"model.block.maps": "span"}, "model.block.spectral_bound", False),
+    ("dyg-mamba-nodes", {"model.time_encoding": False}, "model.time_dim", 12),
+    ("ctdg-ssm", {"model.order": 0}, "model.filter_start", 1.0),
+    ("ctdg-ssm", {"model.order": 0}, "model.learn_filter", False),
+    ("ctdg-ssm", {"model.order": 0}, "num_neighbors", 5),
+    ("ctdg-ssm", {"model.time_dim": 0}, "model.node_gaps", True),
+    ("ctdg-ssm", {"model.static": "onehot"}, "model.static_dim", 5),
+    ("ctdg-ssm-nodes", {"model.static": "none"}, "model.static_dim", 5),
+    ("dygformer", {"split.kind": "chronological"}, "split.val_time", 3.0),
+    ("graphmixer", {"split.kind": "dyglib"}, "split.test_time", "2024-03-01"),
+]
+
+
+@pytest.mark.parametrize(("method", "beside", "name", "value"), IDLE, ids=lambda v: str(v))
+def test_it_is_refused_by_name_and_stands_where_it_acts(method, beside, name, value):
+    chosen = get_method(method)
+    config_from(chosen, {"data": "events.csv", **beside})
+    with pytest.raises(ConfigError, match=f"{name.rsplit('.', 1)[-1]}=.* does nothing here: .*default is"):
+        config_from(chosen, {"data": "events.csv", **beside, name: value})
+
+
+def test_steps_of_spans_and_maps_of_data_take_theirs():
+    TimeSpanConfig(step="both", step_function="log")
+    TimeSpanConfig(maps="data", spectral_bound=False)
+
+
+@pytest.mark.parametrize("decoder", ["node", "sequence"])
+@pytest.mark.parametrize("options", [{"node_gaps": True}, {"pair_dim": 4}], ids=str)
+def test_what_only_pairs_have_is_refused_of_nodes_and_sequences(decoder, options):
+    CTDGSSM(CTDGSSM.Config(dim=4, **options))
+    with pytest.raises(ConfigError, match=f"a decoder of {decoder}s sees no pair"):
+        CTDGSSM(CTDGSSM.Config(dim=4, **options), decoder=decoder)
+
+
+def _stream(x: np.ndarray | None) -> EventStream:
+    src, dst = np.arange(30) % 5, 5 + np.arange(30) % 4
+    return EventStream(src=src, dst=dst, t=np.arange(30), num_nodes=9, x=x)
+
+
+@pytest.mark.parametrize("settings", [{"num_neighbors": 5}, {"window": 3.0}], ids=str)
+def test_neighbours_without_features_cannot_be_chosen(settings, tmp_path):
+    context = Context(run=tmp_path, cache=tmp_path)
+    config = GraphMixerRun(data="memory:toy", **settings)
+    build_graphmixer(_stream(np.ones((9, 2), np.float32)), config, context)
+    with pytest.raises(ConfigError, match="no node features"):
+        build_graphmixer(_stream(None), config, context)
+
+
+def test_widths_are_those_of_training():
+    stream = _stream(np.ones((9, 2), np.float32))
+    for facts, wanted in (
+        (None, {"node_dim": 2, "edge_dim": 0}),
+        ({"feature_dims": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 0, "edge_dim": 3}),
+        ({"used_features": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 2, "edge_dim": 3}),
+    ):
+        assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
