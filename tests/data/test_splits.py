@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hopstate.data.splits import masks_from_rows, random_split
+from hopstate.data.splits import masks_from_rows, per_class_split, random_split
 from hopstate.errors import ConfigError, DataError
 
 
@@ -61,3 +61,17 @@ def test_masks() -> None:
     split = {"train": np.array([0, 2]), "test": np.array([1])}
     assert masks_from_rows([split], 4)["train"].tolist() == [True, False, True, False]
     assert masks_from_rows([split, split], 4)["test"].shape == (2, 4)
+
+
+def test_so_many_nodes_of_each_class() -> None:
+    y = np.random.default_rng(0).permutation(np.repeat([-1, 0, 1, 2], [5, 60, 51, 80]))
+    rows = per_class_split(y, (20, 30), seed=1)
+    assert [np.bincount(y[rows[name]], minlength=3).tolist() for name in ("train", "val", "test")] == [
+        [20, 20, 20], [30, 30, 30], [10, 1, 30],
+    ]  # fmt: skip
+    assert sorted(np.concatenate(list(rows.values()))) == np.flatnonzero(y >= 0).tolist()
+    assert not np.array_equal(rows["train"], per_class_split(y, (20, 30), seed=2)["train"])
+    with pytest.raises(DataError, match="class 1 has 51"):
+        per_class_split(y, (20, 31))
+    with pytest.raises(ConfigError, match="class labels"):
+        per_class_split(y.astype(float), (1, 1))

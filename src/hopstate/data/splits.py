@@ -50,6 +50,35 @@ def random_split(
     return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
 
 
+def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return sorted rows: so many of each class for train and for val, all other labelled rows for test.
+
+    Args:
+        y: (N,) classes, -1 unknown.
+        counts: nodes of each class for train and for val.
+        seed: fixes the split.
+
+    Raises:
+        ConfigError: y holds no classes.
+        DataError: a class with fewer nodes than are asked for, and one for test.
+    """
+    y = np.asarray(y)
+    if y.dtype.kind not in "iu" or y.ndim != 1:
+        raise ConfigError("nodes of each class need class labels; these are numbers")
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(y >= 0))
+    order = order[np.argsort(y[order], kind="stable")]
+    sizes = np.bincount(y[order]) if len(order) else np.zeros(1, np.int64)
+    few = np.flatnonzero((sizes > 0) & (sizes <= sum(counts)))
+    if len(few) or not len(order):
+        raise DataError(
+            f"{counts[0]} training and {counts[1]} validation nodes of each class are asked for, but class "
+            f"{few[0] if len(few) else 0} has {sizes[few[0]] if len(few) else 0}; ask for fewer"
+        )
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    part = np.searchsorted(np.cumsum(counts), place, side="right")
+    return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
+
+
 def masks_from_rows(splits: Sequence[Mapping[str, np.ndarray]], num_nodes: int) -> dict[str, np.ndarray]:
     """Return masks (R, N) of R splits given as rows of num_nodes = N nodes; (N,) where R is 1."""
     masks = {name: np.zeros((len(splits), num_nodes), bool) for name in splits[0]}

@@ -15,6 +15,7 @@ from hopstate.datasets.download import RemoteFile
 Kind = Literal["node", "graph", "edge", "link", "sequence"]
 GMN, NAG, TOP, DYG, CTDG = "GMN", "NAGphormer", "TOP", "DyG-Mamba", "CTDG-SSM"
 RANDOM = "60/20/20 random, seeded"
+PER_CLASS = "20 / 30 of each class, the rest for test"
 OFFICIAL = "official train/val/test"
 
 
@@ -249,7 +250,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         kind="node",
         loader="none yet",
         address="https://github.com/THUDM/GRAND-plus",
-        split=RANDOM,
+        split=PER_CLASS,
         metric="accuracy",
         licence="not stated",
         papers=(NAG,),
@@ -259,7 +260,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         kind="node",
         loader="ogb.nodeproppred.PygNodePropPredDataset (ogbn-products)",
         address="http://snap.stanford.edu/ogb/data/nodeproppred/products.zip",
-        split=RANDOM,
+        split=PER_CLASS,
         metric="accuracy",
         licence="Amazon licence",
         papers=(NAG,),

@@ -70,6 +70,7 @@ class SplitConfig:
         fractions: shares of train, val and test of a random split; they sum to at most 1.
         seed: fixes a random split, apart from the seed of training.
         stratified: keep class shares equal in the three parts of a random split.
+        per_class: nodes of each class for train and val in place of fractions, the rest for test.
     """
 
     kind: Literal["auto", "stored", "random"] = "auto"
@@ -77,8 +78,11 @@ class SplitConfig:
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)
     seed: int = 0
     stratified: bool = False
+    per_class: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        if self.per_class is not None and (min(self.per_class) < 1 or self.kind == "stored"):
+            raise ConfigError(f"split.per_class are two counts of at least 1, of a random split; got {self.per_class}")
         if min(self.fractions) <= 0 or sum(self.fractions) > 1 + 1e-9:
             raise ConfigError(
                 f"split.fractions are three positive shares that sum to at most 1; got {list(self.fractions)}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hopstate.data.files import replace_file
 from hopstate.data.graph import Graph
-from hopstate.data.splits import random_split
+from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods.base import Context, SplitConfig
@@ -95,9 +95,11 @@ def check_width(graph: Graph, context: Context) -> None:
 
 def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
     """Return the rows of train, val and test: stored masks, or a seeded random split of the labelled nodes."""
-    if split.kind == "stored" or (split.kind == "auto" and graph.num_splits):
+    if split.kind == "stored" or (split.kind == "auto" and graph.num_splits and split.per_class is None):
         return graph.split(split.number)
     assert graph.y is not None
+    if split.per_class is not None:
+        return per_class_split(graph.y, split.per_class, seed=split.seed + 1000 * split.number)
     return random_split(graph.y, split.fractions, seed=split.seed + 1000 * split.number, stratified=split.stratified)
 
 

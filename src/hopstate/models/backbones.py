@@ -163,7 +163,12 @@ class GCNIIBlock(nn.Module):
 
 
 def weighting_of(kind: str, edge_dim: int = 0) -> Weighting | None:
-    """Return how a backbone's layers weigh neighbours where edges have so many features."""
+    """Return how a backbone's layers weigh neighbours.
+
+    Args:
+        kind: of the backbone.
+        edge_dim: columns of the edge features.
+    """
     return "edges" if kind == "gin" and edge_dim else WEIGHTING[kind]
 
 
