@@ -23,6 +23,7 @@ _PUBLISHED: dict[str, tuple[float, float | None] | None] = {
     "reddit": None,
     "amazon2m": None,
 }
+_COUNTS = "; 20 and 30 nodes of each class, numbers not verified: no published figure beside it"
 _LARGE = ("aminer-cs", "reddit", "amazon2m")
 _SMALL_NAGPHORMER = {
     "model.dim": 128,
