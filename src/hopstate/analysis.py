@@ -56,7 +56,7 @@ def explain(
 def robustness(
     run: str | Path,
     *,
-    noise: Sequence[Noise] = ("sequences", "stream"),
+    noise: Sequence[Noise] | None = None,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
     data: Any = None,
@@ -68,8 +68,8 @@ def robustness(
     """Return test metrics of a trained run under noise; see `hopstate.methods.robustness`.
 
     Args:
-        run: a run folder of a model fed from histories.
-        noise, levels, seed: kinds and shares of noise, and its seed.
+        run: a run folder of a model of links that is fed from histories or has a node memory.
+        noise, levels, seed: kinds (None takes the model's own) and shares of noise, and its seed.
         data: other events than the run was trained on; None, or the record where it was trained on one.
         out: also write the table there (.csv or .parquet).
         plot: also draw it there (.png, .pdf or .svg).

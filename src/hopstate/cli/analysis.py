@@ -67,8 +67,8 @@ def _show(found: Explanation, top: int) -> None:
 def _robustness(argv: list[str]) -> int:
     what = "Test metrics of a trained run when its view of the past is made noisy."
     parser = argparse.ArgumentParser(prog="hopstate robustness", description=what, allow_abbrev=False)
-    parser.add_argument("run", help="run folder of a model fed from histories (dyg-mamba, dygformer, graphmixer)")
-    parser.add_argument("--noise", default="sequences,stream", help="sequences, stream, or both (default)")
+    parser.add_argument("run", help="run folder of dyg-mamba, dygformer, graphmixer or ctdg-ssm")
+    parser.add_argument("--noise", default=None, help="sequences, stream (histories); stream, laplacian (memories)")
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="shares of noise, e.g. 0,0.3,0.6")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
@@ -81,7 +81,7 @@ def _robustness(argv: list[str]) -> int:
         levels = [float(part) for part in o.levels.split(",")]
     except ValueError:
         raise ConfigError(f"--levels takes shares joined by commas, e.g. 0,0.3,0.6; got {o.levels!r}") from None
-    kinds = o.noise.split(",")
+    kinds = None if o.noise is None else o.noise.split(",")
     settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method}
     table = analysis.robustness(o.run, noise=kinds, levels=levels, **settings)
     print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))

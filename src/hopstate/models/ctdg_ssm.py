@@ -15,8 +15,9 @@ released code, which departs from the paper in its Laplacians, inverse and expon
 from __future__ import annotations
 
 import math
+import zlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +26,10 @@ from torch import Tensor, nn
 from hopstate.data.active import ActiveBatch
 from hopstate.data.node_state import NodeState
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
-from hopstate.layers.hippo import FilterStart, HippoCell, PolynomialFilter, filter_coefficients
+from hopstate.layers.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
 from hopstate.layers.temporal_heads import StaticEmbedding, StaticKind, make_decoder
 from hopstate.layers.time import TimeEncoding
-from hopstate.ops.laplacian import dense_laplacian, sparse_laplacian
+from hopstate.ops.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
 from hopstate.ops.transition import DenseTransition, SparseTransition, Transition
 
 
@@ -59,7 +60,13 @@ class CTDGSSM(nn.Module):
             num_layers: memories on top of each other.
             order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
             filter_start: "critical", one number, or one per power.
-            learn_filter: train the coefficients (kept above 0); otherwise they stay as started.
+            learn_filter: train the coefficients; otherwise they stay as started.
+            filter_shape: "rising" keeps trained coefficients above 0; "any" keeps p alone above 0 on [0, 2], so that
+                filters may fall too and let high frequencies pass.
+            laplacian_noise: epsilon; both Laplacians of a batch get a random symmetric matrix of spectral norm epsilon,
+                drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
+            norm: scale a layer's input to unit root mean square (E.6).
+            residual: a layer adds to its input; otherwise its output alone goes on (E.6).
             time_dim: columns of the encodings of gaps in time, 0 for none.
             static: static node embedding: none, onehot, random, learnable.
             static_dim: its columns, where the kind leaves a choice.
@@ -80,6 +87,10 @@ class CTDGSSM(nn.Module):
         order: int = 1
         filter_start: FilterStart = "critical"
         learn_filter: bool = True
+        filter_shape: FilterShape = "rising"
+        laplacian_noise: float = 0.0
+        norm: bool = True
+        residual: bool = True
         time_dim: int = 16
         static: StaticKind = "none"
         static_dim: int = 32
@@ -106,7 +117,20 @@ class CTDGSSM(nn.Module):
             graphless = not self.order and "order=0 has no filter"
             timeless = not self.time_dim and "time_dim=0 leaves times out"
             unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
-            refuse_idle(self, filter_start=graphless, learn_filter=graphless, node_gaps=timeless, static_dim=unsized)
+            unlearned = graphless or (not self.learn_filter and "learn_filter=false keeps the start")
+            refuse_idle(
+                self,
+                filter_start=graphless,
+                learn_filter=graphless,
+                filter_shape=unlearned,
+                laplacian_noise=graphless,
+                node_gaps=timeless,
+                static_dim=unsized,
+            )
+            if not 0 <= self.laplacian_noise < math.inf:
+                raise ConfigError(f"laplacian_noise must be at least 0; got {self.laplacian_noise}")
+            if self.filter_shape not in get_args(FilterShape):
+                raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
             filter_coefficients(self.order, self.filter_start)
 
     def __init__(
@@ -126,7 +150,8 @@ class CTDGSSM(nn.Module):
         refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
         self.node_dim, self.edge_dim = node_dim, edge_dim
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
-        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter)
+        self.laplacian_noise = c.laplacian_noise
+        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
         self.static = StaticEmbedding(c.static, c.static_dim, num_nodes)
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
@@ -134,7 +159,9 @@ class CTDGSSM(nn.Module):
         self.gap_in = _gap_encoding(c.time_dim, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
         self.cells = nn.ModuleList(
-            HippoCell(c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm)
+            HippoCell(
+                c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm, norm=c.norm
+            )
             for _ in range(c.num_layers)
         )
         self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
@@ -196,7 +223,7 @@ class CTDGSSM(nn.Module):
         memory = []
         for cell, H in zip(self.cells, before, strict=True):
             memory.append(cell(H, x, transition))
-            x = x + F.gelu(memory[-1])
+            x = x + F.gelu(memory[-1]) if self.config.residual else F.gelu(memory[-1])
         return torch.stack(memory).flatten(1, 2), x.flatten(0, 1)
 
     def _checked(self, state: NodeState, batch: ActiveBatch) -> NodeState:
@@ -225,12 +252,15 @@ class CTDGSSM(nn.Module):
         """Return P and G of the batch's change: dense for few active nodes a block, else sparse (on the CPU)."""
         coefficients, n = self.filter(), len(batch.nodes)
         pairs, like = (batch.after, batch.before), coefficients.detach()
-        if n > self.config.dense_limit and batch.blocks == 1 and like.device.type == "cpu":
+        noise = self.laplacian_noise
+        if n > self.config.dense_limit and not noise and batch.blocks == 1 and like.device.type == "cpu":
             dtype = like.new_zeros(0).numpy().dtype
             ones = [torch.ones(p.shape[1]).numpy() for p in pairs]
             after, before = (sparse_laplacian(p.numpy(), w, n, dtype) for p, w in zip(pairs, ones, strict=True))
             return SparseTransition(coefficients, after, before)
         dense = [dense_laplacian(p, like.new_ones(p.shape[1]), n, batch.blocks) for p in pairs]
+        if noise:
+            dense = [noisy_laplacian(L, noise, (batch_seed(batch), k)) for k, L in enumerate(dense)]
         if all(bool((L[:1] == L).all()) for L in dense):  # streams in step: one change serves every block
             dense = [L[:1] for L in dense]
         return DenseTransition(coefficients, *dense)
@@ -293,6 +323,11 @@ class CTDGSSM(nn.Module):
 
     def _gaps(self, gap: Tensor) -> list[Tensor]:
         return [] if self.gap_out is None else [self.gap_out(gap[:, : self.gaps]).flatten(1)]
+
+
+def batch_seed(batch: ActiveBatch) -> int:
+    """Return a number that a batch's nodes and times decide."""
+    return zlib.crc32(batch.time.cpu().numpy().tobytes(), zlib.crc32(batch.nodes.cpu().numpy().tobytes()))
 
 
 def _gap_encoding(dim: int, *, learn: bool) -> TimeEncoding | None:

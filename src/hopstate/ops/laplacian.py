@@ -80,6 +80,26 @@ def sparse_laplacian(
     return sp.csr_array(sp.coo_array((values.astype(dtype), (rows, columns)), shape=(num_nodes, num_nodes)))
 
 
+def noisy_laplacian(
+    L: Float[Tensor, "batch node node2"], epsilon: float, seed: Sequence[int]
+) -> Float[Tensor, "batch node node2"]:
+    """Return L + epsilon D / ||D||_2 of every block, D symmetric with normal entries drawn from seed, kept in [0, 2].
+
+    Source: CTDG-SSM, arXiv:2606.04672, appendix E.3 and figure 6 (a).
+    Deviation: D is symmetric, and eigenvalues beyond [0, 2] are put back, so that every filter stays invertible.
+
+    Args:
+        L: (S, n, n).
+        epsilon: spectral norm of what is added.
+        seed: whole numbers from 0 on.
+    """
+    drawn = np.random.default_rng(list(seed)).standard_normal(tuple(L.shape))
+    D = torch.from_numpy(drawn + drawn.transpose(0, 2, 1)).to(L)
+    size = torch.linalg.eigvalsh(D).abs().amax(-1) if L.shape[-1] else L.new_ones(len(L))
+    values, vectors = torch.linalg.eigh(L + epsilon * D / size.clamp(min=torch.finfo(L.dtype).tiny)[:, None, None])
+    return (vectors * values.clamp(0, 2)[:, None, :]) @ vectors.mT
+
+
 def _inverse_root(degree: Tensor) -> Tensor:
     return torch.where(degree > 0, degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt(), 0)
 

@@ -225,6 +225,12 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         """Return the model over another stream of the same nodes."""
         return self._scorer(self._make(stream))
 
+    def scorer_with(self, store: Any) -> MemoryScorer:
+        """Return the model over other edges of the same stream: what has a `NeighborStore`'s look-ups."""
+        inputs = self._make(self.stream)
+        inputs.store = store
+        return self._scorer(inputs)
+
     @property
     def _at_once(self) -> int | None:
         return self.evaluation.batch_size if self.cut_ties else None
