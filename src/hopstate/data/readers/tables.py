@@ -16,7 +16,7 @@ import numpy as np
 from hopstate.data.arrays import load_npy
 from hopstate.data.opening import bounded, check_size, open_regular, reading
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, UnreadableFileError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -235,9 +235,9 @@ def looks_like_text(path: Path) -> bool:
     try:
         with bounded(path) as file:
             head = file.read(4096)
-    except UnreadableFileError:
+    except HopstateError:
         raise
-    except (OSError, EOFError, zlib.error, HopstateError):
+    except (OSError, EOFError, zlib.error):
         return False
     return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
 

@@ -128,7 +128,7 @@ def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> np
 
 def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
     chosen = path.parent / "10fold" if folder is None else Path(folder)
-    if folder is None and not (chosen / f"{path.stem}-test_idx-1.txt").is_file():
+    if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}
     parts: dict[str, list[np.ndarray]] = {"train": [], "test": []}
     tested = np.zeros(num_graphs, np.int64)  # fold that tests each graph, 0 for none

@@ -1,0 +1,214 @@
+"""A seeded corpus of bad input: every format and every file that a run writes, spoiled in many ways.
+
+A case copies good files to a folder of its own, spoils one of them, and names a command line. It ends well in one of
+two ways: a named error (`error: ...` that names a file, exit code 1 or 2), or, where `reads` says so, a reading whose
+output holds what it gives. `reads` is None for damage that may leave a file's meaning as it was, such as a byte that
+nothing reads: then either will do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+Spoil = Callable[[Path, np.random.Generator], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A spoiled file and what is done with it.
+
+    Args:
+        name: of the case, which also seeds it.
+        needs: files and folders that are copied from the good ones.
+        target: the file that is spoiled, among them.
+        spoil: what is done to it.
+        argv: the command line.
+        reads: texts that a reading must print; () where only a named error will do, None where either will.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    target: str
+    spoil: Spoil
+    argv: tuple[str, ...]
+    reads: tuple[str, ...] | None = ()
+
+
+def place(case: Case, good: Path, folder: Path, seed: int = 0) -> None:
+    """Make the folder of a case."""
+    folder.mkdir(parents=True)
+    for name in case.needs:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if (good / name).is_dir():
+            shutil.copytree(good / name, folder / name)
+        else:
+            shutil.copy(good / name, folder / name)
+    number = int.from_bytes(case.name.encode()[-16:], "little")
+    case.spoil(folder / case.target, np.random.default_rng([seed, number]))
+
+
+# ---- damage of any file ----------------------------------------------------------------------------------------
+def _bytes(change: Callable[[bytes, np.random.Generator], bytes]) -> Spoil:
+    return lambda path, rng: path.write_bytes(change(path.read_bytes(), rng)) and None
+
+
+def _instead(make: Callable[[Path], object]) -> Spoil:
+    def spoil(path: Path, rng: np.random.Generator) -> None:
+        path.unlink()
+        make(path)
+
+    return spoil
+
+
+def _flip(data: bytes, rng: np.random.Generator, count: int = 4) -> bytes:
+    out = bytearray(data)
+    for at in rng.integers(0, len(out), count):
+        out[at] ^= 1 << int(rng.integers(8))
+    return bytes(out)
+
+
+def _cut(share: float) -> Spoil:
+    return _bytes(lambda data, rng: data[: int(share * len(data))])
+
+
+ANY: dict[str, tuple[Spoil, bool]] = {  # how → (damage, whether a reading may do)
+    "empty": (_bytes(lambda data, rng: b""), False),
+    "folder": (_instead(lambda path: path.mkdir()), False),
+    "pipe": (_instead(os.mkfifo), False),
+    "device": (_instead(lambda path: path.symlink_to("/dev/zero")), False),
+    "loop": (_instead(lambda path: path.symlink_to(path)), False),
+    "dangling": (_instead(lambda path: path.symlink_to("/nowhere/at/all")), False),
+    "zeros": (_bytes(lambda data, rng: bytes(1000)), False),
+    "noise": (_bytes(lambda data, rng: rng.bytes(2000)), False),
+    "packed-noise": (_bytes(lambda data, rng: b"\x1f\x8b" + rng.bytes(500)), False),
+    "zip-noise": (_bytes(lambda data, rng: b"PK\x03\x04" + rng.bytes(500)), False),
+    "parquet-noise": (_bytes(lambda data, rng: b"PAR1" + rng.bytes(500) + b"PAR1"), False),
+    "npy-noise": (_bytes(lambda data, rng: b"\x93NUMPY\x01\x00" + rng.bytes(500)), False),
+    "html": (_bytes(lambda data, rng: b"<html><body>404 not found</body></html>\n"), False),
+    "utf16": (_bytes(lambda data, rng: "a,b\n1,2\n".encode("utf-16")), False),
+    **{f"cut-{share}": (_cut(share), True) for share in (0.02, 0.2, 0.5, 0.8, 0.97)},
+    **{f"flip-{i}": (_bytes(_flip), True) for i in range(6)},
+    **{f"inside-{i}": (_bytes(lambda d, rng: d[: len(d) // 2] + rng.bytes(9) + d[len(d) // 2 :]), True) for i in "01"},
+    "tail": (_bytes(lambda data, rng: data + rng.bytes(64)), True),
+    "twice": (_bytes(lambda data, rng: data + data), True),
+}
+CARD = {"events": ("  events  ", "  nodes  "), "graph": ("  nodes  ", "  stored edges  ")}
+EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv", "ours.parquet")
+GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
+FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--out=new")
+TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *FIT)
+
+
+def _readers() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Yield (files, the one to spoil, command) of every reader."""
+    for name in EVENT_FILES:
+        yield (name,), name, ("inspect", name, "--kind", "events")
+    for name in GRAPH_FILES:
+        yield (name,), name, ("inspect", name, "--kind", "graph")
+    triple = ("ml_x.csv", "ml_x.npy", "ml_x_node.npy")
+    for name in triple:
+        yield triple, name, ("inspect", "ml_x.csv", "--kind", "events")
+    for name in ("events.json", "src.npy", "t.npy", "edge_attr.npy"):
+        yield ("stream",), f"stream/{name}", ("inspect", "stream", "--kind", "events")
+    for name in ("graph.json", "indptr.npy", "indices.npy", "x.npy", "y.npy", "mask_train.npy"):
+        yield ("graph",), f"graph/{name}", ("inspect", "graph", "--kind", "graph")
+    for name in ("features.csv", "labels.csv"):
+        yield ("edges.csv", "features.csv", "labels.csv"), name, TABLES
+    for name in ("TU.txt", "10fold/TU-test_idx-1.txt", "10fold/TU-train_idx-3.txt"):
+        yield ("TU.txt", "10fold"), name, ("fit", "gin-graphs", "--data=TU.txt", "--model.dim=4", *FIT)
+    yield ("events.csv", "x.npy"), "x.npy", ("fit", "recency", "--data=events.csv", "--read.x=x.npy", *FIT)
+
+
+RUN_FILES = {
+    "run-mlp": ("config.json", "data.json", "model.safetensors"),
+    "run-hop": ("config.json", "model.safetensors"),
+    "run-memory": ("config.json", "data.json", "model.safetensors", "negatives/test_random.npz"),
+    "run-edgebank": ("config.json", "negatives/test_random.npz"),
+}
+OF_RUN = {"run-mlp": "h.npz", "run-hop": "h.npz", "run-memory": "events.csv", "run-edgebank": "events.csv"}
+COMMAND_OF = {"run-mlp": "mlp", "run-hop": "nagphormer", "run-memory": "ctdg-ssm", "run-edgebank": "edgebank"}
+
+
+def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Yield (files, the one to spoil, command) of every file of a run."""
+    for run, names in RUN_FILES.items():
+        for name in names:
+            own = () if "negatives" in name else (f"--data={OF_RUN[run]}",)  # other data have other negatives
+            yield (run, OF_RUN[run]), f"{run}/{name}", ("evaluate", run, *own)
+    for name in ("config.json", "data.json", "result.json", "environment.json", "metrics.jsonl"):
+        yield ("run-mlp",), f"run-mlp/{name}", ("report", "run-mlp", "--out=page.html")
+    memory = ("stream", "run-memory", "--data=later.csv", "--out=scores.csv")
+    yield ("run-memory", "events.csv", "later.csv"), "run-memory/state/live.json", memory
+    yield ("results.jsonl",), "results.jsonl", ("report", "--results=results.jsonl", "--out=page.html")
+    yield ("explain.csv",), "explain.csv", ("report", "explain.csv", "--out=page.html")
+    yield ("settings.yaml", "h.npz"), "settings.yaml", ("fit", "mlp", "--data=h.npz", "--config=settings.yaml", *FIT)
+
+
+def cases() -> list[Case]:
+    """Return the whole corpus, in a fixed order."""
+    from hostile import special
+
+    found = []
+    for needs, target, argv in (*_readers(), *_runs()):
+        for how, (spoil, may) in ANY.items():
+            label = f"{argv[0]}/{target}/{how}"
+            either = may or target in OPTIONAL.get(how, ())
+            found.append(Case(label, needs, target, spoil, argv, None if either else ()))
+    return [*found, *special.cases()]
+
+
+# damage that means something where it stands: an empty table of metrics is that of a run that has not begun, an empty
+# file of settings changes none
+OPTIONAL: dict[str, tuple[str, ...]] = {
+    "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml"),
+    **dict.fromkeys(
+        ("dangling", "loop"),
+        (
+            "ml_x.npy",
+            "ml_x_node.npy",
+            "10fold/TU-test_idx-1.txt",
+            "run-memory/negatives/test_random.npz",
+            "run-edgebank/negatives/test_random.npz",
+            "run-memory/state/live.json",
+            *(f"run-mlp/{name}" for name in ("metrics.jsonl", "result.json", "environment.json", "data.json")),
+        ),
+    ),
+}
+
+
+def rewrite_npz(path: Path, **changes: np.ndarray | None) -> None:
+    """Replace arrays of an .npz file; None takes one out."""
+    with np.load(path) as held:
+        arrays = dict(held)
+    np.savez(path, **{key: value for key, value in (arrays | changes).items() if value is not None})
+
+
+def rewrite_json(path: Path, **changes: object) -> None:
+    """Replace keys, dotted where nested, of a JSON file; ... takes one out."""
+    tree = json.loads(path.read_text())
+    for key, value in changes.items():
+        *groups, last = key.split("__")
+        place_ = tree
+        for group in groups:
+            place_ = place_[group]
+        if value is ...:
+            place_.pop(last, None)
+        else:
+            place_[last] = value
+    path.write_text(json.dumps(tree))
+
+
+def zip_claim(path: Path, size: int) -> None:
+    """Write an .npz whose member claims a size that is not there."""
+    with zipfile.ZipFile(path, "w") as archive, archive.open("edges.npy", "w") as member:
+        head = {"descr": "<i8", "fortran_order": False, "shape": (size, 2)}
+        np.lib.format.write_array_header_1_0(member, head)
+        member.write(bytes(160))

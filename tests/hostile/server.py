@@ -1,0 +1,90 @@
+"""Runs command lines, each in a forked process of its own under a limit of memory and of time.
+
+A process of its own reads a JSON line {"argv", "cwd", "env"} and answers {"code", "out", "err", "late"}. It imports
+everything once, so that a case costs a fork rather than a start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+SECONDS, SPARE = 30.0, 3 << 30  # of a case: time, and bytes of address space beyond what imports take
+
+
+def run(case: dict) -> dict:
+    """Return how a case ended."""
+    cwd = Path(case["cwd"])
+    out, err = cwd / ".stdout", cwd / ".stderr"
+    child = os.fork()
+    if not child:
+        _case(case, out, err)
+    begin, late = time.monotonic(), False
+    handle = os.pidfd_open(child)
+    if not select.select([handle], [], [], case.get("seconds", SECONDS))[0]:
+        late = True
+        os.kill(child, signal.SIGKILL)
+    os.close(handle)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    told = {name: path.read_text("utf-8", "replace")[-20000:] for name, path in (("out", out), ("err", err))}
+    return {"code": code, "late": late, "seconds": round(time.monotonic() - begin, 2), **told}
+
+
+def _case(case: dict, out: Path, err: Path) -> None:
+    from hopstate.cli.main import main
+
+    code = 99
+    try:
+        for path, number in ((out, 1), (err, 2)):
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(file, number)
+        os.chdir(case["cwd"])
+        os.environ |= case.get("env", {})
+        sys.path.insert(0, case["cwd"])  # a module of the case's own lies within reach
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        code = main(case["argv"])
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 98
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def serve() -> None:
+    """Answer lines until there are no more."""
+    from hopstate.cli.main import COMMANDS, _command
+
+    for name in COMMANDS:
+        _command(name)
+    import pandas as pd  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.sparse  # noqa: F401
+    import torch_geometric.data  # noqa: F401
+
+    import hopstate.data.build_kernels
+    import hopstate.data.event_io
+    import hopstate.data.io  # noqa: F401
+
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

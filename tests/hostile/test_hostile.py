@@ -1,0 +1,124 @@
+"""Whatever a file holds: a named error or a documented reading, within memory and time, and no code of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from hostile import seeds, special  # noqa: E402
+from hostile.corpus import Case, cases, place  # noqa: E402
+
+QUICK = 150
+CORPUS = cases()
+
+
+class Server:
+    """The process that runs cases; see `server.py`."""
+
+    def __init__(self, cache: Path) -> None:
+        own = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "HOPSTATE_DATA": str(cache), "HOPSTATE_TYPECHECK": "0"}
+        command = [sys.executable, str(HERE / "server.py")]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | own
+        )
+
+    def run(self, argv: tuple[str, ...], cwd: Path, **more: object) -> dict:
+        """Return how a command line ended."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps({"argv": argv, "cwd": str(cwd), **more}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("cache"))
+    yield found
+    found.process.stdin.close()
+    found.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
+    """A folder of good files and one finished run."""
+    folder = tmp_path_factory.mktemp("good")
+    seeds.make_data(folder)
+    special.extra(folder)
+    done = server.run((*seeds.RUNS["run-mlp"], "--out=run-mlp"), folder, seconds=300)
+    assert done["code"] == 0, done
+    return folder
+
+
+@pytest.fixture(scope="module")
+def good(few: Path, server: Server) -> Path:
+    """The same with the other runs."""
+    folder = few
+    for name, argv in seeds.RUNS.items():
+        done = server.run((*argv, f"--out={name}"), folder, seconds=300) if name != "run-mlp" else {"code": 0}
+        assert done["code"] == 0, done
+    done = server.run(("stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"), folder, seconds=300)
+    assert done["code"] == 0, done
+    later = (folder / "later.csv").read_text().replace("20000", "30000").replace("20001", "30001")
+    (folder / "later.csv").write_text(later)
+    return folder
+
+
+def verdict(case: Case, folder: Path, done: dict) -> str:
+    """Return what is wrong with how a case ended, or nothing."""
+    told = done["err"]
+    errors = [line for line in told.splitlines() if line.startswith("error: ")]
+    if done["late"]:
+        return "it hung"
+    if "Traceback" in told or "unforeseen" in told or done["code"] not in (0, 1, 2):
+        return f"code {done['code']}"
+    if any((folder / name).exists() for name in ("evil", "evil.pyc", "ran")):
+        return "foreign code ran"
+    if done["code"] == 0:
+        if case.reads is None:
+            return ""
+        missing = [text for text in case.reads if text not in done["out"]]
+        return f"it was read{f', without {missing}' if missing else ''}" if missing or not case.reads else ""
+    if case.reads:
+        return "it was refused"
+    names = {Path(case.target).name, Path(case.target).stem, *case.argv[1:3]}
+    if not errors or not any(name.split("=")[-1][:20] in told.replace("\\x00", "\0") for name in names):
+        return "the error names no file"
+    return ""
+
+
+def check(case: Case, good: Path, folder: Path, server: Server) -> None:
+    place(case, good, folder)
+    (folder / "evil.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\n")
+    done = server.run(case.argv, folder)
+    assert not (wrong := verdict(case, folder, done)), f"{case.name}: {wrong}\n{case.argv}\n{done}"
+
+
+def _quick() -> list[Case]:
+    cheap = [c for c in CORPUS if c.argv[0] != "fit" and not {"run-hop", "run-memory", "run-edgebank"} & {*c.needs}]
+    step = len(cheap) / QUICK
+    return [cheap[int(i * step)] for i in range(QUICK)]
+
+
+@pytest.mark.parametrize("case", _quick(), ids=lambda case: case.name)
+def test_a_sample(case: Case, few: Path, tmp_path: Path, server: Server) -> None:
+    check(case, few, tmp_path / "case", server)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+def test_the_corpus(case: Case, good: Path, tmp_path: Path, server: Server) -> None:
+    check(case, good, tmp_path / "case", server)
+
+
+def test_the_corpus_is_large_and_no_case_stands_twice() -> None:
+    names = [case.name for case in CORPUS]
+    assert len(set(names)) == len(names) >= 1000

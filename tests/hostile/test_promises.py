@@ -1,0 +1,262 @@
+"""What `SECURITY.md` promises, by name: no code from a run folder, no memory on a header's word, no formula."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hopstate import evaluate, fit
+from hopstate.cli.main import main
+from hopstate.data.arrays import Archive, load_npy
+from hopstate.data.event_io import read_events
+from hopstate.data.graph import Graph
+from hopstate.data.io import read_graph
+from hopstate.data.opening import open_regular
+from hopstate.data.readers.tu import read_tu
+from hopstate.data.table import write_table
+from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateError, UnreadableFileError
+from hopstate.methods import method_of_run
+from hopstate.methods.configuration import config_from, load_yaml
+from hopstate.report import write_report
+
+QUICK = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}, "model": {"dim": 4}}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run of mlp."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    x, y = np.random.default_rng(0).random((9, 3)).astype(np.float32), np.arange(9) % 2
+    masks = {f"{name}_masks": (np.arange(9) % 3 == k)[None] for k, name in enumerate(("train", "val", "test"))}
+    np.savez(tmp_path / "g.npz", node_features=x, node_labels=y, edges=np.array([[0, 1], [1, 2]]), **masks)
+    return fit("mlp", tmp_path / "g.npz", out=tmp_path / "run", config=QUICK).path
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+# ---- code ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("key", ["method", "model", "loop", "data", "read"])
+def test_a_run_folder_imports_nothing(run: Path, tmp_path: Path, monkeypatch, key: str) -> None:
+    (tmp_path / "evil.py").write_text("raise SystemExit('ran')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for value in ("evil:METHOD", "evil.Thing", {"class_path": "evil.Thing"}):
+        change(run / "config.json", **{key: value})
+        with pytest.raises(HopstateError, match=r"config|evil"):
+            evaluate(run)
+        assert "evil" not in sys.modules
+
+
+def test_a_method_of_ones_own_is_named_or_allowed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import replace\nfrom hopstate.methods import get_method\n"
+        "METHOD = replace(get_method('mlp'), name='mine')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    change(run / "config.json", method="mine:METHOD")
+    assert main(["evaluate", str(run)]) == 1
+    assert "--method mine:METHOD" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--method", "other:METHOD"]) == 2
+    assert "mine" not in sys.modules
+    monkeypatch.setenv("HOPSTATE_METHODS", "another:M, mine:METHOD")
+    assert main(["evaluate", str(run)]) == 0
+    monkeypatch.delenv("HOPSTATE_METHODS")
+    assert main(["evaluate", str(run), "--method", "mine:METHOD"]) == 0
+    assert method_of_run("mine:METHOD", "config.json").name == "mine:METHOD"  # named once in this process
+
+
+def test_settings_name_no_class_and_no_file(tmp_path: Path) -> None:
+    from hopstate.methods import get_method
+
+    for given_ in ({"model": "evil.M"}, {"model": {"class_path": "evil.M"}}, {"config": "x"}, {"model": "/dev/zero"}):
+        with pytest.raises(ConfigError):
+            config_from(get_method("mlp"), {"data": "x", **given_})
+
+
+# ---- memory and waiting ----------------------------------------------------------------------------------------
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "pipe.csv")
+    for read in (read_graph, read_events, open_regular, load_npy):
+        with pytest.raises(UnreadableFileError, match="pipe"):
+            read(tmp_path / "pipe.csv")
+    with pytest.raises(UnreadableFileError, match="device"):
+        open_regular("/dev/zero")
+
+
+def test_a_header_is_not_believed(tmp_path: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+    (tmp_path / "x.npy").write_bytes(head.getvalue() + bytes(80))
+    with pytest.raises(FormatError, match=r"truncated: an array of shape \(1000000000000,\)"):
+        load_npy(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "array", [np.zeros((0, 3)), np.arange(6.0).reshape(2, 3), np.array("x"), np.array(["a", "bc"])]
+)
+def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path, array: np.ndarray, order: str) -> None:
+    array = np.asarray(array, order=order)
+    np.save(tmp_path / "a.npy", array)
+    np.savez_compressed(tmp_path / "a.npz", a=array)
+    with Archive(tmp_path / "a.npz") as held:
+        found = [load_npy(tmp_path / "a.npy"), load_npy(tmp_path / "a.npy", mmap=True), held["a"]]
+    for one in found:
+        assert one.dtype == array.dtype
+        assert np.array_equal(one, array)
+
+
+def test_packed_files_have_a_limit(tmp_path: Path) -> None:
+    text = "src,dst,t\n" + "1,2,3\n" * 5000
+    (tmp_path / "e.csv.gz").write_bytes(gzip.compress(text.encode()))
+    assert len(read_events(tmp_path / "e.csv.gz")) == 5000
+    with pytest.raises(FormatError, match=r"e\.csv\.gz.*max_bytes"):
+        read_events(tmp_path / "e.csv.gz", max_bytes="2kB")
+
+
+def test_a_model_stays_in_proportion_to_its_weights(run: Path) -> None:
+    change(run / "config.json", model=json.loads((run / "config.json").read_text())["model"] | {"dim": 900_000})
+    with pytest.raises(CheckpointError, match=r"config\.json has been changed"):
+        evaluate(run)
+
+
+def test_aliases_are_counted() -> None:
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
+    with pytest.raises(Exception, match="aliases"):
+        load_yaml(bomb)
+    assert load_yaml("a: &a {b: 1e-3}\nc: *a") == {"a": {"b": 1e-3}, "c": {"b": 1e-3}}
+
+
+def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys) -> None:
+    from hopstate.cli import info
+
+    for error, told in ((MemoryError(), "not enough memory"), (RecursionError(), "nested"), (OSError("x"), "x"),
+                        (KeyError("y"), "unforeseen, KeyError")):  # fmt: skip
+        monkeypatch.setattr(info, "run", lambda argv, error=error: (_ for _ in ()).throw(error))
+        assert main(["info"]) == 1
+        shown = capsys.readouterr().err
+        assert shown.startswith("error: ")
+        assert told in shown
+        assert "Traceback" not in shown
+        assert main(["info", "--debug"]) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+# ---- read rightly or not at all --------------------------------------------------------------------------------
+@pytest.mark.parametrize("ids", ["9007199254740993.0", "18446744073709551615", "1.5"])
+def test_ids_that_would_merge_are_refused(tmp_path: Path, ids: str) -> None:
+    (tmp_path / "e.csv").write_text(f"src,dst,t\n{ids},2,3\n1,2,4\n")
+    with pytest.raises(DataError, match=r"row 0 \(line 2\)"):
+        read_events(tmp_path / "e.csv")
+
+
+def test_a_header_of_fewer_graphs_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "T.txt").write_text("1\n" + "2 0\n0 1 1\n0 1 0\n" * 2)
+    with pytest.raises(FormatError, match="says 1 graphs, but line 5"):
+        read_tu(tmp_path / "T.txt")
+
+
+texts = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0\r\n"), max_size=6)
+ids = st.one_of(st.integers(0, 20), st.integers(-(2**63), 2**64), texts)
+EVENTS = st.lists(st.tuples(ids, ids, st.one_of(st.integers(0, 99), st.floats(), texts)), min_size=1, max_size=8)
+EDGES = st.lists(st.tuples(ids, ids), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(EVENTS)
+def test_tables_of_events_are_read_as_they_stand_or_refused(tmp_path: Path, rows: list[tuple]) -> None:
+    path = tmp_path / "e.csv"
+    pd.DataFrame(rows, columns=["src", "dst", "t"]).to_csv(path, index=False)
+    try:
+        stream = read_events(path)
+    except HopstateError as error:
+        assert str(path) in str(error)
+        return
+    assert len(stream) == len(rows)
+    names = np.arange(stream.num_nodes) if stream.node_ids is None else stream.node_ids.ids
+    assert sorted(map(str, names[stream.src])) == sorted(str(row[0]).strip() for row in rows)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(EDGES)
+def test_tables_of_edges_are_read_as_they_stand_or_refused(tmp_path: Path, rows: list[tuple]) -> None:
+    path = tmp_path / "e.csv"
+    pd.DataFrame(rows, columns=["source", "target"]).to_csv(path, index=False)
+    try:
+        graph = read_graph(path, undirected=False)
+    except HopstateError as error:
+        assert str(path) in str(error)
+        return
+    assert isinstance(graph, Graph)
+    assert graph.num_edges == len({tuple(str(part).strip() for part in row) for row in rows})
+
+
+# ---- pages and tables ------------------------------------------------------------------------------------------
+class Tags(HTMLParser):
+    """Counts elements, and attributes that would run something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts, self.handlers = 0, 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag in ("script", "img", "iframe")
+        self.handlers += sum(name.startswith("on") for name, _ in attrs)
+
+
+EVIL = [
+    "<script>alert(1)</script>",
+    "</style><script>x</script>",
+    '" onload="x',
+    "' onerror='x",
+    "</script>",
+    "<img src=x>",
+]
+
+
+@pytest.mark.parametrize("text", [*EVIL, "\u202e<b>", "]]><svg onload=x>"])
+def test_a_page_escapes_what_files_hold(run: Path, tmp_path: Path, text: str) -> None:
+    result = json.loads((run / "result.json").read_text())
+    test = result["metrics"]["test"] | {text: 0.5}
+    change(run / "result.json", metrics=result["metrics"] | {"test": test})
+    change(run / "environment.json", gpu=text, processor=text, time=text, revision=text, versions={"hopstate": text})
+    change(run / "config.json", data=f"{text}/{text}", method=text)
+    line = {"recipe": text, "settings": text, "run": 0, "metrics": {"val": {text: 0.5}, "test": {text: 0.5}},
+            "altered": {text: text}, "method": text, "data": text, "metric": text, "version": text, "gpu": text,
+            "processor": text, "threads": 1, "cores": 1}  # fmt: skip
+    (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
+    rows = pd.DataFrame({"end": ["source"], "neighbor": [text], "t": [1.0], "event_id": [1], "contribution": [0.5]})
+    rows.to_csv(tmp_path / "explain.csv", index=False)
+    page = write_report([run, tmp_path / "explain.csv"], tmp_path / "p.html", results_file=tmp_path / "results.jsonl",
+                        title=text)  # fmt: skip
+    tags = Tags()
+    tags.feed(page.read_text(encoding="utf-8"))
+    assert (tags.scripts, tags.handlers) == (0, 0)
+
+
+def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> None:
+    ids_ = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", " =1", "-5", "-1.5e3", "a=b", ""]
+    table = pd.DataFrame({"id": ids_, "score": -0.5, "=name": ids_})
+    write_table(table, tmp_path / "t.csv")
+    write_table(table, tmp_path / "raw.csv", raw=True)
+    found = pd.read_csv(tmp_path / "t.csv", keep_default_na=False, dtype=str)
+    assert found["id"].tolist() == ["'=1+1", "'+cmd", "'-x", "'@SUM(A1)", "'\t=1", "' =1", "-5", "-1.5e3", "a=b", ""]
+    assert list(found.columns) == ["id", "score", "'=name"]
+    assert set(found["score"]) == {"-0.5"}
+    assert pd.read_csv(tmp_path / "raw.csv", keep_default_na=False, dtype=str)["id"].tolist() == ids_
+    write_table(table, tmp_path / "t.parquet")
+    assert pd.read_parquet(tmp_path / "t.parquet")["id"].tolist() == ids_
