@@ -81,7 +81,18 @@ def _settings_files(args: Sequence[str]) -> list[str]:
     return [name for name in named if exists(name)]
 
 
-def _checked_settings(path: str) -> str:
+def _check_group(parser: Parser, name: str, value: object) -> None:
+    """Raise ConfigError for a group of settings that is given a word: jsonargparse would import it as a class."""
+    keys = parser.keys()
+    if not any(key.startswith(f"{name}.") for key in keys) or (isinstance(value, str) and value.startswith("{")):
+        return
+    if isinstance(value, str) and not (f"{name}.kind" in keys and re.fullmatch(r"[\w-]+", value)):
+        raise ConfigError(
+            f"{name} is a group of settings, such as --{name}.x 1; got {shown(value)!r}{parser.given_in()}"
+        )
+
+
+def _checked_settings(parser: Parser, path: str) -> str:
     """Return the path of a file of settings.
 
     Raises:
@@ -94,6 +105,9 @@ def _checked_settings(path: str) -> str:
             raise ConfigError(f"{error}") from None
         if not isinstance(found, dict):
             raise ConfigError(f"{path} holds {type(found).__name__}, not settings such as 'model: {{dim: 64}}'")
+        for name, value in flat(found).items():
+            if isinstance(name, str):
+                _check_group(parser, name, value)
     return path
 
 
@@ -102,9 +116,12 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise ConfigError in place of printing usage and leaving."""
+        raise ConfigError(f"{self._plain(message)}{self._hint(message)}{self.given_in()}") from ex
+
+    def given_in(self) -> str:
+        """Return " (with the settings of FILE)" where a file of settings was given, else nothing."""
         files = ", ".join(getattr(self, "_settings", ()))
-        where = f" (with the settings of {files})" if files else ""
-        raise ConfigError(f"{self._plain(message)}{self._hint(message)}{where}") from ex
+        return f" (with the settings of {files})" if files else ""
 
     def _plain(self, message: str) -> str:
         return re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip()
@@ -122,7 +139,9 @@ class Parser(ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
         """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
         if args is not None:
-            self._settings = [_checked_settings(path) for path in _settings_files(args)]
+            self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
+            for arg, after in zip(args, [*args[1:], ""]):
+                _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)))
             kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
             args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
             args = [
@@ -160,8 +179,11 @@ def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
     """Return the method's configuration dataclass from parsed settings."""
     built = parser.instantiate(parsed)
     names = [f.name for f in dataclasses.fields(method.config)]
-    config = method.config(**{name: built[name] for name in names})
-    _check_sizes(as_dict(config))
+    try:
+        config = method.config(**{name: built[name] for name in names})
+        _check_sizes(as_dict(config))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{parser.given_in()}" if isinstance(parser, Parser) else str(error)) from error
     return config
 
 

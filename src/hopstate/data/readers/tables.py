@@ -25,6 +25,7 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan",
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 LONGEST = 1 << 24  # bytes of a line
+WIDEST = 1 << 15  # columns
 EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
 
 
@@ -257,6 +258,8 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     rows = [_fields(line, separator) for line in lines]
     header = _has_header(rows, id_columns, num_ids, path)
     names = [name.strip() for name in rows[0]] if header else [f"column {i}" for i in range(len(rows[0]))]
+    if len(names) > WIDEST:
+        raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
     if len(set(names)) < len(names):
         raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
     lower = {name.lower() for name in id_columns}
