@@ -177,9 +177,9 @@ def parser_of(method: Method, prog: str | None = None) -> Parser:
 
 def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
     """Return the method's configuration dataclass from parsed settings."""
-    built = parser.instantiate(parsed)
     names = [f.name for f in dataclasses.fields(method.config)]
     try:
+        built = parser.instantiate(parsed)
         config = method.config(**{name: built[name] for name in names})
         _check_sizes(as_dict(config))
     except ConfigError as error:
