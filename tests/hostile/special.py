@@ -279,7 +279,14 @@ def _settings() -> Iterator[Case]:
             ("evil.Thing", {"class_path": "evil.Thing"}, {"class_path": "evil.Thing", "init_args": {}})
         ):
             change = _do(lambda path, key=key, value=value: rewrite_json(path, **{key: value}))
-            yield Case(f"class/{key}/{i}", ("run-mlp", "h.npz"), "run-mlp/config.json", change, argv)
+            yield Case(
+                f"class/{key}/{i}",
+                ("run-mlp", "h.npz"),
+                "run-mlp/config.json",
+                change,
+                argv,
+                None if key in ("data", "read") else (),
+            )
     known = {"content_hash": (None, 3, []), "num_nodes": ("x", None), "class_names": (None, 3, [1]), "num_features": ("x",),
              "used_features": (3, {"edge_dim": "x"})}  # fmt: skip
     for key, values in known.items():
