@@ -64,6 +64,20 @@ class TimeEncoding(nn.Module):
             raise ConfigError(f"a time encoding needs dim >= 1; got {dim}")
         return cls((10.0 ** -torch.linspace(0, span, dim, dtype=torch.float64)).float(), learn=learn)
 
+    @classmethod
+    def between(cls, dim: int, slowest: float, fastest: float, *, learn: bool) -> TimeEncoding:
+        """Return omega falling evenly in its logarithm from fastest to slowest; learn as in `decades`.
+
+        Raises:
+            ConfigError: dim under 1, or not 0 < slowest <= fastest.
+        """
+        if dim < 1 or not 0 < slowest <= fastest < math.inf:
+            raise ConfigError(
+                f"a time encoding needs dim >= 1 and 0 < slowest <= fastest; got {dim}, {slowest}, {fastest}"
+            )
+        ends = math.log10(fastest), math.log10(slowest)
+        return cls((10.0 ** torch.linspace(*ends, dim, dtype=torch.float64)).float(), learn=learn)
+
     @shapecheck
     def forward(self, gap: Float[Tensor, "*token"]) -> Float[Tensor, "*token channel"]:
         """Return the encoding of gaps, in the unit of time that omega is an inverse of."""

@@ -6,8 +6,8 @@ Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 from hopstate.batching.memory import ActiveEvents
@@ -27,6 +27,7 @@ from hopstate.methods.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.suit_events import suit_memory
 from hopstate.models.ctdg_ssm import CTDGSSM
 from hopstate.training.link_task import LinkEvaluation
 from hopstate.training.loop import LoopConfig
@@ -179,6 +180,11 @@ def _parts(
     )
 
 
+def _suit_nodes(stream: EventStream, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    own = {} if config.init is not None else suit_memory(stream, config, metrics, pairs=False)
+    return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
+
+
 METHODS = {
     "ctdg-ssm": Method(
         "ctdg-ssm",
@@ -188,6 +194,7 @@ METHODS = {
         "links from a state-space memory per node, moved by events and by how they change the graph",
         "arXiv:2606.04672",
         floors=link_floors,
+        suit=suit_memory,
         earlier={**RAW, "cut_ties": False},
     ),
     "ctdg-ssm-nodes": Method(
@@ -197,7 +204,7 @@ METHODS = {
         "events",
         "classes of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
-        suit=partial(suit_init, links="ctdg-ssm"),
+        suit=_suit_nodes,
         earlier={**RAW, "cut_ties": False},
     ),
 }

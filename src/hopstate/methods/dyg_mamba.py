@@ -29,6 +29,7 @@ from hopstate.methods.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.suit_events import BUDGET, suit_history
 from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.history_node_task import HistoryNodeTask
@@ -170,6 +171,7 @@ METHODS = {
         "state spaces over two nodes' past events, stepped by the time between them",
         "arXiv:2408.06966",
         floors=link_floors,
+        suit=partial(suit_history, budget=BUDGET["dyg-mamba"]),
         earlier=SECONDS,
     ),
 }

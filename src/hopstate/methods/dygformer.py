@@ -6,11 +6,13 @@ Source: Yu et al., NeurIPS 2023, arXiv:2303.13047; settings of its Table 6 for s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from hopstate.data.events import EventStream
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
+from hopstate.methods.suit_events import BUDGET, suit_history
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.link_task import HistoryLinkTask
@@ -58,6 +60,7 @@ METHODS = {
         "a Transformer over two nodes' past events, with co-occurrence counts",
         "arXiv:2303.13047",
         floors=link_floors,
+        suit=partial(suit_history, budget=BUDGET["dygformer"]),
         earlier=SECONDS,
     )
 }

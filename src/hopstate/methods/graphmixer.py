@@ -6,6 +6,7 @@ Source: Cong et al., ICLR 2023, arXiv:2302.11636; settings of DyGLib (arXiv:2303
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
@@ -14,6 +15,7 @@ from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
+from hopstate.methods.suit_events import BUDGET, suit_history
 from hopstate.models.baselines.graphmixer import GraphMixer
 from hopstate.tokens.history import Deletions
 from hopstate.tokens.recent import RecentLinkTokenizer
@@ -79,6 +81,7 @@ METHODS = {
         "an MLP-Mixer over each node's most recent links",
         "arXiv:2302.11636",
         floors=link_floors,
+        suit=partial(suit_history, budget=BUDGET["graphmixer"]),
         earlier=SECONDS,
     )
 }

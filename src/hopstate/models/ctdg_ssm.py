@@ -68,6 +68,7 @@ class CTDGSSM(nn.Module):
             norm: scale a layer's input to unit root mean square (E.6).
             residual: a layer adds to its input; otherwise its output alone goes on (E.6).
             time_dim: columns of the encodings of gaps in time, 0 for none.
+            fastest, slowest: frequencies of those encodings, of ln(1 + gap), even in their logarithm in between.
             static: static node embedding: none, onehot, random, learnable.
             static_dim: its columns, where the kind leaves a choice.
             read_norm: the decoder sees a node's output scaled to unit root mean square.
@@ -92,6 +93,8 @@ class CTDGSSM(nn.Module):
         norm: bool = True
         residual: bool = True
         time_dim: int = 16
+        fastest: float = 1.0
+        slowest: float = 1e-3
         static: StaticKind = "none"
         static_dim: int = 32
         read_norm: bool = False
@@ -125,8 +128,12 @@ class CTDGSSM(nn.Module):
                 filter_shape=unlearned,
                 laplacian_noise=graphless,
                 node_gaps=timeless,
+                fastest=timeless,
+                slowest=timeless,
                 static_dim=unsized,
             )
+            if not 0 < self.slowest <= self.fastest < math.inf:
+                raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
             if not 0 <= self.laplacian_noise < math.inf:
                 raise ConfigError(f"laplacian_noise must be at least 0; got {self.laplacian_noise}")
             if self.filter_shape not in get_args(FilterShape):
@@ -156,7 +163,7 @@ class CTDGSSM(nn.Module):
         inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
         if inputs == 0:
             raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
-        self.gap_in = _gap_encoding(c.time_dim, learn=False)
+        self.gap_in = _gap_encoding(c, learn=False)
         self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
         self.cells = nn.ModuleList(
             HippoCell(
@@ -165,7 +172,7 @@ class CTDGSSM(nn.Module):
             for _ in range(c.num_layers)
         )
         self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
-        self.gap_out = _gap_encoding(c.time_dim if self.gaps else 0, learn=True)
+        self.gap_out = _gap_encoding(c, learn=True) if self.gaps else None
         self.read_norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
         one = c.dim + self.static.dim
         pair = c.pair_dim if decoder == "link" else 0
@@ -330,5 +337,5 @@ def batch_seed(batch: ActiveBatch) -> int:
     return zlib.crc32(batch.time.cpu().numpy().tobytes(), zlib.crc32(batch.nodes.cpu().numpy().tobytes()))
 
 
-def _gap_encoding(dim: int, *, learn: bool) -> TimeEncoding | None:
-    return TimeEncoding.decades(dim, span=3.0, learn=learn) if dim else None
+def _gap_encoding(c: CTDGSSM.Config, *, learn: bool) -> TimeEncoding | None:
+    return TimeEncoding.between(c.time_dim, c.slowest, c.fastest, learn=learn) if c.time_dim else None
