@@ -16,7 +16,8 @@ from hopstate.trained import trained
 
 LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}
-OPTIONS = {**LOOP, **SMALL, "history__max_length": 8, "batch_size": 50, "loop__optim__lr": 5e-3}
+RATE = {"loop__optim__lr": 5e-3, "loop__optim__schedule": "constant", "loop__optim__warmup": 0.0}
+OPTIONS = {**LOOP, **SMALL, **RATE, "history__max_length": 8, "batch_size": 50}
 
 
 GOLDEN = {"seconds": [0.47658, 0.37138, 0.35904], "median": [0.45425, 0.37344, 0.36155]}
