@@ -16,7 +16,7 @@ HISTORY = {"model.channel_dim": 4, "model.time_dim": 8}
 SMALL: dict[str, dict[str, Any]] = {
     "recency": {},
     "edgebank": {},
-    "graphmixer": {"model.num_links": 4, "num_neighbors": 5},
+    "graphmixer": {"model.num_links": 4},
     "dygformer": {**HISTORY, "model.num_layers": 1, "model.max_length": 6},
     "dyg-mamba": {**HISTORY, "model.out_dim": 12, "history.max_length": 6},
     "dyg-mamba-nodes": {**HISTORY, "model.out_dim": 12, "history.max_length": 6},
