@@ -99,7 +99,7 @@ RUNS = {
     "run-mlp": ["fit", "mlp", "--data=h.npz", "--model.dim=4", *LOOP],
     "run-hop": ["fit", "nagphormer", "--data=h.npz", "--model.dim=8", "--model.num_heads=2", "--tokens.num_hops=2",
                 "--tokens.eigenvectors=2", *LOOP],
-    "run-memory": ["fit", "ctdg-ssm", "--data=events.csv", "--model.dim=8", "--model.static_dim=4",
-                   "--model.time_dim=4", "--batch_size=16", *LOOP],
+    "run-memory": ["fit", "ctdg-ssm", "--data=events.csv", "--model.dim=8", "--model.static=random",
+                   "--model.static_dim=4", "--model.time_dim=4", "--batch_size=16", *LOOP],
     "run-edgebank": ["fit", "edgebank", "--data=events.csv", *LOOP],
 }  # fmt: skip
