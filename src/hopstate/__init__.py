@@ -20,6 +20,7 @@ _PUBLIC = {
     "evaluate": "hopstate.api",
     "predict": "hopstate.api",
     "stream": "hopstate.api",
+    "node_outputs": "hopstate.asking",
     "explain": "hopstate.analysis",
     "robustness": "hopstate.analysis",
     "open_run": "hopstate.api",
@@ -34,6 +35,7 @@ _PUBLIC = {
 if TYPE_CHECKING:
     from hopstate.analysis import explain, robustness
     from hopstate.api import Run, evaluate, fit, open_run, predict, stream
+    from hopstate.asking import node_outputs
     from hopstate.data.graph import Graph
     from hopstate.data.io import read_graph
     from hopstate.datasets.registry import load_dataset
@@ -48,6 +50,7 @@ __all__ = [
     "explain",
     "fit",
     "load_dataset",
+    "node_outputs",
     "open_run",
     "predict",
     "read_graph",

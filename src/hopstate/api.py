@@ -72,6 +72,12 @@ class Run:
         """Return scores of new events and keep the state after them; see `hopstate.stream` for the options."""
         return stream(self.path, data, **options)
 
+    def node_outputs(self, nodes: Any, t: Any = None, **options: Any) -> pd.DataFrame:
+        """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
+        from hopstate.asking import node_outputs
+
+        return node_outputs(self.path, nodes, t, **options)
+
 
 def fit(
     method: str,
@@ -346,7 +352,8 @@ def stream(
         raw: as in `hopstate.data.table.write_table`.
 
     Returns:
-        Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, score.
+        Columns src, dst, t (in the unit of the run's own data), score; of a method for nodes, node, t, and score, the
+        chance of the second of two classes, or prediction and p_<class>.
 
     Raises:
         ConfigError: the run's method does not work on event streams, or an option of read that it does not have.

@@ -230,7 +230,6 @@ def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
         ("src,dst,tiem\n0,1,2\n", "time_column.*did you mean 'tiem'"),
         ("src,dest,t\n0,1,2\n", "target_column.*did you mean 'dest'"),
         ("src,dst,t,feat_0\n0,1,2,x\n", "'feat_0' holds"),
-        ("src,dst,t,label\n0,1,2,\n0,1,3,1\n", "no number in column 'label'"),
         ("src,dst,t\n", "holds no events"),
     ],
 )

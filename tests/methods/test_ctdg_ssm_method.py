@@ -365,4 +365,4 @@ def test_classes_of_nodes_at_their_events(tmp_path: Path, capsys: pytest.Capture
     assert "no leak" in capsys.readouterr().out
     table().to_csv(tmp_path / "bare.csv", index=False)
     assert main(["fit", "ctdg-ssm-nodes", "--data", str(tmp_path / "bare.csv")]) == 1
-    assert "needs a label 0 or 1" in capsys.readouterr().err
+    assert "needs classes as labels of events" in capsys.readouterr().err

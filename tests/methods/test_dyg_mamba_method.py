@@ -234,7 +234,7 @@ def test_nodes_are_classified(tmp_path):
     assert list(table) == ["node", "t", "score", "label"]
     assert table.score.between(0, 1).all()
     stream = _few()
-    with pytest.raises(DataError, match="label 0 or 1"):
+    with pytest.raises(DataError, match="needs classes as labels of events"):
         fit("dyg-mamba-nodes", stream.with_(labels=None), out=tmp_path / "none", **OPTIONS)
     with pytest.raises(ConfigError, match="sum over past events"):
         hopstate.explain(done.path, 0, 1, 3.0)

@@ -95,19 +95,19 @@ class FollowingMemory(MemoryScorer):
 def in_blocks(
     score: Callable[..., Any], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray, block: int = BLOCK
 ) -> np.ndarray:
-    """Return (Q,) scores of queries, each computed at its own place of a block that is always full.
+    """Return (Q,) or (Q, C) scores of queries, each computed at its own place of a block that is always full.
 
     The last bits of a matrix product's row may depend on how many rows there are and on where it stands among them;
     so computed, they depend on the query alone.
 
     Args:
-        score: columns (block,) and times (block,) to (block,) scores; each row's from that row alone.
+        score: columns (block,) and times (block,) to (block,) or (block, C) scores; each row's from that row alone.
         columns: of (Q,) nodes.
         t: (Q,) times.
-        at: (Q,) rising numbers that stay with the queries, such as ids of events.
+        at: (Q,) different numbers that stay with the queries, such as ids of events.
         block: queries computed together.
     """
-    found, of = np.empty(len(at)), at // block
+    found, of = np.empty(len(at)), at // block  # made wider below where a query has several scores
     never = np.iinfo(t.dtype).min if t.dtype.kind == "i" else np.finfo(t.dtype).min  # whatever is asked, nothing was
     for number in np.unique(of):
         mine = np.flatnonzero(of == number)
@@ -118,6 +118,7 @@ def in_blocks(
             whole[places] = column[mine]
         scores = score(*filled, times)
         scores = scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
+        found = found if scores.ndim == found.ndim else np.empty((len(at), *scores.shape[1:]))
         found[mine] = scores[places]
     return found
 

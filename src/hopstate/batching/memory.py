@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hopstate.batching.evaluating import evaluating
 from hopstate.batching.events import pieces
+from hopstate.batching.scorer import chances
 from hopstate.data.active import ActiveBatch, recent_context
 from hopstate.data.clock import Clock
 from hopstate.data.events import DELETE, EventBatch, EventStream
@@ -175,18 +176,18 @@ class MemoryScorer:
         return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q,) probabilities of class 1 of nodes (Q,) at times t (Q,), on the CPU; the memory stays."""
+        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
         gaps = torch.from_numpy(self.inputs.node_gaps(nodes, t)).float()[:, None]
-        return self._scores(lambda *given: self.model.node_logits(*given)[:, 0], (nodes,), gaps)
+        return self._scores(self.model.node_logits, (nodes,), gaps)
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
-        parts = [torch.zeros(0, dtype=torch.float64)]
+        parts = []
         with evaluating(self.model):
             for start in range(0, len(gaps), self.max_pairs):
                 part = slice(start, start + self.max_pairs)
                 ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
-                parts.append(logits(self.state, *ends, gaps[part].to(self._device)).double().sigmoid().cpu())
-        return torch.cat(parts)
+                parts.append(chances(logits(self.state, *ends, gaps[part].to(self._device))).cpu())
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
         """Move the memory by a batch."""

@@ -59,7 +59,7 @@ class _HistoryScorer:
     """The common half of the scorers: which events are known, and the model run in parts.
 
     Args:
-        model: input → (Q,) or (Q, 1) logits.
+        model: input → (Q,), (Q, 1) or (Q, C) logits.
         tokenizer: its store is replaced by an empty one on `reset`, and grows by what is observed, where live.
         live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
             a query's time alone decide what is seen, earlier events of the same batch included.
@@ -82,13 +82,13 @@ class _HistoryScorer:
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:
-        parts = [torch.zeros(0, dtype=torch.float64)]
+        parts = []
         device = next(self.model.parameters()).device
         with evaluating(self.model):
             for start in range(0, len(columns[0]), self.max_queries):
                 inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
-                parts.append(self.model(to_device(inputs, device)).double().sigmoid().flatten().cpu())
-        return torch.cat(parts)
+                parts.append(chances(self.model(to_device(inputs, device))).cpu())
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
 class HistoryScorer(_HistoryScorer):
@@ -100,11 +100,18 @@ class HistoryScorer(_HistoryScorer):
 
 
 class HistoryNodeScorer(_HistoryScorer):
-    """Scores nodes with a binary classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
+    """Scores nodes with a classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q,) probabilities of label 1 of nodes (Q,) at times t (Q,), on the CPU."""
+        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
         return self._run(self.tokenizer.nodes, nodes, t)
+
+
+def chances(logits: Tensor) -> Tensor:
+    """Return float64 probabilities: (Q,) of logits (Q,) or (Q, 1), (Q, C) of the logits of C classes."""
+    if logits.ndim < 2 or logits.shape[1] == 1:
+        return logits.double().sigmoid().flatten()
+    return logits.double().softmax(1)
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -272,7 +272,7 @@ def _parquet_facts(path: Path) -> dict[str, Any]:
     if held is None:
         return {}
     facts = parse_json(held, f"{path}: what hopstate noted in it")
-    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list}
+    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list}
     for name, value in facts.items():
         if type(value) is not kinds.get(name):
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")

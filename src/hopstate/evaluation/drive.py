@@ -35,7 +35,7 @@ def drive(
     edges: np.ndarray,
     history: Iterable[EventBatch] = (),
 ) -> np.ndarray:
-    """Return (Q,) float64 scores: reset, show the history, then for each batch score its queries and show it.
+    """Return (Q,) or (Q, C) float64 scores: reset, show the history, then for each batch score its queries and show it.
 
     Args:
         model: what is reset and shown events.
@@ -55,14 +55,16 @@ def drive(
         model.observe(batch)
     order = np.argsort(place, kind="stable")
     starts = np.append(np.searchsorted(place[order], edges), len(order))
-    scores = np.full(len(order), np.nan)
+    scores: np.ndarray | None = None
     for b in range(len(edges)):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
-            scores[mine] = _as_scores(score(mine), len(mine))
+            part = _as_scores(score(mine), len(mine))
+            scores = np.full((len(order), *part.shape[1:]), np.nan) if scores is None else scores
+            scores[mine] = part
         if b + 1 < len(edges):
             model.observe(stream.take(rows[edges[b] : edges[b + 1]]))
-    return check_scores(scores)
+    return check_scores(np.empty(0) if scores is None else scores)
 
 
 def drive_part(
@@ -115,6 +117,6 @@ def _as_scores(scores: Any, count: int) -> np.ndarray:
     if hasattr(scores, "detach"):
         scores = scores.detach().to("cpu").double().numpy()
     scores = np.asarray(scores, np.float64)
-    if scores.shape != (count,):
+    if scores.shape[:1] != (count,) or scores.ndim > 2:
         raise ShapeError(f"the model returned scores of shape {scores.shape} for {count} queries; expected ({count},)")
     return scores

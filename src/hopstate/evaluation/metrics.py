@@ -47,6 +47,19 @@ def average_precision(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(average_precision_score(y, scores)) if np.any(y) else float("nan")
 
 
+def one_vs_rest_auc(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return the mean over classes of the ROC AUC of each against the rest, from y (n,) and probabilities (n, C).
+
+    Of the classes that are there beside others; NaN where none is.
+
+    >>> one_vs_rest_auc(np.array([0, 1, 2]), np.eye(3))
+    1.0
+    """
+    classes = np.unique(y)
+    found = [roc_auc((y == c).astype(np.int64), probabilities[:, c]) for c in classes] if len(classes) > 1 else []
+    return float(np.mean(found)) if found else float("nan")
+
+
 def macro_f1(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the unweighted mean over classes of F1, from labels y (n,) and probabilities (n, C)."""
     from sklearn.metrics import f1_score

@@ -17,6 +17,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.base import Context, Method
+from hopstate.methods.event_nodes import learned_classes
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
     RAW,
@@ -34,6 +35,7 @@ from hopstate.training.loop import LoopConfig
 from hopstate.training.memory_node_task import MemoryNodeTask
 from hopstate.training.memory_task import MemoryLinkTask
 from hopstate.training.optim import OptimConfig
+from hopstate.training.target import ClassWeights
 
 
 def _model() -> CTDGSSM.Config:
@@ -86,7 +88,8 @@ class CTDGSSMNodeRun:
     """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); every event has a label 0 or 1.
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
+            as labels, of any number, and those without one count in neither loss nor metrics.
         read: how a file is read.
         split: which events are for training, validation and test.
         model: the memory model; its order is also how many hops active nodes reach.
@@ -97,7 +100,11 @@ class CTDGSSMNodeRun:
         truncate: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
-        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
+            balanced_accuracy.
+        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
+            "complement" (1 - its share).
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
         init: a run of ctdg-ssm to begin from: its weights but for the decoder, and its settings where none are given.
         freeze: hold what init gave as it is, and train the decoder alone, as published; false trains end to end.
         loop: training.
@@ -112,6 +119,8 @@ class CTDGSSMNodeRun:
     batch_size: int = 128
     truncate: int = 4
     cut_ties: bool = True
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
     bootstrap: int = 0
     init: str | None = None
     freeze: bool = False
@@ -140,16 +149,23 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLi
 
 def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
     """Return the task of classifying sources of stream's events."""
-    model, clock, parts = _parts(stream, config, init_context(config, context, links="ctdg-ssm"), "node")
+    split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
+    classes, target = learned_classes(stream, split, config, context)
+    model, clock, parts = _parts(stream, config, built, "node", len(classes.names))
     frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
-    task = MemoryNodeTask(model, stream, bootstrap=config.bootstrap, eval_batch_size=config.batch_size, **parts)
+    kept: dict[str, Any] = {"classes": classes, "target": target, "bootstrap": config.bootstrap}
+    task = MemoryNodeTask(model, stream, eval_batch_size=config.batch_size, **kept, **parts)
     task.frozen = frozen
     task.clock = clock
     return task
 
 
 def _parts(
-    stream: EventStream, config: CTDGSSMRun | CTDGSSMNodeRun, context: Context, decoder: Literal["link", "node"]
+    stream: EventStream,
+    config: CTDGSSMRun | CTDGSSMNodeRun,
+    context: Context,
+    decoder: Literal["link", "node"],
+    num_classes: int = 2,
 ) -> tuple[CTDGSSM, Clock, dict[str, Any]]:
     """Return the model, its clock, and what both tasks are built from."""
     split = config.split.of(stream)
@@ -159,6 +175,7 @@ def _parts(
         **used_features(stream, context),
         num_nodes=stream.num_nodes,
         decoder=decoder,
+        num_classes=num_classes,
     )
 
     def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:

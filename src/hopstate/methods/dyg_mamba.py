@@ -14,6 +14,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.base import Context, Method
+from hopstate.methods.event_nodes import learned_classes
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
     SECONDS,
@@ -35,6 +36,7 @@ from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.history_node_task import HistoryNodeTask
 from hopstate.training.link_task import HistoryLinkTask
 from hopstate.training.loop import LoopConfig
+from hopstate.training.target import ClassWeights
 
 # Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
 # 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
@@ -88,7 +90,8 @@ class DyGMambaNodesRun:
     """Configuration of a DyG-Mamba run that classifies an event's source at the event's time.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); every event has a label 0 or 1.
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
+            as labels, of any number, and those without one count in neither loss nor metrics.
         read: how a file is read.
         split: which events are for training, validation and test.
         model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
@@ -99,7 +102,11 @@ class DyGMambaNodesRun:
             own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.
-        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
+            balanced_accuracy.
+        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
+            "complement" (1 - its share).
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
         init: a run of dyg-mamba to begin from: its weights but for the head, and its settings where none are given.
         freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
         loop: training.
@@ -113,6 +120,8 @@ class DyGMambaNodesRun:
     batch_size: int = 200
     gap_unit: GapUnit = "median"
     deletions: Deletions = "marked"
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
     bootstrap: int = 0
     init: str | None = None
     freeze: bool = False
@@ -130,6 +139,7 @@ class DyGMambaNodesRun:
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
+    classes, target = learned_classes(stream, split, config, context)
     built = init_context(config, context, links="dyg-mamba")
     clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
     held = kept != "left-out"
@@ -137,7 +147,9 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
         return HistoryTokenizer(store, events, config.history, clock, kept)
 
-    model = DyGMambaNodes(config.model, **history_features(used_features(stream, built), stream, config, built))
+    model = DyGMambaNodes(
+        config.model, classes.width, **history_features(used_features(stream, built), stream, config, built)
+    )
     frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
     task = HistoryNodeTask(
         model,
@@ -147,6 +159,8 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events),
         batch_size=config.batch_size,
         bootstrap=config.bootstrap,
+        classes=classes,
+        target=target,
     )
     task.clock, task.frozen = clock, frozen
     return task

@@ -124,7 +124,7 @@ RECIPES = (
             settings=_WIDE[data],
             published=(percent("auc", mean, std, 5, f"{_PAPER}, Table 3"),),
             runs=5,
-            note=_OURS,
+            note=f"{_OURS}; trained end to end; frozen: fit ctdg-ssm on links, then add --init RUN --freeze",
         )
         for data, (mean, std) in _NODES.items()
     ),

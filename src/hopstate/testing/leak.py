@@ -98,7 +98,7 @@ def _check(scores: Scores, stream: EventStream, moments: int, queries: int, batc
         for alteration in ALTERATIONS:
             after = scores(_altered(stream, t, alteration, asked, rng), *asked)
             compared += len(after)
-            differs = np.flatnonzero(before != after)
+            differs = np.flatnonzero((before != after).reshape(len(before), -1).any(1))
             if len(differs):
                 q = differs[0]
                 raise LeakError(

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.batching.prefetch import Prefetcher
@@ -20,34 +18,34 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
-from hopstate.evaluation.node_dynamic import (
-    binary_labels,
-    evaluate_dynamic_nodes,
-    score_node_events,
-    shown_labels,
-)
-from hopstate.training.link_task import asked_of, named_pairs
+from hopstate.evaluation.event_classes import EventClasses, event_classes
+from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
+from hopstate.training.event_target import ClassAnswers, class_loss, event_target
+from hopstate.training.link_task import asked_of
+from hopstate.training.target import Target
 
 
-class HistoryNodeTask:
+class HistoryNodeTask(ClassAnswers):
     """Training of a node classifier that is fed past events.
 
     Args:
-        model: input of S nodes → (S, 1) logits.
-        stream: events with a label 0 or 1 each, of the source at the event's time.
+        model: input of S nodes → (S, C) logits; (S, 1) of two classes.
+        stream: events with labels, of the source at the event's time; those without teach nothing.
         split: the parts; their new nodes have no meaning here.
         train_inputs: tokenizer over the training events alone.
         inputs: stream → tokenizer over all of it, for evaluation.
         batch_size: training events a step.
         eval_batch: events scored together.
-        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        classes: of the events; None takes the stream's labels.
+        target: how they are learned; None weighs no class.
 
     Raises:
-        DataError: no labels, or others than 0 and 1.
+        DataError: no labels, or such as are no classes.
         ConfigError: batch_size under 1.
     """
 
-    metric = "auc"
+    metric: str
     mode: Literal["max", "min"] = "max"
     clock: Clock | None = None  # of the gaps in the input, kept with the run
     frozen: Sequence[nn.Module] = ()  # parts that were trained before, and stay as they are
@@ -63,35 +61,38 @@ class HistoryNodeTask:
         batch_size: int = 200,
         eval_batch: int = 200,
         bootstrap: int = 0,
+        classes: EventClasses | None = None,
+        target: Target | None = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.model, self.stream, self.split, self.y = model, stream, split, binary_labels(stream)
+        self.model, self.stream, self.split = model, stream, split
+        self.classes = event_classes(stream) if classes is None else classes
+        self.target = event_target(self.classes, split) if target is None else target
+        self.metric, self._rows = self.classes.metric, split.train[self.classes.y[split.train] >= 0]
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.eval_batch, self.bootstrap = batch_size, eval_batch, bootstrap
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold the training events."""
-        return -(-len(self.split.train) // self.batch_size)
+        """Return how many batches hold the training events with a label."""
+        return -(-len(self._rows) // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
-        """Yield (input, labels) of events in time order."""
+        """Yield (input, classes) of the events with a label, in time order."""
         yield from Prefetcher(self._batches(start))
 
     def _batches(self, start: int) -> Iterator[tuple[Any, Tensor]]:
-        rows, stream = self.split.train, self.stream
+        rows, stream = self._rows, self.stream
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             part = rows[first : first + self.batch_size]
-            labels = torch.from_numpy(self.y[part].astype(np.float32))
-            yield self.train_inputs.nodes(stream.src[part], stream.t[part]), labels
+            yield self.train_inputs.nodes(stream.src[part], stream.t[part]), torch.from_numpy(self.classes.y[part])
 
     def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return the mean binary cross-entropy."""
+        """Return the mean cross-entropy."""
         inputs, labels = batch
         for part in self.frozen:
             part.eval()
-        logits = self.model(inputs).squeeze(-1)
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        return class_loss(self.target, self.model(inputs), labels)
 
     def scorer(self, part: str) -> HistoryNodeScorer:
         """Return the model over the training events for "train", else over the whole stream."""
@@ -102,21 +103,19 @@ class HistoryNodeTask:
         return HistoryNodeScorer(self.model, self._make(stream))
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled ROC AUC and AP of a part's sources; of "train" from training events alone."""
-        options = {"batch_size": self.eval_batch, "bootstrap": self.bootstrap if split == "test" else 0}
+        """Return pooled metrics of a part's sources (`EventClasses.metrics`); of "train" from training events alone."""
+        options = {
+            "classes": self.classes,
+            "batch_size": self.eval_batch,
+            "bootstrap": self.bootstrap if split == "test" else 0,
+        }
         return evaluate_dynamic_nodes(self.scorer(split), self.stream, self.split, split, **options)  # type: ignore[arg-type]
 
     def predict(self, split: str) -> dict[str, Any]:
-        """Return columns node, t, score, label of the events of a part (those of `evaluate`), or of "all"."""
+        """Return a table of the events of a part (those of `evaluate`), or of "all"; see `ClassAnswers`."""
         asked, rows = asked_of(self.stream, self.split, split)
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
-        named = named_pairs(self.stream, asked)
-        return {
-            "node": named["src"],
-            "t": named["t"],
-            "score": scores,
-            "label": shown_labels(self.stream, self.y[asked]),
-        }
+        return self.labelled(self.stream, asked, scores)
 
     @property
     def live_batch(self) -> int:
@@ -126,19 +125,6 @@ class HistoryNodeTask:
     def follow(self, past: Past) -> HistoryNodeScorer:
         """Return the model over a past."""
         return HistoryNodeScorer(self.model, self.inputs.over(past))
-
-    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
-        """Return (Q,) scores of the sources of events."""
-        return follower.score_nodes(src, t)
-
-    def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: all."""
-        return np.arange(len(new))
-
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-        """Return columns node, t and score of events at rows."""
-        named = named_pairs(new, rows)
-        return {"node": named["src"], "t": named["t"], "score": scores}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""

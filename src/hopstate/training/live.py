@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from hopstate.batching.events import batch_edges
-from hopstate.batching.following import in_blocks
+from hopstate.batching.following import BLOCK, in_blocks
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
@@ -47,7 +47,7 @@ class LiveTask(Protocol):
         ...
 
     def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
-        """Return (Q,) scores of what is asked at events."""
+        """Return (Q,) or (Q, C) scores of what is asked at events."""
         ...
 
     def asked(self, new: EventStream) -> np.ndarray:
@@ -55,7 +55,7 @@ class LiveTask(Protocol):
         ...
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-        """Return columns that tell the scores (Q,) of events at rows (Q,) with the user's ids."""
+        """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
         ...
 
 
@@ -108,17 +108,59 @@ def go_on(
     place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
-    scores = np.empty(len(rows))
+    scores = []
     for b in range(settled + 1):
-        part = slice(*starts[b : b + 2])
-        mine = asked[part]
+        mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
-            scores[part] = in_blocks(lambda *given: task.ask(follower, *given), columns, open_.t[mine], ids)
+            scores.append(in_blocks(lambda *given: task.ask(follower, *given), columns, open_.t[mine], ids))
         if b < settled:
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     after = _after(whole, follower, past.settled + int(edges[settled]))
-    return task.answer(new, rows, check_scores(scores)) if score else {}, after
+    found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
+    return task.answer(new, rows, check_scores(found)) if score else {}, after
+
+
+def outputs_at(task: Any, past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return (Q,) or (Q, C) outputs of nodes at times: what events there, each the next to come, would be scored as.
+
+    Args:
+        task: the trained model, of nodes.
+        past: what it has seen; it stays as it is.
+        nodes: (Q,) rows.
+        t: (Q,) times, none before the last event of the past.
+    """
+    open_, follower = past.events(past.settled), task.follow(past)
+    edges, position = batch_edges(open_.t, task.live_batch), np.searchsorted(open_.t, t, side="left")
+    if len(edges) > 1 and edges[-1] - edges[-2] < task.live_batch:
+        edges = edges[:-1]  # the last batch is still open: it has moved nothing yet
+    place = np.searchsorted(edges, position, side="right") - 1
+    # where a query stands in its block must not depend on what else is asked
+    hashed = (nodes.astype(np.uint64) * 0x9E3779B1 + t.view(np.uint64) * 0x85EBCA77) >> 5
+    found = []
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(edges) + 1))
+    for b in range(len(edges)):
+        mine = order[starts[b] : starts[b + 1]]
+        if len(mine):
+            at = _spread((hashed[mine] % BLOCK).astype(np.int64))
+            found.append(in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at))
+        if b + 1 < len(edges):
+            follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
+    if not found:
+        return np.empty(0)
+    whole = np.concatenate(found)
+    whole[order] = whole.copy()
+    return check_scores(whole)
+
+
+def _spread(places: np.ndarray) -> np.ndarray:
+    """Return (Q,) different numbers: places (Q,) in blocks, the k-th query of a place in block k."""
+    order = np.argsort(places, kind="stable")
+    sizes = np.bincount(places, minlength=BLOCK)
+    rank = np.empty(len(places), np.int64)
+    rank[order] = np.arange(len(places)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return rank * BLOCK + places
 
 
 def _after(whole: Past, follower: Any, settled: int) -> Past:

@@ -118,7 +118,7 @@ class MemoryTask:
         return {"updates": updates} | self._queries(slice(edges[k], edges[k + 1]), drawn)
 
     def loss(self, batch: dict[str, Any]) -> Tensor | None:
-        """Return the mean binary cross-entropy of a window, None where nothing is asked; the memory is kept."""
+        """Return the mean cross-entropy of a window, None where nothing is asked; the memory is kept."""
         model = self.model
         device = batch["steps"][0]["labels"].device
         whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
@@ -137,7 +137,10 @@ class MemoryTask:
         scores = torch.cat(logits)
         if not len(scores):
             return None
-        return F.binary_cross_entropy_with_logits(scores, torch.cat(labels).to(scores.dtype))
+        return self._loss(scores, torch.cat(labels))
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
 
     def _draw(self, epoch: int) -> Any:
         """Return what an epoch draws at random."""
@@ -148,7 +151,7 @@ class MemoryTask:
         raise NotImplementedError
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
-        """Return (Q,) logits of what `_queries` returned."""
+        """Return (Q,) logits of what `_queries` returned, or (Q, C) of classes."""
         raise NotImplementedError
 
     # ---- checkpoints -------------------------------------------------------------------------------------

@@ -165,6 +165,9 @@ def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[st
     if values.dtype == bool:
         return values.to_numpy().astype(np.int64), None, ()
     if is_numeric(values):
+        empty = values.isna().to_numpy()
+        if empty.any():  # a class that nobody knows; of amounts there is none to take for it
+            return np.where(empty, -1, values.fillna(-1).to_numpy()), None, ()
         return _numbers(table, column), None, ()
     text = values.dropna().astype(str).str.strip()
     counts = text.value_counts()

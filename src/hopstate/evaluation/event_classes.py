@@ -1,0 +1,176 @@
+"""Classes of nodes at their events: what is known of them, how outputs are judged, and how they are written down.
+
+Of two classes there is one output a node, the chance of the second; of C > 2 there are C. Labels that are unknown stand
+as -1, and count in no metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.evaluation.intervals import bootstrap_ap_auc
+from hopstate.evaluation.metrics import CLASSIFICATION, average_precision, one_vs_rest_auc, roc_auc
+
+ALIASES = {"roc_auc": "auc", "average_precision": "ap"}
+_SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
+METRICS = ("auc", "ap", *_SHARED)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventClasses:
+    """The classes of a stream's events, of their sources at their times.
+
+    Args:
+        y: (E,) int64 classes, -1 unknown.
+        names: of the classes 0..C-1.
+        named: whether the user named them: else two are numbers 0 and 1.
+        metric: what chooses the model; see `metric_of`.
+    """
+
+    y: np.ndarray
+    names: tuple[str, ...]
+    named: bool
+    metric: str
+
+    @property
+    def width(self) -> int:
+        """Outputs of a model: 1 for two classes, else C."""
+        return 1 if len(self.names) == 2 else len(self.names)
+
+    def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
+        """Return the metrics over those of events at rows (Q,) whose class is known; NaN where none is.
+
+        Two classes: auc, ap, positives, limits of a bootstrap if asked for, and the metric if it is another one. More:
+        macro_f1, accuracy, auc (each class against the rest, pooled over events; the mean over classes), the metric.
+
+        Args:
+            rows: positions in the stream.
+            found: (Q,) chances of the second class, or (Q, C).
+            bootstrap, seed: see `evaluate_dynamic_nodes`.
+        """
+        y = self.y[rows]
+        y, found = y[y >= 0], np.asarray(found)[y >= 0]
+        if self.width > 1:
+            wanted = dict.fromkeys(("macro_f1", "accuracy", "auc", self.metric))
+            wide = found if len(y) else np.zeros((0, self.width))
+            return {n: one_vs_rest_auc(y, wide) if n == "auc" else CLASSIFICATION[n](y, wide) for n in wanted}
+        judged = {"auc": roc_auc(y, found), "ap": average_precision(y, found), "positives": float(y.sum())}
+        if self.metric in _SHARED:
+            judged[self.metric] = CLASSIFICATION[self.metric](y, np.stack([1 - found, found], 1))
+        if bootstrap and len(np.unique(y)) == 2:
+            ap, auc = bootstrap_ap_auc(found[y == 1], found[y == 0], None, repeats=bootstrap, seed=seed)
+            judged |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
+        return judged
+
+    def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the columns of outputs: score of two classes, p_<class> of more; prediction where they have names.
+
+        Args:
+            found: as in `metrics`.
+        """
+        names = np.asarray(self.names)
+        if self.width == 1:
+            found = np.asarray(found, np.float64)
+            return {"score": found} | ({"prediction": names[(found > 0.5).astype(np.int64)]} if self.named else {})
+        found = np.asarray(found, np.float64).reshape(-1, self.width)
+        return {"prediction": names[found.argmax(1)]} | {f"p_{name}": found[:, c] for c, name in enumerate(names)}
+
+
+def event_classes(
+    stream: EventStream, *, metric: str = "auto", trained: Mapping[str, Any] | None = None
+) -> EventClasses:
+    """Return the classes of a stream's events; of a trained run, in its classes, and unknown where it has no such one.
+
+    Args:
+        stream: its labels: numbers of class_names, or whole numbers that are names themselves; -1 or NaN: unknown.
+        metric: see `metric_of`.
+        trained: data.json of the run, if there is one; runs of 0.1.0 had two classes.
+
+    Raises:
+        DataError: no labels, labels that are no classes, or one class only.
+        ConfigError: an unknown metric, or one of two classes where there are more.
+    """
+    if trained is None:
+        codes, own = _codes(stream)
+        if stream.class_names is None and set(own) <= {"0", "1"}:
+            codes, own = np.where(codes < 0, -1, np.asarray([int(n) for n in own] or [0])[codes]), ("0", "1")
+        names, named = own, stream.class_names is not None or own != ("0", "1")
+        if len(names) < 2:
+            raise DataError(f"{stream.name}: all labels are of only the class {names[0]}; there is nothing to learn")
+    else:
+        held = (trained.get("target") or {}).get("names") or trained.get("class_names") or ("0", "1")
+        names = tuple(held)
+        named = names != ("0", "1") or bool(trained.get("class_names"))
+        codes, own = _codes(stream) if stream.labels is not None else (np.full(len(stream), -1), ())
+        place = {name: c for c, name in enumerate(names)}
+        codes = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[codes]
+    return EventClasses(y=codes.astype(np.int64), names=names, named=named, metric=metric_of(metric, len(names)))
+
+
+def metric_of(metric: str, count: int) -> str:
+    """Return the metric that chooses a model of so many classes: "auto" takes auc of two and macro_f1 of more.
+
+    Raises:
+        ConfigError: an unknown metric, or one of two classes where there are more.
+    """
+    metric = ALIASES.get(metric, metric)
+    if metric == "auto":
+        return "auc" if count == 2 else "macro_f1"
+    if metric not in METRICS:
+        raise ConfigError(f"unknown metric {metric!r}{nearest(metric, METRICS)}; known: auto, {', '.join(METRICS)}")
+    if metric == "ap" and count > 2:
+        raise ConfigError(f"the metric ap is of two classes, the data have {count}; take macro_f1, accuracy or auc")
+    return metric
+
+
+def check_known(classes: EventClasses, split: Any, name: str) -> None:
+    """Raise DataError where no event of the training or validation part has a label."""
+    for part, said in (("train", "training"), ("val", "validation")):
+        if not (classes.y[split.rows(part)] >= 0).any():
+            raise DataError(f"{name}: no {said} event has a label; label some, or choose another split (--split.kind)")
+
+
+def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the column label of events at rows (Q,) as the user wrote it, none of unknown names; {} without labels."""
+    if stream.labels is None:
+        return {}
+    own = stream.labels[rows]
+    if stream.class_names is None:
+        return {"label": own}
+    return {"label": np.array([*stream.class_names, None], object)[own]}
+
+
+def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return (E,) numbers of classes, -1 unknown, and the classes' names."""
+    need = f"{stream.name}: dynamic node classification needs classes as labels of events"
+    hint = "name their column (--read.label_column)"
+    if stream.labels is None:
+        raise DataError(f"{need}, and there are none; {hint}")
+    y = np.asarray(stream.labels)
+    if y.dtype.kind == "f":
+        y = np.where(np.isnan(y), -1, y)
+    wrong = (y < -1) | (y != np.floor(y))
+    if stream.class_names is not None:
+        wrong |= y >= len(stream.class_names)
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise DataError(
+            f"{need}; event {first} has {y[first]}, and {int(wrong.sum()):,} events in all have none: a class is "
+            f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, or {hint}"
+        )
+    y = y.astype(np.int64)
+    known = y[y >= 0]
+    if not len(known) and len(y):
+        raise DataError(f"{need}, and no event has a label; {hint}")
+    if stream.class_names is not None:
+        return y, stream.class_names
+    values = np.unique(known)
+    if len(values) > max(len(known) // 2, 2):
+        raise DataError(f"{need}; {len(values):,} different labels of {len(known):,} events are no classes; {hint}")
+    return np.where(y < 0, -1, np.searchsorted(values, y)), tuple(map(str, values.tolist()))
