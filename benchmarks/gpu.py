@@ -1,7 +1,7 @@
 """Everything that is worth knowing from a GPU, within nine minutes: the GPU tests, then figures by importance.
 
     make gpu                                            # into gpu-results/
-    PYTHONPATH=src python benchmarks/gpu.py --out FOLDER [--data shared/data/temporal] [--only scan,epochs]
+    PYTHONPATH=src python benchmarks/gpu.py --out FOLDER [--data FOLDER] [--only scan,epochs]
     PYTHONPATH=src python benchmarks/gpu.py --out FOLDER --dry-run      # on the CPU, everything tiny
 
 Needs torch and what hopstate's models need; neither an installation nor jsonargparse, pooch or pymetis. Each figure is
@@ -35,7 +35,7 @@ def main() -> None:
     """Run the figures one after another, or, in a process of its own, one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/temporal", help="holds DyGLib's files")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="holds DyGLib's files of UCI and Enron")
     parser.add_argument("--only", default=",".join(FIGURES), help="figures, by name, with commas")
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for everything together")
     parser.add_argument("--dry-run", action="store_true", help="on the CPU, with tiny sizes: whether it works at all")

@@ -14,7 +14,7 @@ from hopstate.data.cache import cache_folder
 from hopstate.data.files import check_writable, make_folder, named_errors
 from hopstate.data.lock import locked
 from hopstate.data.table import check_table_path, write_table
-from hopstate.errors import CheckpointError, ConfigError, TimeOrderError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, TimeOrderError
 from hopstate.going_on import (
     as_trained,
     check_temporal,
@@ -169,8 +169,11 @@ def fit_config(
         result = trainer.fit(resume=resume)
         found: dict[str, dict[str, float]] = {}
         if floors and method.floors is not None and "test" in result.metrics:
-            found = method.floors(ready, config, context, task)
-            run.write_json("floors.json", found)
+            try:
+                found = method.floors(ready, config, context, task)
+                run.write_json("floors.json", found)
+            except HopstateError as error:  # the run itself is done
+                note(config.loop, f"note: no floor to stand beside: {error}")
         return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch, found)
 
 

@@ -98,7 +98,7 @@ def test_writers_of_a_results_file_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_leftovers_are_deleted_under_the_lock_and_nothing_else_is(tmp_path: Path) -> None:
-    kept = ["a.part", ".hidden", ".a.part.txt", ".mine.part", "other/config.json", "other/.m.0123456789ab.part"]
+    kept = ["environment.json", "a.part", ".hidden", ".a.part.txt", ".mine.part", "other/config.json", "other/.m.0123456789ab.part"]
     left = [".checkpoint.safetensors.part", ".x.csv.0123456789ab.part", "tokens/.hops_ab.npy.ba9876543210.part"]
     for name in (*kept, *left):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -131,3 +131,19 @@ def test_two_fits_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pyt
     paths = {hopstate.fit("mlp", graph(), config=SETTINGS).path for _ in range(2)}
     assert len(paths) == 2
     assert all(RunFolder.open(path).history() for path in paths)
+
+
+def test_a_folder_of_someone_elses_is_not_swept(tmp_path: Path) -> None:
+    theirs = tmp_path / "mine" / "sub" / ".thesis.csv.part"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("kept")
+    (tmp_path / "mine" / "notes.txt").write_text("kept")
+    with locked(tmp_path / "mine"):
+        pass
+    assert theirs.read_text() == "kept"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text('{"method": "mlp"}')
+    (tmp_path / "run" / ".config.json.part").write_text("left")
+    with locked(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run" / ".config.json.part").exists()

@@ -124,6 +124,7 @@ def test_a_run_below_a_floor_is_named():
     assert below({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
     assert below({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
     assert below({"accuracy": 0.9}, floors, "accuracy", "max") == []
+    assert below({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
 
 
 def test_the_constant_answer_is_the_training_rows_own():
@@ -131,5 +132,8 @@ def test_the_constant_answer_is_the_training_rows_own():
     target = target_of(y, np.arange(4), None, "auto")
     out = constant(target, target.rows(y), 2)
     np.testing.assert_allclose(target.predictions(out), [[30.0], [30.0]], rtol=1e-6)
+    gaps = target_of(np.array([[1, np.nan], [0, np.nan]], np.float32), np.arange(2), None, "auto")
+    unknown = constant(gaps, np.array([[1, np.nan], [0, np.nan]], np.float32), 1)
+    np.testing.assert_allclose(gaps.predictions(unknown), [[0.5, 0.5]])
     classes = target_of(np.array([0, 1, 1, -1]), np.arange(4), None, "auto")
     np.testing.assert_allclose(torch.softmax(constant(classes, np.array([0, 1, 1, -1]), 1), 1), [[1 / 3, 2 / 3]], 1e-6)

@@ -14,15 +14,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hopstate.data.files import make_folder, named_errors, short_name, sweep
+from hopstate.data.files import is_part, make_folder, named_errors, short_name, sweep
 from hopstate.errors import BusyError
 
 NAME = ".lock"
+MARKS = ("environment.json", "search.json", "table.json", "live.json")  # what runs, searches, comparisons, states have
 
 
 @contextlib.contextmanager
 def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
-    """Hold a folder, which is made where it is not there; leftovers of killed work in it are deleted.
+    """Hold a folder, which is made where it is not there; leftovers of killed work are deleted
+    where it is one of ours.
 
     Args:
         folder: what is held, by the file `.lock` in it while that lasts.
@@ -34,8 +36,19 @@ def locked(folder: str | Path, what: str = "a run") -> Iterator[None]:
     """
     folder = Path(folder)
     with _held(folder, folder / NAME, what, wait=False):
-        sweep(folder, deep=True)
+        if _is_ours(folder):
+            sweep(folder, deep=True)
         yield
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a folder holds a run, a search or a comparison, or nothing but leftovers: no one else's files."""
+    if any((folder / name).is_file() for name in MARKS):
+        return True
+    with contextlib.suppress(OSError, ValueError):  # a start that was killed early
+        if "method" in json.loads((folder / "config.json").read_text("utf-8")):
+            return True
+    return all(entry.name == NAME or is_part(entry) for entry in folder.iterdir())
 
 
 @contextlib.contextmanager

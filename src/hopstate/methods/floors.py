@@ -21,8 +21,8 @@ from hopstate.training.node_task import NodeLabels
 from hopstate.training.target import Target
 
 Floors = dict[str, dict[str, float]]
-ROWS = 20_000  # training nodes that the perceptron sees at most
-CELLS = 2 * 10**8  # entries of the features from which it is left out
+CELLS = 10**7  # entries of the training nodes' features that the perceptron sees at most: some seconds
+WIDEST = 10**5  # features from which it is left out
 BLOCK = 1 << 16
 
 
@@ -40,7 +40,7 @@ def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floor
     if not labels.target.known(labels.y[test]).any():
         return {}
     found = {"majority": labels.score(test, constant(labels.target, labels.y[train], len(test)))}
-    if graph.x is not None and graph.x.size <= CELLS:
+    if graph.x is not None and graph.x.shape[1] <= WIDEST:
         found["mlp"] = _perceptron(graph.x, labels, config.loop.seed)
     return found
 
@@ -76,18 +76,25 @@ def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
         counts = np.bincount(y[y >= 0], minlength=target.width) + 1e-9
         out = np.log(counts / counts.sum())
     elif target.goal == "labels":
-        share = np.clip(np.nanmean(y, 0), 1e-6, 1 - 1e-6)
+        share = np.clip(_mean(y, 0.5), 1e-6, 1 - 1e-6)
         out = np.log(share / (1 - share))
     else:
-        out = (np.nanmean(y, 0) - np.asarray(target.center or 0.0)) / np.asarray(target.scale or 1.0)
+        center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
+        out = (_mean(y, center) - center) / scale
     return torch.from_numpy(np.tile(out, (rows, 1)))
+
+
+def _mean(y: np.ndarray, unknown: Any) -> np.ndarray:
+    """Return the mean of what is known of each column, a value of choice where nothing is."""
+    known = ~np.isnan(y)
+    return np.where(known.any(0), np.where(known, y, 0).sum(0) / np.maximum(known.sum(0), 1), unknown)
 
 
 def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float]:
     """Return test metrics of a two-layer perceptron, its epoch chosen on validation."""
     rng = np.random.default_rng(seed)
     train, val = labels.split["train"], labels.split["val"]
-    train = np.sort(rng.permutation(train)[:ROWS])
+    train = np.sort(rng.permutation(train)[: max(100, CELLS // max(x.shape[1], 1))])
     kept, best = None, float("-inf")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -120,9 +127,9 @@ def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
 
 def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> list[str]:
     """Return the floors that a run's test metric does not stand above."""
-    value = metrics.get(metric, float("nan"))
-    sign = 1 if mode == "max" else -1
-    return [name for name, held in floors.items() if not sign * value > sign * held.get(metric, float("nan"))]
+    value, sign = metrics.get(metric, float("nan")), 1 if mode == "max" else -1
+    held = {name: values[metric] for name, values in floors.items() if not np.isnan(values.get(metric, np.nan))}
+    return [name for name, floor in held.items() if not sign * value > sign * floor]
 
 
 __all__ = ["Floors", "below", "constant", "graph_floors", "link_floors", "node_floors"]

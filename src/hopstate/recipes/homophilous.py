@@ -60,12 +60,7 @@ RECIPES = (
             },
             published=_figure(data),
             vary=SPLITS,
-            note=_SEARCHED
-            + (
-                "; 20 and 30 nodes of each class, numbers not verified: no published figure beside it"
-                if data in _LARGE
-                else ""
-            ),
+            note=_SEARCHED + (_COUNTS if data in _LARGE else ""),
         )
         for data in _PUBLISHED
     ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.events import EventStream
+from hopstate.data.opening import Bounded, check_size
 from hopstate.data.readers import event_tables
 from hopstate.errors import ConfigError, FormatError
 
@@ -56,8 +57,10 @@ def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
                 )
             entry, match = found[0]
             target = folder / "events.csv"
+            held = archive.getinfo(entry)
+            check_size(path, held.file_size, stored=held.compress_size)
             with archive.open(entry) as source, target.open("wb") as file:
-                shutil.copyfileobj(source, file, 1 << 20)
+                shutil.copyfileobj(Bounded(source, path), file, 1 << 20)
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
         raise FormatError(f"{path} is no zip archive, or a damaged one: {error}") from None
     return target, match["name"]
