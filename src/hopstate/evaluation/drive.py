@@ -34,8 +34,9 @@ def drive(
     rows: np.ndarray,
     edges: np.ndarray,
     history: Iterable[EventBatch] = (),
+    wide: bool = False,
 ) -> np.ndarray:
-    """Return (Q,) or (Q, C) float64 scores: reset, show the history, then for each batch score its queries and show it.
+    """Return (Q,) float64 scores: reset, show the history, then for each batch score its queries and show it.
 
     Args:
         model: what is reset and shown events.
@@ -45,6 +46,7 @@ def drive(
             for after all.
         rows: (P,) positions of the events that are streamed.
         edges: where batches begin and end among rows, 0..P.
+        wide: a query may have several scores, of classes; then (Q, C) is returned.
 
     Raises:
         ShapeError: a score for each query was expected.
@@ -59,7 +61,7 @@ def drive(
     for b in range(len(edges)):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
-            part = _as_scores(score(mine), len(mine))
+            part = _as_scores(score(mine), len(mine), wide)
             scores = np.full((len(order), *part.shape[1:]), np.nan) if scores is None else scores
             scores[mine] = part
         if b + 1 < len(edges):
@@ -75,6 +77,7 @@ def drive_part(
     *,
     rows: np.ndarray,
     batch_size: int,
+    wide: bool = False,
 ) -> np.ndarray:
     """Return (Q,) scores of some events of a part; batches begin where the part does, and memories depend on that.
 
@@ -85,6 +88,7 @@ def drive_part(
         asked: (Q,) positions of the events that are scored, all among rows.
         rows: (P,) ascending positions of the part.
         batch_size: events scored before the model sees them (at least: ties stay whole).
+        wide: a query may have several scores, of classes.
     """
     return drive(
         model,
@@ -94,11 +98,18 @@ def drive_part(
         rows=rows,
         edges=batch_edges(stream.t[rows], batch_size),
         history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
+        wide=wide,
     )
 
 
 def drive_anywhere(
-    model: Observer, score: Callable[[np.ndarray], Any], stream: EventStream, t: np.ndarray, batch_size: int
+    model: Observer,
+    score: Callable[[np.ndarray], Any],
+    stream: EventStream,
+    t: np.ndarray,
+    batch_size: int,
+    *,
+    wide: bool = False,
 ) -> np.ndarray:
     """Return (Q,) scores of queries at any times t (Q,), each before the batch that an event at its time falls into.
 
@@ -110,13 +121,13 @@ def drive_anywhere(
     closed = edges if full else edges[:-1]
     position = np.searchsorted(stream.t, t, side="left")
     place = closed[np.searchsorted(closed, position, side="right") - 1]
-    return drive(model, score, stream, place, rows=np.arange(len(stream)), edges=edges)
+    return drive(model, score, stream, place, rows=np.arange(len(stream)), edges=edges, wide=wide)
 
 
-def _as_scores(scores: Any, count: int) -> np.ndarray:
+def _as_scores(scores: Any, count: int, wide: bool) -> np.ndarray:
     if hasattr(scores, "detach"):
         scores = scores.detach().to("cpu").double().numpy()
     scores = np.asarray(scores, np.float64)
-    if scores.shape[:1] != (count,) or scores.ndim > 2:
+    if scores.shape[:1] != (count,) or scores.ndim > 1 + wide:
         raise ShapeError(f"the model returned scores of shape {scores.shape} for {count} queries; expected ({count},)")
     return scores

@@ -72,11 +72,13 @@ def score_node_events(
     def score(at: np.ndarray) -> Any:
         return scorer.score_nodes(stream.src[at], stream.t[at])
 
-    return drive_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size)
+    return drive_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size, wide=True)
 
 
 def score_node_queries(
     scorer: NodeScorer, stream: EventStream, nodes: np.ndarray, t: np.ndarray, *, batch_size: int = 200
 ) -> np.ndarray:
     """Return scores, (Q,) or (Q, C), of nodes (Q,) at any times t (Q,) by a scorer that saw only earlier batches."""
-    return drive_anywhere(scorer, lambda mine: scorer.score_nodes(nodes[mine], t[mine]), stream, t, batch_size)
+    return drive_anywhere(
+        scorer, lambda mine: scorer.score_nodes(nodes[mine], t[mine]), stream, t, batch_size, wide=True
+    )
