@@ -1,5 +1,6 @@
 """Classes of nodes at their events: any number of them, some unknown, weighted, named; and outputs at any time."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,16 @@ def test_runs_of_links_have_no_outputs_of_nodes(tmp_path: Path) -> None:
     run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config=LOOP)
     with pytest.raises(ConfigError, match="run of recency, which has no classes of nodes"):
         run.node_outputs(["u0"], [200])
+
+
+def test_runs_that_noted_no_classes_stay_as_they_were(tmp_path: Path) -> None:
+    """Run folders of 0.1.0: one logit, neither classes nor these settings noted."""
+    table(0, 160, classes=(0, 1), known=1.0).to_csv(tmp_path / "own.csv", index=False)
+    name = "dyg-mamba-nodes"
+    run = fit(name, tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **SMALL[name]})
+    before = run.predict()
+    for file, gone in (("data.json", ("target",)), ("config.json", ("metric", "class_weights"))):
+        held = json.loads((run.path / file).read_text())
+        (run.path / file).write_text(json.dumps({key: value for key, value in held.items() if key not in gone}))
+    assert evaluate(run.path) == run.metrics["test"]
+    assert run.predict().equals(before)
