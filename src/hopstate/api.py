@@ -14,7 +14,7 @@ from hopstate.data.cache import cache_folder
 from hopstate.data.files import check_writable, make_folder, named_errors
 from hopstate.data.lock import locked
 from hopstate.data.table import check_table_path, write_table
-from hopstate.errors import CheckpointError, ConfigError, HopstateError, TimeOrderError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, TimeOrderError, idle_reset
 from hopstate.going_on import (
     as_trained,
     check_temporal,
@@ -29,7 +29,7 @@ from hopstate.methods import get_method
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.methods.prepare import notes_of, prepared
-from hopstate.run_data import check_same_data, data_metrics, describe, load_data, settings_of_run, settle
+from hopstate.run_data import check_same_data, data_metrics, describe, idle_of, load_data, settings_of_run, settle
 from hopstate.trained import trained
 from hopstate.training.loop import SPLITS, Trainer, seed_everything
 from hopstate.training.progress import note
@@ -146,15 +146,16 @@ def fit_config(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     if resume and (Path(str(out)) / "config.json").is_file():
         config = resumed(method, config, RunFolder(str(out)).read_json("config.json"))
-    defaults = None
+    defaults, idle = None, {}
     if resume:
         held = RunFolder(str(out)).settings()
+        idle = idle_of(method, held) if held.get("method") == method.name else {}
         config = as_made(config, held)
         defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), held))
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder = out or new_folder(method.name, config.data)
     with locked(folder):
-        run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults)
+        run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
@@ -162,7 +163,7 @@ def fit_config(
         ready, features = prepared(record, config, context)
         for text in (*getattr(record, "notes", ()), *notes_of(features)):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
-        with within_memory():
+        with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)

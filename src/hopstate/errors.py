@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 
@@ -88,8 +90,23 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f"; did you mean {found[0]!r}?" if found else ""
 
 
+_idle_reset: ContextVar[bool] = ContextVar("idle_reset", default=False)
+
+
+@contextmanager
+def idle_reset() -> Iterator[None]:
+    """Within it settings that do nothing are set to their defaults in silence: those of runs made before."""
+    token = _idle_reset.set(True)
+    try:
+        yield
+    finally:
+        _idle_reset.reset(token)
+
+
 def refuse_idle(config: Any, **idle: str | Literal[False]) -> None:
     """Refuse settings that do nothing beside the others: those of a dataclass that are not at their defaults.
+
+    Within `idle_reset` they are put there instead.
 
     Args:
         config: a dataclass whose named fields have defaults.
@@ -106,6 +123,9 @@ def refuse_idle(config: Any, **idle: str | Literal[False]) -> None:
     usual = {field.name: field.default for field in dataclasses.fields(config)}
     for name, why in idle.items():
         if why and getattr(config, name) != usual[name]:
+            if _idle_reset.get():
+                object.__setattr__(config, name, usual[name])  # frozen, and still being made
+                continue
             raise ConfigError(
                 f"{name}={getattr(config, name)} does nothing here: {why}; leave it out (its default is {usual[name]})"
             )

@@ -10,7 +10,7 @@ from typing import Any
 from hopstate.data.opening import at_most, exists, shown
 from hopstate.data.opening import reading as naming
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, idle_reset
 from hopstate.methods import method_of_run
 from hopstate.methods.base import Context, Method
 from hopstate.methods.configuration import as_dict, config_from, flat, with_earlier
@@ -34,13 +34,27 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
-    """Return the configuration of a run's settings.
+    """Return the configuration of a run's settings, those that do nothing at their defaults.
 
     Raises:
         ConfigError: one of them is unknown or cannot work; the file is named.
     """
-    with naming(folder.path / "config.json", "settings", CheckpointError):
+    with naming(folder.path / "config.json", "settings", CheckpointError), idle_reset():
         return config_from(method, settings)
+
+
+def idle_of(method: Method, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that do nothing beside its others, by dotted name, at their defaults.
+
+    Args:
+        method: the method.
+        held: what the run's config.json holds.
+    """
+    known = {field.name for field in fields(method.config)}
+    own = {k: v for k, v in flat(held).items() if k.partition(".")[0] in known}
+    with idle_reset():
+        stood = flat(as_dict(config_from(method, own)))
+    return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
 
 
 def load_data(source: str, read: Any, kind: str) -> Any:
@@ -103,9 +117,9 @@ def settle(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        held = with_earlier(method, RunFolder(out).read_json("config.json"))
+        held = flat(with_earlier(method, RunFolder(out).read_json("config.json")))
         known = flat(as_dict(config))
-        return parse({key: value for key, value in flat(held).items() if key in known}), record
+        return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
     if method.suit is None:
         return config, record
     record = load_data(config.data, config.read, method.data) if record is None else record

@@ -15,7 +15,7 @@ from hopstate.data.cache import cache_folder
 from hopstate.data.event_io import read_events
 from hopstate.data.events import EventStream
 from hopstate.data.opening import reading as naming
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.going_on import own_reading
 from hopstate.methods.base import Context
 from hopstate.methods.configuration import as_made
@@ -107,7 +107,8 @@ class trained:  # noqa: N801 - a context manager
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
         with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
             record, _ = prepared(record, config, context)
-            task = method.build(record, config, context)
+            with idle_reset():
+                task = method.build(record, config, context)
         load_weights(task.model, weights, where)
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)

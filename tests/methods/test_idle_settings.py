@@ -1,10 +1,12 @@
 """A setting that does nothing beside the others is refused by name; at its default it stands."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from hopstate.api import fit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.layers.timespan import TimeSpanConfig
@@ -76,3 +78,33 @@ def test_widths_are_those_of_training():
         ({"used_features": {"node_dim": 0, "edge_dim": 3}}, {"node_dim": 2, "edge_dim": 3}),
     ):
         assert feature_dims(stream, SimpleNamespace(trained=facts)) == wanted
+
+
+LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+HELD = [
+    ("ctdg-ssm", {"split.val_time": 3.0, "split.test_time": "9"}),
+    ("ctdg-ssm", {"model.static_dim": 5}),
+    ("ctdg-ssm-nodes", {"model.pair_dim": 5, "model.node_gaps": True}),
+    ("graphmixer", {"num_neighbors": 5, "split.val_time": 3.0}),
+]
+
+
+@pytest.mark.parametrize(("method", "held"), HELD, ids=str)
+def test_a_run_that_was_made_with_idle_settings_opens_and_resumes(method, held, tmp_path):
+    """They were taken in earlier versions, and did nothing then."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 8, 60), 8 + rng.integers(0, 6, 60)
+    stream = EventStream(src=src, dst=dst, t=np.arange(60), num_nodes=14, labels=rng.integers(0, 2, 60))
+    small = {"model.dim": 4, "model.time_dim": 4, "model.static": "none"} if method.startswith("ctdg") else {}
+    run = fit(method, stream, out=tmp_path / "run", config={**LOOP, **small})
+    config = json.loads((run.path / "config.json").read_text())
+    for name, value in held.items():
+        *groups, last = name.split(".")
+        place = config[groups[0]] if groups else config
+        assert place[last] != value
+        place[last] = value
+    (run.path / "config.json").write_text(json.dumps(config))
+    assert run.evaluate(data=stream) == run.metrics["test"]
+    assert fit(method, stream, out=run.path, resume=True, config={**LOOP, **small}).metrics == run.metrics
+    with pytest.raises(ConfigError, match="does nothing here"):
+        fit(method, stream, out=tmp_path / "now", config={**LOOP, **small, **held})

@@ -66,7 +66,13 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: str | Path, config: dict[str, Any], *, resume: bool = False, defaults: dict[str, Any] | None = None
+        cls,
+        path: str | Path,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        defaults: dict[str, Any] | None = None,
+        idle: dict[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder, or with resume take up an earlier run of the same configuration.
 
@@ -78,6 +84,7 @@ class RunFolder:
             config: the run's settings.
             resume: take up the run that is there.
             defaults: values of settings that did not exist yet when that run was made.
+            idle: values by dotted name that stand for that run's own, which do nothing.
 
         Raises:
             ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
@@ -92,7 +99,7 @@ class RunFolder:
         elif not resume:
             raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
         else:
-            run._check_same(config, defaults or {})
+            run._check_same(config, defaults or {}, idle or {})
         make_folder(run.path)
         run.write_json("config.json", config)
         number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
@@ -138,13 +145,13 @@ class RunFolder:
             return False
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
-    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any]) -> None:
+    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any], idle: dict[str, Any]) -> None:
         free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
         old, new = flatten(self.read_json("config.json")), flatten(config)
-        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old
+        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old | idle
         changed = [
             k
             for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
