@@ -98,7 +98,15 @@ def test_writers_of_a_results_file_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_leftovers_are_deleted_under_the_lock_and_nothing_else_is(tmp_path: Path) -> None:
-    kept = ["environment.json", "a.part", ".hidden", ".a.part.txt", ".mine.part", "other/config.json", "other/.m.0123456789ab.part"]
+    kept = [
+        "environment.json",
+        "a.part",
+        ".hidden",
+        ".a.part.txt",
+        ".mine.part",
+        "other/config.json",
+        "other/.m.0123456789ab.part",
+    ]
     left = [".checkpoint.safetensors.part", ".x.csv.0123456789ab.part", "tokens/.hops_ab.npy.ba9876543210.part"]
     for name in (*kept, *left):
         (tmp_path / name).parent.mkdir(exist_ok=True)
