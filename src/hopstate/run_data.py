@@ -103,6 +103,7 @@ def settle(
     out: str | Path | None = None,
     resume: bool = False,
     record: Any = None,
+    suited: dict[str, Any] | None = None,
 ) -> tuple[Any, Any]:
     """Return the configuration of a run, and its data where they had to be looked at.
 
@@ -112,6 +113,7 @@ def settle(
         method: the method.
         parse: defaults by dotted name → configuration; what a user gives stands over them.
         out, resume, record: as in `hopstate.api.fit_config`.
+        suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
@@ -123,7 +125,9 @@ def settle(
     if method.suit is None:
         return config, record
     record = load_data(config.data, config.read, method.data) if record is None else record
-    chosen = dict(method.suit(record, config, data_metrics(config.data)))
+    chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
+    if suited is not None:
+        suited |= chosen
     settled = parse(chosen)
     stood = flat(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))

@@ -137,3 +137,12 @@ def test_the_constant_answer_is_the_training_rows_own():
     np.testing.assert_allclose(gaps.predictions(unknown), [[0.5, 0.5]])
     classes = target_of(np.array([0, 1, 1, -1]), np.arange(4), None, "auto")
     np.testing.assert_allclose(torch.softmax(constant(classes, np.array([0, 1, 1, -1]), 1), 1), [[1 / 3, 2 / 3]], 1e-6)
+
+
+def test_runs_that_are_averaged_have_the_same_settings():
+    method, kept = get_method("gcn"), {}
+    graphs = blocks(alike=0.95), blocks(alike=0.5)
+    words = ["--data=memory:toy", "--loop.progress=false"]
+    found = [settle(method, parse_words(method, parser_of(method), words), record=g, suited=kept)[0] for g in graphs]
+    assert found[0] == found[1]
+    assert settled("gcn", graphs[0]) != settled("gcn", graphs[1])

@@ -94,7 +94,8 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     read = f"{method.data} {config.read!r}"
     if read not in records:
         records[read] = load_data(config.data, config.read, method.data)
-    config, _ = settle(method, parse, record=records[read])
+    suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
+    config, _ = settle(method, parse, record=records[read], suited=suited)
     if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()

@@ -322,6 +322,8 @@ def _check_of_old(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> None:
 def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphsRun | GINRun) -> dict[str, np.ndarray]:
     """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
     s = config.split
+    if s.per_class is not None:
+        raise ConfigError("split.per_class counts nodes of one graph; graphs of a set are split by split.fractions")
     if s.kind == "stored" or (s.kind == "auto" and graphs.num_splits):
         return graphs.split(config.fold)
     labels = y if level == "graph" else np.zeros(graphs.num_graphs, np.int64)

@@ -111,19 +111,20 @@ def _scorer(task: Any, kind: Noise, sigma: float, seed: int) -> Any:
 def _measure(task: Any, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
     """Return a row for each setting of the test part."""
     stream, trained_with = task.stream, getattr(task.model, "laplacian_noise", 0.0)
-    scorer = _scorer(task, kind, sigma, seed)
-    report = evaluate_link(
-        scorer,
-        stream,
-        task.split,
-        "test",
-        strategies=("random",),
-        protocol=task.evaluation.protocol,
-        batch_size=task.evaluation.batch_size,
-        negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
-    )
-    if kind == "laplacian":
-        task.model.laplacian_noise = trained_with
+    try:
+        report = evaluate_link(
+            _scorer(task, kind, sigma, seed),
+            stream,
+            task.split,
+            "test",
+            strategies=("random",),
+            protocol=task.evaluation.protocol,
+            batch_size=task.evaluation.batch_size,
+            negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
+        )
+    finally:
+        if kind == "laplacian":
+            task.model.laplacian_noise = trained_with
     return [
         {"noise": kind, "sigma": sigma, "setting": row["setting"], "ap": row["ap"], "auc": row["auc"]}
         for row in report.rows
