@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.opening import exists
+from hopstate.data.opening import exists, expanded
 from hopstate.data.past import Past
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -20,6 +20,11 @@ from hopstate.methods.prepare import prepared_as
 from hopstate.run_data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.training.live import past_of
 from hopstate.training.run import RunFolder
+
+_OF_TABLES = (
+    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *("missing", "unlabelled", "task", "label_cells"),
+)
 
 
 def is_temporal(folder: RunFolder) -> bool:
@@ -139,6 +144,35 @@ def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
     # features and number of the nodes are of the run's own data; records have no columns to name
     columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
     return {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")} if columns else {}
+
+
+def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a run's own graph was read, as far as that says something of another source of a graph.
+
+    Tables are read with its columns and labels too; what numbers as labels are follows from what the run predicts.
+
+    Args:
+        folder: the run.
+        own: its options of reading.
+        data: a path, the name of a data set or a record; the last two are as they are.
+        read: what is said of the source.
+    """
+    from hopstate.data.io import detect_format
+    from hopstate.data.readers.labels import has_column
+
+    if not isinstance(data, (str, os.PathLike)) or (find_dataset(str(data)) is not None and not exists(str(data))):
+        return {}
+    path = expanded(str(data))
+    keys = ("undirected", "duplicates", "self_loops", "nan")
+    if not exists(path) or read.get("format", "auto") not in ("auto", "edges") or detect_format(path) != "edges":
+        return {key: own[key] for key in keys if key in own}
+    found = {key: own[key] for key in (*keys, *_OF_TABLES) if key in own}
+    goal = (known_data(folder).get("target") or {}).get("goal")
+    if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
+        found["split_column"] = None  # other labels need no splits
+    if goal is not None:
+        found["task"] = "classification" if goal == "classes" else "regression"
+    return found
 
 
 def as_trained(folder: RunFolder, record: Any) -> Any:

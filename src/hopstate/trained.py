@@ -16,7 +16,7 @@ from hopstate.data.event_io import read_events
 from hopstate.data.events import EventStream
 from hopstate.data.opening import reading as naming
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
-from hopstate.going_on import own_reading
+from hopstate.going_on import own_graph_reading, own_reading
 from hopstate.methods.base import Context
 from hopstate.methods.configuration import as_made
 from hopstate.methods.prepare import prepared
@@ -84,8 +84,8 @@ class trained:  # noqa: N801 - a context manager
         made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
         if "scale" in self.read:
             raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
-        if self.data is not None:  # how its own files were read says little of other graphs
-            own = own_reading(settings["read"], self.data) if method.data == "events" and not self.bare else {}
+        if self.data is not None:
+            own = self._own_reading(method.data, settings["read"])
             settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
         if isinstance(self.data, (str, Path)):
             settings["data"] = str(self.data)
@@ -113,6 +113,12 @@ class trained:  # noqa: N801 - a context manager
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)
         return trainer, task
+
+    def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how the run's own data were read, as far as that says something of the others."""
+        if kind == "graph":
+            return own_graph_reading(self.folder, own, self.data, self.read)
+        return own_reading(own, self.data) if kind == "events" and not self.bare else {}
 
     def _checked(self, record: Any, name: str) -> Any:
         if self.data is None and not same_data(self.folder, record):

@@ -220,3 +220,46 @@ def test_what_is_dropped_is_said_once(capsys):
     card = capsys.readouterr().out
     for words in ("listed more than once and were merged", "stored in both directions", "differ in scale by 2e+03"):
         assert words in card
+
+
+def test_other_files_are_read_as_the_runs_own_were():
+    edges, features, labels = frames()
+    edges = edges.rename(columns={"source": "a", "target": "b"}).assign(length=1.5, other=2.5)[
+        ["other", "b", "a", "length"]
+    ]
+    labels = labels.rename(columns={"split": "part"})
+    read = write("a", edges, features, labels) | {
+        "undirected": False, "self_loops": "drop", "source_column": "a", "target_column": "b",
+        "edge_columns": ("length",), "split_column": "part",
+    }  # fmt: skip
+    run = fit("a", read, "gat", loop={**SMALL["loop"], "epochs": 2})
+    own, same = run.predict(), write("copy", edges, features, labels)
+    again = run.predict("copy/e.csv", read=same)
+    np.testing.assert_array_equal(again["p_x"], own["p_x"])
+    assert run.evaluate("copy/e.csv", read=same) == run.evaluate()
+    both = run.predict("copy/e.csv", read=same | {"undirected": True})  # what is said stands over it
+    assert not np.array_equal(both["p_x"], own["p_x"])
+    write("unsplit", edges, features, labels.drop(columns="part"))
+    less = run.predict("unsplit/e.csv", read={"features": "unsplit/f.csv", "labels": "unsplit/l.csv"})
+    np.testing.assert_array_equal(less["p_x"], own["p_x"])
+
+
+def test_whole_amounts_of_other_data_are_no_classes():
+    edges, features, labels = frames()
+    amounts = labels.assign(label=10.0 + 20 * (labels["label"] == "y") + features["length"])
+    read = write("a", edges, features, amounts)
+    run = fit("a", read, loop={**SMALL["loop"], "epochs": 2})
+    whole = labels.assign(label=np.array([10, 20, 30, -1])[np.arange(120) % 4])
+    whole.loc[whole["label"] == -1, "split"] = ""
+    other = write("b", edges, features, whole)
+    found = run.predict("b/e.csv", read=other)
+    np.testing.assert_array_equal(found["label"], whole["label"])
+    unknown = run.predict("b/e.csv", read=other | {"unlabelled": "-1"})
+    np.testing.assert_array_equal(unknown["label"].isna(), whole["label"] == -1)
+    scored = run.evaluate("b/e.csv", read=other)["mae"]
+    test = (whole["split"] == "test").to_numpy()
+    assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=1e-4)
+    as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabelled": "-1"})
+    np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
+    with pytest.raises(DataError, match="holds classes such as 'x', the model was trained on numbers"):
+        run.predict("b/e.csv", read=write("c", edges, features, labels) | {"task": "classification"})

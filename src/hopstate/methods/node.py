@@ -68,7 +68,7 @@ def targets_as_trained(
     if target.goal != "classes":
         if y is None:
             return np.full((count, target.width), np.nan, np.float32)
-        own = target.rows(np.asarray(y, np.float32))
+        own = target.rows(_amounts(y, names, what))
         if own.shape[1] != target.width:
             raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
         return own
@@ -80,6 +80,25 @@ def targets_as_trained(
     place = {name: c for c, name in enumerate(target.names)}
     moved = np.array([place.get(name, -1) for name in own_names] + [-1], np.int64)  # the last stands for "unknown"
     return moved[y]
+
+
+def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
+    """Return targets as float32 amounts, NaN where unknown; classes stand for the numbers that they are called by.
+
+    Raises:
+        DataError: classes whose names are no numbers.
+    """
+    if y.dtype.kind == "f":
+        return np.asarray(y, np.float32)
+    if y.ndim > 1 or names is None:
+        return np.where(y < 0, np.nan, y).astype(np.float32)
+    values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
+    for c, name in enumerate(names):
+        try:
+            values[c] = float(name)
+        except ValueError:
+            raise DataError(f"{what} holds classes such as {name!r}, the model was trained on numbers") from None
+    return values[y].astype(np.float32)
 
 
 def check_width(graph: Graph, context: Context) -> None:

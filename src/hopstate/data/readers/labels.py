@@ -124,6 +124,13 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
     return LabelTable(ids, y, names, parts, (label, *given(split)), notes)
 
 
+def has_column(path: str | Path | None, name: str) -> bool:
+    """Return whether a table has a column of that name; arrays and no path have none."""
+    if path is None or str(path).endswith(".npy"):
+        return False
+    return name in map(str, read_table(Path(path), [*IDS, *LABELS, name]).frame.columns)
+
+
 def _column(table: Table, chosen: str | None, rest: Sequence[str]) -> str:
     """Return the column of labels: the one given, the only one, or the only one that is called so."""
     if chosen is not None:
