@@ -183,3 +183,21 @@ def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
         features = {pair: float(e) for pair, e in zip(zip(senders, receivers), task.edge_attr[:, 0])}
         assert features == {pair: float(e) for pair, e in zip(zip(*other.edge_index().tolist()), other.edge_attr[:, 0])}
         assert task.material.table is not None
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_pna_of_a_gmn_scales_by_the_messages_that_nodes_receive(flow: str, tmp_path: Path) -> None:
+    """Everyone tells node 0, who tells nobody: N - 1 messages to one node, or one to each of the others."""
+    masks = {name: np.arange(N) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    x = np.random.default_rng(0).standard_normal((N, 4)).astype(np.float32)
+    edges = np.stack([np.arange(1, N), np.zeros(N - 1, np.int64)], 1)
+    star = Graph.from_edges(edges, N, undirected=False, x=x, y=np.arange(N) % 2, masks=masks, name="star")
+    config = GMNRun(
+        data="memory:star", encoding=EncodingConfig(kind="none"), walks=WalksConfig(max_length=0), flow=flow,
+        model=GMN.Config(dim=8, mpnn="pna", mpnn_layers=1), loop=LoopConfig(**QUICK),
+    )  # fmt: skip
+    task = build_gmn(star, config, Context(run=tmp_path, cache=tmp_path))
+    received = np.bincount(task.graph.edge_index()[1].numpy(), minlength=N)
+    held = [float(value) for name, value in task.model.state_dict().items() if name.endswith("avg_deg_log")]
+    assert len(held) == 1
+    assert held[0] == pytest.approx(np.log(received + 1.0).mean(), rel=1e-6)

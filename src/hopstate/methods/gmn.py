@@ -222,7 +222,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
         edge_dim=edge_dim,
         tokens=choice.walks.tokens,
         window=choice.walks.window,
-        degrees=torch.from_numpy(graph.degree),
+        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
         recompute=choice.recompute,
     )
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
