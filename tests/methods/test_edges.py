@@ -10,7 +10,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from hopstate import api
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.base import Context
 from hopstate.methods.edges import EdgeConfig
 from hopstate.methods.gmn import EncodingConfig, GMNRun, WalksConfig
@@ -119,6 +119,16 @@ def test_a_column_is_what_the_same_weights_are(tmp_path: Path) -> None:
             fit(method, graph(edge_weight=columns[:, 1]), tmp_path / f"{method}-weights"),
         ]
         assert runs[0].metrics == runs[1].metrics
+
+
+def test_edge_features_of_far_apart_scales_are_said(tmp_path: Path) -> None:
+    """A year among amounts is said, in training alone; weights and what is left out are not."""
+    data = graph(edge_attr=np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0])
+    with pytest.warns(HopstateWarning, match=r"edge features of edges .*column 1 and column 0.*--edges.use drop"):
+        run = fit("gat", data, tmp_path / "gat")
+    probabilities(run.path, data)
+    fit("gat", data, tmp_path / "dropped", edges={"use": "drop"})
+    fit("gcn", data, tmp_path / "gcn", edges={"weight": 1})
 
 
 def test_data_with_other_edge_features_than_the_trained_are_refused(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from hopstate.data.features import FAR_APART, scale_ratio
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.training.loop import LoopConfig
 from hopstate.training.progress import note
 
@@ -86,6 +88,20 @@ def check_same_edges(graph: Graph, trained: dict[str, Any]) -> None:
     wanted, found = trained.get("edge_columns"), edge_columns(graph)
     if wanted is not None and wanted != found:
         raise DataError(f"{graph.name} has {found} features an edge, the model was trained with {wanted}")
+
+
+def warn_of_edge_scales(graph: Graph) -> None:
+    """Warn where features of edges, which models take as they are, differ widely in scale."""
+    if graph.edge_attr is None or not graph.edge_attr.size:
+        return
+    ratio, large, small = scale_ratio(graph.edge_attr)
+    if ratio > FAR_APART:
+        warnings.warn(
+            f"the edge features of {graph.name} differ in scale by {ratio:.0e} (column {large} and column {small}) and "
+            f"are taken as they are; scale them in the file, or leave them out (--edges.use drop)",
+            HopstateWarning,
+            stacklevel=4,
+        )
 
 
 def edge_columns(graph: Graph) -> int:

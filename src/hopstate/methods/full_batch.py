@@ -15,7 +15,15 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.batching import Batching, batched_task
-from hopstate.methods.edges import FORMERLY, EdgeConfig, Place, check_same_edges, edge_columns, message_graph
+from hopstate.methods.edges import (
+    FORMERLY,
+    EdgeConfig,
+    Place,
+    check_same_edges,
+    edge_columns,
+    message_graph,
+    warn_of_edge_scales,
+)
 from hopstate.methods.floors import node_floors
 from hopstate.methods.node import check_width, node_labels
 from hopstate.methods.suit_nodes import suit_backbone
@@ -69,6 +77,8 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
     if context.trained is not None:
         check_same_edges(graph, dict(context.trained))
+    else:
+        warn_of_edge_scales(graph)
     model = backbone_for(graph, config.model, kind, len(labels.class_names))
     seed = config.loop.seed
     if config.batching.kind != "full":
