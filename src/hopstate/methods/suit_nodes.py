@@ -3,7 +3,8 @@
 They follow from sizes, from how alike neighbours are among the training nodes, and from how the classes are shared out;
 nothing of validation or test labels is looked at.
 
-Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily); figures in benchmarks/results/2026-11-22-defaults.md.
+Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily).
+Figures: benchmarks/results/2026-11-22-defaults.md.
 """
 
 from __future__ import annotations
