@@ -212,6 +212,7 @@ def evaluate(
     split: str = "test",
     read: Mapping[str, Any] | None = None,
     evaluation: Mapping[str, Any] | None = None,
+    fresh: bool = False,
     device: str | None = None,
     method: str | None = None,
 ) -> dict[str, float]:
@@ -223,15 +224,17 @@ def evaluate(
         read: how other data are read, e.g. {"labels": "labels.csv"}; see the method's configuration.
         split: "train", "val", "test" or "all".
         evaluation: other settings of link evaluation than the run's, e.g. {"protocol": "pooled"}.
+        fresh: other events are a stream of their own, split as the run's: nothing that the run has seen is known.
         device: where to compute; None takes the run's own setting.
         method: "module:NAME" where the run's method is none of the library's; importing the module runs it.
 
     Raises:
         CheckpointError: the folder holds no finished run, data of another width, or the name of a method outside the
             library that is not given here.
-        ConfigError: a setting of evaluation that the run's method does not have.
+        ConfigError: a setting of evaluation that the run's method does not have, or other events without fresh.
     """
-    with trained(run, data, read, device, evaluation=evaluation, method=method) as (trainer, _):
+    own = data is not None and not fresh
+    with trained(run, data, read, device, evaluation=evaluation, own=own, method=method) as (trainer, _):
         return trainer.evaluate(split)
 
 

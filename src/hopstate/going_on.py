@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.opening import exists, expanded
+from hopstate.data.opening import exists, expanded, shown
 from hopstate.data.past import Past
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.methods.configuration import as_made
 from hopstate.methods.prepare import prepared_as
 from hopstate.run_data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.training.live import past_of
@@ -89,9 +90,15 @@ def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
         folder: the run.
         task: its task.
         own: its own data, where they are not in a file.
+
+    Raises:
+        ConfigError: it was trained on a record in memory, and own is not given.
+
+    Warns:
+        HopstateWarning: the data are not those that it was trained on.
     """
     method, settings = settings_of_run(folder)
-    config = config_of_run(folder, method, settings)
+    config = as_made(config_of_run(folder, method, settings), settings)
     record = own if own is not None and not isinstance(own, (str, Path)) else None
     if own is None and config.data.startswith("memory:"):
         raise ConfigError(
@@ -100,6 +107,14 @@ def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
         )
     if record is None:
         record = load_data(config.data if own is None else str(own), config.read, method.data)
+    if not same_data(folder, record):
+        what = own if isinstance(own, (str, Path)) else config.data if own is None else record.name
+        warnings.warn(
+            f"{shown(what)} is not what this run was trained on, or has changed since; what stands there now is taken "
+            "for the run's past",
+            HopstateWarning,
+            stacklevel=3,
+        )
     return past_of(task, as_trained(folder, record))
 
 

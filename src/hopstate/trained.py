@@ -44,6 +44,7 @@ class trained:  # noqa: N801 - a context manager
         device: where to compute; None takes the run's own setting.
         evaluation: other settings of evaluation.
         bare: without any events: for a model of event streams that follows a past.
+        own: refuse events that are not the run's own: they would be taken for all that ever happened.
         method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
     """
 
@@ -56,10 +57,11 @@ class trained:  # noqa: N801 - a context manager
         *,
         evaluation: Mapping[str, Any] | None = None,
         bare: bool = False,
+        own: bool = False,
         method: str | None = None,
     ) -> None:
         self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
-        self.evaluation, self.bare, self.method = dict(evaluation or {}), bare, method
+        self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
     def __enter__(self) -> tuple[Trainer, Any]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
@@ -127,6 +129,12 @@ class trained:  # noqa: N801 - a context manager
                 f"nodes may now count as test",
                 HopstateWarning,
                 stacklevel=6,
+            )
+        if self.own and isinstance(record, EventStream) and not same_data(self.folder, record):
+            raise ConfigError(
+                f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
+                "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
+                "the run's past with `hopstate predict`"
             )
         return record
 

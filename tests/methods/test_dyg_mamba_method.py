@@ -121,7 +121,7 @@ def test_a_model_with_features_meets_a_stream_without(tmp_path):
     rng = np.random.default_rng(0)
     stream = _few().with_(x=rng.normal(size=(_few().num_nodes, 3)).astype(np.float32))
     done = fit("dyg-mamba", stream, out=tmp_path / "run", loop__epochs=1, **OPTIONS)
-    assert 0 <= done.evaluate(data=_few())["ap"] <= 1
+    assert 0 <= done.evaluate(data=_few(), fresh=True)["ap"] <= 1
 
 
 def test_training_looks_up_training_events_alone(tmp_path):

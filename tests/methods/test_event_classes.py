@@ -93,7 +93,7 @@ def test_numbers_as_classes_keep_their_names(tmp_path: Path) -> None:
     assert set(found["prediction"]) <= {"10", "20", "30"}
     assert found["label"].tolist() == frame["label"].tolist()[-len(found) :]
     frame["label"] = np.where(frame["label"] == 10, 40, frame["label"])  # a class that the run does not know
-    assert evaluate(run.path, data=frame)["accuracy"] >= 0
+    assert evaluate(run.path, data=frame, fresh=True)["accuracy"] >= 0
 
 
 def test_weights_and_metrics_are_settings(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, runs: dic
     assert whole.metrics == part.metrics
     test = whole.predict(split="test")
     table(0, 160).to_csv(tmp_path / "both.csv", index=False)  # the past is shorter, the weights are the same
-    later = predict(part.path, data=table(200, 60))
+    with pytest.warns(HopstateWarning, match="is not what this run was trained on"):
+        later = predict(part.path, data=table(200, 60))
     assert np.allclose(later["score"], test["score"], rtol=0, atol=1e-6)
 
 
@@ -142,3 +143,30 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
     assert len(run.predict(later, own=own)) == 20
     assert len(run.predict(later, fresh=True)) == 20
     assert len(run.predict(own, split="test")) > 0
+
+
+@pytest.mark.parametrize("change", ["grown", "changed"])
+def test_a_past_that_is_not_what_the_run_was_trained_on_is_told(change: str, tmp_path: Path) -> None:
+    own = table(0, 160)
+    own.to_csv(tmp_path / "own.csv", index=False)
+    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
+    assert len(run.predict(table(200, 20))) == 20  # no warning: it is
+    other = table(0, 170) if change == "grown" else own.assign(amount=own["amount"] + (own.index == 3))
+    other.to_csv(tmp_path / "own.csv", index=False)
+    with pytest.warns(HopstateWarning, match=r"own.csv is not what this run was trained on, or has changed since"):
+        assert len(run.predict(table(200, 20))) == 20
+    with pytest.warns(HopstateWarning, match=r"own.csv is not what this run was trained on"):
+        run.stream(table(200, 20))
+    assert len(run.stream(table(300, 20))) == 20  # goes on from the state that is kept
+
+
+@pytest.mark.parametrize("name", ["recency", "ctdg-ssm", "dyg-mamba-nodes"])
+def test_other_events_are_evaluated_without_a_past_only_where_that_is_said(
+    name: str, runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(200, 60).to_csv(tmp_path / "later.csv", index=False)
+    with pytest.raises(ConfigError, match=r"later holds other events .* from an empty past.*--fresh.*hopstate predict"):
+        runs[name].evaluate(tmp_path / "later.csv")
+    found = runs[name].evaluate(tmp_path / "later.csv", fresh=True)
+    assert main(["evaluate", str(runs[name].path), "--data", str(tmp_path / "later.csv"), "--fresh"]) == 0
+    assert f'"{next(iter(found))}"' in capsys.readouterr().out

@@ -49,9 +49,11 @@ def _evaluate(argv: list[str]) -> int:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what)
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
+    fresh = "other events are a stream of their own: nothing that the run has seen is known"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
-    settings = {"read": read, "evaluation": evaluation, "device": o.device, "method": o.method}
+    settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
     print(json.dumps({"split": o.split, **metrics}, indent=1))
     return 0
