@@ -33,7 +33,6 @@ EQUAL = 1e-8  # eigenvalues closer than this are one eigenvalue
 RESIDUAL = 1e-7  # |L v - lambda v| above which a result is refused
 
 
-@one_thread(numpy=True)  # they are kept in files
 def shares(sizes: np.ndarray, count: int) -> np.ndarray:
     """Return (components,) int64 how many of count vectors each component gets: by size, at most its nodes less one.
 
@@ -65,6 +64,7 @@ def components(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.asarray(connected_components(sp.csr_array(parts, shape=(n, n)), directed=True, connection="weak")[1])
 
 
+@one_thread(numpy=True)  # they are kept in files
 def laplacian_eigenvectors(
     indptr: np.ndarray, indices: np.ndarray, count: int, *, by_size: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
