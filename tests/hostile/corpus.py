@@ -165,10 +165,11 @@ def cases() -> list[Case]:
     return [*found, *special.cases()]
 
 
-# damage that means something where it stands: an empty table of metrics is that of a run that has not begun, an empty
-# file of settings changes none
+# damage that means something where it stands: an empty table of metrics is that of a run that has not begun, a last line
+# that is torn (zeros after a power failure) is passed over, an empty file of settings changes none
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml"),
+    "zeros": ("run-mlp/metrics.jsonl",),
     **dict.fromkeys(
         ("dangling", "loop"),
         (

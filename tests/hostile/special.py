@@ -39,9 +39,9 @@ EVENTS = {
     "deleted-before": "src,dst,t,kind\n1,2,3,delete\n",
     "word-feature": "src,dst,t,feat_0\n1,2,3,x\n",
     "nan-feature": "src,dst,t,feat_0\n1,2,3,nan\n",
-    "word-label": "src,dst,t,label\n1,2,3,1\n1,2,4,\n",
 }
 READ = {  # text → what its card says
+    "missing-label": ("src,dst,t,label\n1,2,3,1\n1,2,4,\n", ("  labels ", "1.0: 1")),  # unknown
     "windows-lines": ("src,dst,t\r\n1,2,3\r\n2,1,4\r\n", ("  events ", "  2\n", "3 to 4")),
     "byte-mark": ("\ufeffsrc,dst,t\n1,2,3\n2,1,4\n", ("3 to 4",)),
     "comments": ("# made\n# by hand\nsrc,dst,t\n1,2,3\n2,1,4\n", ("3 to 4",)),

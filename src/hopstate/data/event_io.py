@@ -15,6 +15,7 @@ from hopstate.data.event_build import check_deletes, stream_from_arrays
 from hopstate.data.events import EventStream
 from hopstate.data.files import replace_file
 from hopstate.data.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 
@@ -278,6 +279,7 @@ def _parquet_facts(path: Path) -> dict[str, Any]:
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
     if facts.get("num_nodes", 0) < 0:
         raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
+    check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path))
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts
