@@ -174,10 +174,17 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
     shares, t = [1 - val_ratio - test_ratio, 1 - test_ratio], stream.t
     if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
-        low, high = (int(t[0]) + math.floor(part) for part in np.quantile(t - t[0], shares))
-        return low, high
+        return _between(t, shares[0]), _between(t, shares[1])
     val_time, test_time = np.quantile(t, shares)
     return float(val_time), float(test_time)
+
+
+def _between(t: np.ndarray, share: float) -> int:
+    """Return the quantile of rising whole numbers by linear interpolation, rounded down; only a gap is ever a float."""
+    place = share * (len(t) - 1)
+    low = int(place)
+    gap = int(t[min(low + 1, len(t) - 1)]) - int(t[low])
+    return int(t[low]) + min(math.floor((place - low) * gap), max(gap - 1, 0))
 
 
 def instant(stream: EventStream, when: Any) -> float | int:
