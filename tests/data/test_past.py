@@ -102,3 +102,9 @@ def test_units_of_dates_are_converted_where_nothing_is_lost() -> None:
 def test_a_past_that_does_not_tell_its_unit_takes_that_of_what_follows() -> None:
     old = replace(past(events([1, 5])), time_unit=None)
     assert old.joined(events([6, 7], time_unit="s"))[1].time_unit == "s"
+
+
+def test_a_number_far_beyond_all_nodes_is_refused_before_memory_is_taken() -> None:
+    far = EventStream(src=np.array([1]), dst=np.array([0]), t=np.array([9]), node_ids=Vocabulary(np.array([0, 10**12])))
+    with pytest.raises(DataError, match=r"1,000,000,000,001 nodes for 3"):
+        past(events([1, 5])).joined(far)

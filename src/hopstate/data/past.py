@@ -19,6 +19,7 @@ from hopstate.data.event_build import UNITS
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.layers import Layer, LayeredStore, Memories
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 
@@ -218,12 +219,17 @@ def _rows(old: Past, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], V
     text = names[0].dtype.kind == "U"
     if old.node_ids is None:
         if text:
-            raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
-        return names, None, max(old.num_nodes, int(np.concatenate(names).max(initial=-1)) + 1)
+            raise DataError(
+                f"{new.name} names nodes by text ({str(names[0][0])!r}), earlier events by number; use numbers"
+            )
+        count = max(old.num_nodes, int(np.concatenate(names).max(initial=-1)) + 1)
+        if count > old.num_nodes:  # rows are made for every number below the largest
+            check_num_nodes(count, len(old) + len(new), new.name)
+        return names, None, count
     if old.node_ids.ids.dtype.kind == "U" and not text:
         names = names[0].astype(str), names[1].astype(str)
     elif old.node_ids.ids.dtype.kind == "i" and text:
-        raise DataError(f"{new.name} names nodes by text ({names[0][0]!r}), earlier events by number; use numbers")
+        raise DataError(f"{new.name} names nodes by text ({str(names[0][0])!r}), earlier events by number; use numbers")
     both = old.node_ids.grown(np.stack(names, 1).reshape(-1).tolist())
     return (both.rows(names[0]), both.rows(names[1])), both, len(both)
 
