@@ -1,5 +1,6 @@
 """Nodes classified as published: a backbone trained on links is loaded and frozen, and a head trained on it."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,23 @@ def test_from_the_command_line(events: Path, links: dict[str, Path], tmp_path: P
     assert main([*command, *flags, "--out", str(tmp_path / "run")]) == 0
     assert '"freeze": true' in (tmp_path / "run" / "config.json").read_text()
     assert '"dim": 6' in (tmp_path / "run" / "config.json").read_text()  # as the backbone's
+
+
+def test_a_backbone_gets_features_in_the_scale_that_it_was_trained_in(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ends, label = rng.integers(0, 10, (2, 200)), rng.integers(0, 2, 200)
+    table = {
+        "source": ends[0],
+        "target": 10 + ends[1],
+        "time": np.arange(200),
+        "label": label,
+        "feat_0": rng.random(200),
+    }
+    pd.DataFrame(table).to_csv(tmp_path / "small.csv", index=False)
+    pd.DataFrame({**table, "feat_0": 1000 * table["feat_0"]}).to_csv(tmp_path / "large.csv", index=False)
+    config = {**LOOP, **LINKS["ctdg-ssm"], "evaluation.strategies": ["random"]}
+    links = fit("ctdg-ssm", tmp_path / "small.csv", out=tmp_path / "links", config=config)
+    heads = {**LOOP, "init": str(links.path), "freeze": True}
+    nodes = fit("ctdg-ssm-nodes", tmp_path / "large.csv", out=tmp_path / "nodes", config=heads)
+    kept = [json.loads((run.path / "data.json").read_text())["features"] for run in (links, nodes)]
+    assert kept[0] == kept[1] != {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.base import Context, SplitConfig
 from hopstate.methods.node import split_rows
+from hopstate.training.run import RunFolder
 
 
 def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str, Any]]:
@@ -21,7 +23,7 @@ def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str,
 
     Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
     records as they are. What is filled in and how columns are scaled is fitted to the training split alone; of a
-    trained run, what it kept is taken.
+    trained run, or of the one that a run begins from (`init`), what it kept is taken.
 
     Args:
         record: a graph or an event stream; others come back as they are.
@@ -42,9 +44,23 @@ def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str,
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
         return prepared_as(record, context.trained), dict(context.trained.get("features") or {})
+    begun = _features_of_init(config, context)
+    if begun is not None:
+        return as_trained(record, begun), begun
     found = _fitted_graph(record, config) if isinstance(record, Graph) else _fitted_stream(record, config)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
     return as_trained(record, kept), kept
+
+
+def _features_of_init(config: Any, context: Context) -> dict[str, Any] | None:
+    """Return what the run that this one begins from kept of its features (its weights take no others), or None."""
+    init = getattr(config, "init", None)
+    if init is None:
+        return None
+    for folder in (context.run, Path(init)):  # a run that is resumed has them itself
+        if (folder / "data.json").is_file():
+            return dict(RunFolder(folder).read_json("data.json").get("features") or {})
+    return None
 
 
 def prepared_as(record: Any, facts: Mapping[str, Any]) -> Any:
