@@ -115,6 +115,14 @@ def drive_anywhere(
 
     Batches never end amid events of one time, so the model has then seen only events strictly before t. Which of
     them depends on earlier events alone: a last batch that is not full counts as still open.
+
+    Args:
+        model: what is moved through the stream.
+        score: rows of queries → their scores.
+        stream: the events.
+        t: (Q,) times of the queries.
+        batch_size: events a batch.
+        wide: scores may have several columns, (Q, C).
     """
     edges = batch_edges(stream.t, batch_size)
     full = len(edges) < 2 or edges[-1] - edges[-2] >= batch_size
