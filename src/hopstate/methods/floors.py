@@ -63,7 +63,8 @@ def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors
         own = method.config(data=config.data, read=config.read, split=config.split, evaluation=config.evaluation)
         with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:
             kept = context.run / "negatives"
-            (Path(scratch) / "negatives").symlink_to(kept.resolve()) if kept.is_dir() else None
+            if kept.is_dir():
+                (Path(scratch) / "negatives").symlink_to(kept.resolve())
             judge = method.build(stream, own, replace(context, run=Path(scratch), trained=None))
             with torch.no_grad():
                 found[name] = judge.evaluate("test")
