@@ -62,12 +62,13 @@ class Recipe:
         return next((p for p in self.published if p.metric == self.metric), None)
 
 
-def short(recipe: Recipe, *, epochs: int, runs: int = 1, **settings: Any) -> Recipe:
+def short(recipe: Recipe, *, epochs: int, runs: int = 1, of: int = 100, **settings: Any) -> Recipe:
     """Return a recipe of links cut to what a CPU does in minutes: few epochs, random negatives alone.
 
     Args:
         epochs: that are trained, the learning rate as it was.
         runs: of the row.
+        of: epochs that the paper trains at most.
         settings: more settings, dots written as double underscores.
     """
     cut = {"loop.epochs": epochs, "evaluation.strategies": ["random"]}
@@ -77,8 +78,9 @@ def short(recipe: Recipe, *, epochs: int, runs: int = 1, **settings: Any) -> Rec
         settings={**recipe.settings, **cut, **{key.replace("__", "."): value for key, value in settings.items()}},
         published=tuple(p for p in recipe.published if p.metric in ("ap", "auc", "new_ap", "new_auc")),
         runs=runs,
-        note=f"for one CPU core: {epochs} epoch{'s' * (epochs > 1)} where the paper trains up to 100"
-        + "".join(f", {key.replace('__', '.')}={value}" for key, value in settings.items()),
+        note=f"for one CPU core: {epochs} epoch{'s' * (epochs > 1)} where the paper trains up to {of}"
+        + "".join(f", {key.replace('__', '.')}={value}" for key, value in settings.items())
+        + (f"; {recipe.note}" if recipe.note else ""),
     )
 
 
