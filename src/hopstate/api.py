@@ -160,8 +160,8 @@ def fit_config(
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
-        ready, features = prepared(record, config, context)
-        for text in (*getattr(record, "notes", ()), *notes_of(features)):
+        ready, features = prepared(record, config, context, edges=method.reads_edges(config))
+        for text in (*getattr(record, "notes", ()), *notes_of(features, record)):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)

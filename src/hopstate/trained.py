@@ -108,7 +108,7 @@ class trained:  # noqa: N801 - a context manager
         seed_everything(config.loop.seed)
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
         with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
-            record, _ = prepared(record, config, context)
+            record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
                 task = method.build(record, config, context)
         load_weights(task.model, weights, where)

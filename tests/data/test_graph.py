@@ -173,7 +173,7 @@ def test_broken_promises_are_named(fields: dict, message: str) -> None:
         ([[-1, 1]], {}, r"edge source: id -1 in row 0"),
         ([[0.0, 1.0]], {}, r"integers"),
         ([[0, 1, 2]], {}, r"shape \(1, 3\)"),
-        ([[0, 1]], {"edge_attr": np.zeros((2, 1))}, r"edge features have shape \(2, 1\), but there are 1 edges"),
+        ([[0, 1]], {"edge_attr": np.zeros((2, 1))}, r"edge features have 2 rows, but there are 1 edges"),
         ([[0, 1]], {"edge_attr": np.array([np.nan])}, r"edge features hold NaN"),
         ([], {}, r"no edges and no number of nodes"),
     ],

@@ -124,7 +124,7 @@ def test_a_column_is_what_the_same_weights_are(tmp_path: Path) -> None:
 def test_edge_features_of_far_apart_scales_are_said(tmp_path: Path) -> None:
     """A year among amounts is said, in training alone; weights and what is left out are not."""
     data = graph(edge_attr=np.concatenate([numbers(), 2000 + 10 * numbers()], 1) * [1e-3, 1.0])
-    with pytest.warns(HopstateWarning, match=r"edge features of edges .*column 1 and column 0.*--edges.use drop"):
+    with pytest.warns(HopstateWarning, match=r"edge features of edges .*column 1 and column 0.*--read.scale standard"):
         run = fit("gat", data, tmp_path / "gat")
     probabilities(run.path, data)
     fit("gat", data, tmp_path / "dropped", edges={"use": "drop"})

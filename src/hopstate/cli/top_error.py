@@ -79,7 +79,7 @@ def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=known_data(folder))
-    graph, _ = prepared(graph, config, context)
+    graph, _ = prepared(graph, config, context, edges=method.reads_edges(config))
     labels = node_labels(graph, config.split, config.metric, context)
     graph = message_graph(graph, config.edges, place_of(method.name), method.name, config.loop)
     weights = saved.tensors.get("model", {})

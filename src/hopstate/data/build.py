@@ -37,8 +37,42 @@ def csr_from_edges(
     Raises:
         DataError: no integers, wrong shapes, or ids out of range; the first bad row is named.
     """
+    attr = None if edge_attr is None else _edge_rows(edge_attr, f"{where}: " if where else "")
+    indptr, indices, rows = csr_rows(
+        edges,
+        num_nodes,
+        undirected=undirected,
+        drop_duplicates=drop_duplicates,
+        drop_self_loops=drop_self_loops,
+        carried=None if attr is None else len(attr),
+        where=where,
+    )
+    return indptr, indices, None if attr is None else attr[rows]
+
+
+def csr_rows(
+    edges: Any,
+    num_nodes: int | None = None,
+    *,
+    undirected: bool,
+    drop_duplicates: bool,
+    drop_self_loops: bool,
+    carried: int | None,
+    where: str = "",
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return CSR arrays and, for each entry, the row of edges that it comes from; see `csr_from_edges`.
+
+    Args:
+        edges, num_nodes, undirected, drop_duplicates, drop_self_loops, where: as there.
+        carried: rows of what edges carry, None where they carry nothing; then there are no rows.
+
+    Raises:
+        DataError: as there, or edges carry more or fewer rows than there are edges.
+    """
     prefix = f"{where}: " if where else ""
     sources, targets = _columns(edges, prefix)
+    if carried is not None and carried != len(sources):
+        raise DataError(f"{prefix}edge features have {carried} rows, but there are {len(sources)} edges")
     if num_nodes is None:
         num_nodes = 1 + int(max(sources.max(initial=-1), targets.max(initial=-1)))
         check_num_nodes(num_nodes, len(sources), where or "edges")
@@ -46,13 +80,11 @@ def csr_from_edges(
         raise DataError(f"{prefix}no edges and no number of nodes; give num_nodes, x or y")
     for name, column in (("source", sources), ("target", targets)):
         check_ids(column, num_nodes, f"{prefix}edge {name}")
-    attr = _edge_rows(edge_attr, len(sources), prefix)
     from hopstate.data.build_kernels import sorted_rows
 
-    indptr, indices, rows = sorted_rows(
-        sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, attr is not None
+    return sorted_rows(  # type: ignore[no-any-return]
+        sources, targets, num_nodes, undirected, drop_duplicates, drop_self_loops, carried is not None
     )
-    return indptr, indices, None if attr is None else attr[rows]
 
 
 def csr_from_edges_naive(
@@ -88,11 +120,9 @@ def _columns(edges: Any, prefix: str) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.ascontiguousarray(column, np.int64) for column in pairs)  # type: ignore[return-value]
 
 
-def _edge_rows(edge_attr: Any, num_edges: int, prefix: str) -> np.ndarray | None:
-    if edge_attr is None:
-        return None
+def _edge_rows(edge_attr: Any, prefix: str) -> np.ndarray:
     attr = np.asarray(edge_attr, np.float32)
     attr = attr[:, None] if attr.ndim == 1 else attr
-    if attr.ndim != 2 or len(attr) != num_edges:
-        raise DataError(f"{prefix}edge features have shape {attr.shape}, but there are {num_edges} edges")
+    if attr.ndim != 2:
+        raise DataError(f"{prefix}edge features have shape {attr.shape}, not one row an edge")
     return attr

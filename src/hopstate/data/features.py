@@ -202,15 +202,15 @@ class FeatureScaler:
             raise DataError("the scales kept with the run are damaged: they do not match each other")
         return cls(kind=kind, columns=names, fill=fill, shift=shift, scale=scale, marked=marked, rows=rows)
 
-    def told(self, what: str) -> str:
-        """Return one line on what was done, for a run's own notes."""
+    def told(self, what: str, rows: str) -> str:
+        """Return one line on what was done, for a run's own notes; words for the features and for the rows."""
         how = {
             "standard": "standardised by the mean and deviation",
             "robust": "scaled by the median and the distance of the quartiles",
         }.get(self.kind, "left in their own scales; empty entries by the middle")
         constant = self._named(np.flatnonzero(self.scale == 0))
         marked = self._named(self.marked)
-        parts = [f"features: {how} of {self.rows:,} training {what} (--read.scale)"]
+        parts = [f"{what}: {how} of {self.rows:,} {rows} (--read.scale)"]
         parts += [f"never changing there, hence 0: {constant}"] if constant else []
         parts += [f"missing values filled, with a column that marks them: {marked}"] if marked else []
         return "; ".join(parts)

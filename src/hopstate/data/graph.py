@@ -47,6 +47,7 @@ class Graph:
         source: where the arrays came from (path or generator), for messages.
         table: the features as a user's table holds them, where they come from one: missing values, which x has as 0,
             and digits that float32 has no room for. What is trained on them is fitted to training nodes first.
+        edge_table: the same of edge_attr, rows in the order of indices.
         notes: sentences on how the data were read, and on what was left out.
 
     Raises:
@@ -65,6 +66,7 @@ class Graph:
     name: str = "graph"
     source: str = ""
     table: FeatureTable | None = None
+    edge_table: FeatureTable | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -161,6 +163,7 @@ class Graph:
         self_loops: Keep = "keep",
         edge_attr: np.ndarray | None = None,
         edge_weight: np.ndarray | None = None,
+        edge_table: FeatureTable | None = None,
         **fields: Any,
     ) -> Graph:
         """Build a graph from a list of edges.
@@ -173,6 +176,7 @@ class Graph:
             self_loops: "drop" removes edges from a node to itself.
             edge_attr: (E, D) in the order of edges.
             edge_weight: (E,) in the order of edges.
+            edge_table: in the order of edges; edge_attr, where it is not given, is what it holds.
             fields: x, y, masks, node_ids, class_names, name, source, table, notes of `Graph`.
 
         Raises:
@@ -182,23 +186,25 @@ class Graph:
         >>> graph.num_nodes, graph.num_edges, graph.indices.tolist()
         (3, 4, [1, 0, 2, 1])
         """
-        from hopstate.data.build import csr_from_edges
+        from hopstate.data.build import csr_rows
 
+        if edge_attr is None and edge_table is not None:
+            edge_attr = edge_table.plain()
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
         rows = next((len(value) for value in known), None)
-        carried = _side_by_side(edge_attr, edge_weight)
-        indptr, indices, carried = csr_from_edges(
+        carried = _carried(edge_attr, edge_weight)
+        indptr, indices, taken = csr_rows(
             edges,
             num_nodes if num_nodes is not None else rows,
             undirected=undirected,
             drop_duplicates=duplicates == "drop",
             drop_self_loops=self_loops == "drop",
-            edge_attr=carried,
+            carried=len(next(iter(carried.values()))) if carried else None,
             where=fields.get("source", ""),
         )
-        weight = None if edge_weight is None or carried is None else carried[:, -1]
-        attr = None if edge_attr is None or carried is None else carried[:, : carried.shape[1] - (weight is not None)]
-        return cls(indptr=indptr, indices=indices, edge_attr=attr, edge_weight=weight, **fields)
+        of_edges: dict[str, Any] = {key: array[taken] for key, array in carried.items()}
+        of_edges["edge_table"] = None if edge_table is None else edge_table.take(taken)
+        return cls(indptr=indptr, indices=indices, **of_edges, **fields)
 
     @classmethod
     def from_scipy(cls, adjacency: Any, **fields: Any) -> Graph:
@@ -237,11 +243,13 @@ class Graph:
         indptr, indices, rows = transposed(*arrays, True)
         carried = {key: getattr(self, key) for key in ("edge_attr", "edge_weight")}
         carried = {key: None if array is None else array[rows] for key, array in carried.items()}
+        carried["edge_table"] = None if self.edge_table is None else self.edge_table.take(rows)
         return self.with_(indptr=indptr, indices=indices, **carried)
 
     def with_(self, **changes: Any) -> Graph:
-        """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
-        return replace(self, **({"table": None} if "x" in changes else {}) | changes)
+        """Return a copy with some fields replaced (checked again); other features take the place of their table too."""
+        tables = {"x": "table", "edge_attr": "edge_table"}
+        return replace(self, **{tables[key]: None for key in changes if key in tables} | changes)
 
     def save(self, folder: str) -> None:
         """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
@@ -278,8 +286,8 @@ class Graph:
     def content_hash(self) -> str:
         """Hex digest of adjacency, features and gaps in them, labels, edge features, edge weights and split masks."""
         masks = [self.masks[name] for name in sorted(self.masks)]
-        if self.table is not None and self.table.has_missing:
-            masks.append(~np.isfinite(self.table.values))
+        for table in (self.table, self.edge_table):
+            masks += [] if table is None or not table.has_missing else [~np.isfinite(table.values)]
         arrays = [a for a in (self.x, self.y, self.edge_attr, self.edge_weight, *masks) if a is not None]
         return _digest(self.indptr, self.indices, *arrays)
 
@@ -300,15 +308,24 @@ def _frozen(array: Any, kind: type) -> np.ndarray | None:
     return view
 
 
-def _side_by_side(attr: Any, weight: Any) -> np.ndarray | None:
-    """Return what edges carry as columns, the weights last."""
-    parts = [np.asarray(part, np.float32) for part in (attr, weight) if part is not None]
-    parts = [part[:, None] if part.ndim == 1 else part for part in parts]
-    if not parts:
-        return None
-    if len({len(part) for part in parts}) > 1:
-        raise DataError(f"there are {len(parts[0])} rows of edge features, but {len(parts[1])} edge weights")
-    return np.concatenate(parts, 1)
+def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
+    """Return what edges carry by the name of its field, float32.
+
+    Raises:
+        DataError: one has more rows than the other, or weights are not one number an edge.
+    """
+    found = {"edge_attr": attr, "edge_weight": weight}
+    found = {key: np.asarray(value, np.float32) for key, value in found.items() if value is not None}
+    if "edge_attr" in found and found["edge_attr"].ndim == 1:
+        found["edge_attr"] = found["edge_attr"][:, None]
+    if "edge_weight" in found and found["edge_weight"].ndim == 2 and found["edge_weight"].shape[1] == 1:
+        found["edge_weight"] = found["edge_weight"][:, 0]
+    wrong = {key: a.shape for key, a in found.items() if a.ndim != (2 if key == "edge_attr" else 1)}
+    if wrong:
+        raise DataError(f"{next(iter(wrong))} has shape {next(iter(wrong.values()))}, not one row an edge")
+    if len({len(array) for array in found.values()}) > 1:
+        raise DataError(f"there are {len(attr)} rows of edge features, but {len(weight)} edge weights")
+    return found
 
 
 def _frozen_labels(y: Any) -> np.ndarray | None:

@@ -132,7 +132,7 @@ class GraphSet:
         """Build a set from torch-geometric graphs.
 
         Args:
-            graphs: each with edge_index, and x, edge_attr, y as they have them.
+            graphs: each with edge_index, and x, edge_attr, edge_weight, y as they have them.
             level: what y labels: "graph", "node" or "edge".
             name: for messages.
             fields: masks, class_names.
@@ -148,7 +148,8 @@ class GraphSet:
         labels = _labels(y, name)
         union = Graph.from_edges(
             edges.T, int(offsets[-1]), undirected=False, duplicates="keep", name=name, source=fields.pop("source", ""),
-            x=_columns(_joined(listed, "x")), edge_attr=_columns(attr), y=labels if level == "node" else None,
+            x=_columns(_joined(listed, "x")), edge_attr=_columns(attr), edge_weight=_joined(listed, "edge_weight"),
+            y=labels if level == "node" else None,
         )  # fmt: skip
         if level == "edge" and labels is not None:
             fields["edge_y"] = labels[order]

@@ -81,6 +81,7 @@ def inspect_graph(graph: Graph) -> Card:
         "edge features": _feature_text(graph.edge_attr),
     }
     facts |= _missing_facts(graph.table)
+    facts |= _missing_facts(graph.edge_table, "missing values of edges")
     if graph.num_classes:
         named = zip(class_names(graph), class_counts(graph), strict=True)
         facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in named)
@@ -243,7 +244,7 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
     if twice:
         yield f"{twice:,} edges are stored more than once"
     yield from _feature_doubts("node", graph.x, graph.table)
-    yield from _feature_doubts("edge", graph.edge_attr)
+    yield from _feature_doubts("edge", graph.edge_attr, graph.edge_table)
     if graph.num_classes:
         counts = class_counts(graph)
         for name, count in zip(class_names(graph), counts, strict=True):
@@ -260,12 +261,12 @@ def _feature_text(array: np.ndarray | None) -> str:
     return f"{array.shape[1]} wide, all zero" if array.size and not np.any(array) else f"{array.shape[1]} wide"
 
 
-def _missing_facts(table: FeatureTable | None) -> dict[str, Any]:
+def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
     if table is None or not table.has_missing:
         return {}
     counts = (~np.isfinite(table.values)).sum(0)
     named = [f"{table.columns[i]}: {counts[i]:,}" for i in np.flatnonzero(counts)[:12].tolist()]
-    return {"missing values": ", ".join(named) + (", ..." if (counts > 0).sum() > 12 else "")}
+    return {name: ", ".join(named) + (", ..." if (counts > 0).sum() > 12 else "")}
 
 
 def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:

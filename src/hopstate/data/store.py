@@ -26,7 +26,9 @@ VERSION = 1
 META = "graph.json"
 _FACTS: dict[str, tuple[type, ...]] = {"name": (str,), "source": (str,), "class_names": (list, type(None))}
 _DTYPES: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int64",), "y": ("int64", "float32")}
-_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",)}
+_DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",)}
+
+_COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand
 
 
 def save_graph(graph: Graph, folder: str | Path) -> None:
@@ -38,10 +40,13 @@ def save_graph(graph: Graph, folder: str | Path) -> None:
     arrays = {key: getattr(graph, key) for key in ("indptr", "indices", "x", "y", "edge_attr", "edge_weight")}
     arrays |= {f"mask_{name}": mask for name, mask in graph.masks.items()}
     arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
-    arrays["table"] = None if graph.table is None else graph.table.values
+    tables = {"table": graph.table, "edge_table": graph.edge_table}
+    arrays |= {key: None if table is None else table.values for key, table in tables.items()}
     names = None if graph.class_names is None else list(graph.class_names)
     meta = {"version": VERSION, "name": graph.name, "source": graph.source, "class_names": names}
-    meta |= {"columns": None if graph.table is None else list(graph.table.columns), "notes": list(graph.notes)}
+    named = {name: tables[key] for key, name in _COLUMNS.items()}
+    meta |= {name: None if table is None else list(table.columns) for name, table in named.items()}
+    meta["notes"] = list(graph.notes)
     write_folder(Path(folder), META, "graph", meta, arrays)
 
 
@@ -52,16 +57,18 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    later: dict[str, Any] = {"columns": None, "notes": []}
+    later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": []}
     fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
-    ids, values, columns = arrays.pop("node_ids", None), arrays.pop("table", None), fields.pop("columns")
+    ids = arrays.pop("node_ids", None)
+    tables = {key: (arrays.pop(key, None), fields.pop(name)) for key, name in _COLUMNS.items()}
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
     wrong = {key: str(a.dtype) for key, a in arrays.items() if str(a.dtype) not in _DTYPES.get(key, ())}
     wrong |= {f"mask_{key}": str(mask.dtype) for key, mask in masks.items() if mask.dtype != bool}
     if wrong or not {"indptr", "indices"} <= arrays.keys():
         raise FormatError(f"{folder} holds other arrays than a saved graph: {wrong or sorted(arrays)}; save it again")
     with reading(folder, "a saved graph"):
-        fields["table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
+        for key, (values, columns) in tables.items():
+            fields[key] = None if values is None else FeatureTable(tuple(columns or ()), values)
         fields["notes"] = tuple(fields["notes"])
         return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
 

@@ -31,6 +31,8 @@ def check_graph(graph: Graph) -> None:
     if graph.edge_attr is not None:
         check_rows(graph.edge_attr, graph.num_edges, f"{where}: edge features", 2, "stored edges")
         check_finite(graph.edge_attr, f"{where}: edge features")
+    if graph.edge_table is not None and (graph.edge_attr is None or len(graph.edge_table) != graph.num_edges):
+        raise DataError(f"{where}: the table of edge features has {len(graph.edge_table)} rows, not one a stored edge")
     if graph.edge_weight is not None:
         _check_weights(graph, where)
     if graph.y is not None:

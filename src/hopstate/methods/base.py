@@ -19,10 +19,11 @@ class ReadOptions:
         format: "auto" goes by content and extension; else one of the formats that `hopstate datasets` names.
         features: table of node features keyed by node id, for edge lists.
         labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
-        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for node features, fitted to
-            the training nodes; "auto" takes standard for tables of yours and none for all else.
+        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features of nodes and
+            edges, fitted to the training nodes and the edges at them; "auto" takes standard for tables of yours and
+            none for all else.
         missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
-            with a further column that marks them.
+            or of the edges at them, with a further column that marks them.
         nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
@@ -123,6 +124,7 @@ class Method:
         suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
             stand in for the configuration's own defaults, and what a user gives stands over them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
+        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
     """
 
@@ -133,5 +135,6 @@ class Method:
     summary: str
     source: str
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    reads_edges: Callable[[Any], bool] = lambda config: False
     suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
     floors: Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]] | None = None

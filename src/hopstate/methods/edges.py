@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.features import FAR_APART, scale_ratio
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError
 from hopstate.training.loop import LoopConfig
 from hopstate.training.progress import note
 
 Place = Literal["weights", "features", "none", "unused"]
+Use = Literal["auto", "features", "drop"]
 FORMERLY: dict[str, Any] = {"edges.use": "drop", "edges.flow": "target_to_source"}  # what 0.1.0 did, in silence
 
 
@@ -78,35 +78,70 @@ def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, l
     )
 
 
-def check_same_edges(graph: Graph, trained: dict[str, Any]) -> None:
+def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, otherwise: str | None) -> Graph:
+    """Return a graph with the edge features that a network learns from alone; weights become their last column.
+
+    Args:
+        graph: as messages pass over it.
+        use: "auto" takes all that edges carry, "features" what it carries beside weights, "drop" nothing.
+        reads: whether the network has a place for edge features.
+        loop: says whether progress is shown.
+        otherwise: where it has none, what to do about it, as an error says it; None leaves them out and says so.
+
+    Raises:
+        ConfigError: edges carry what the network has no place for, and otherwise is given.
+    """
+    carried = _carries(graph)
+    if carried == "nothing":
+        return graph
+    if use == "features":
+        return graph.with_(edge_weight=None)
+    if use == "drop" or not reads:
+        if use == "auto" and otherwise is not None:
+            raise ConfigError(f"this model has no place for edges' features ({graph.name} has {carried}): {otherwise}")
+        why = "edges=drop" if use == "drop" else "no part of the network reads them"
+        note(loop, f"edges: {carried} of {graph.name} are left out ({why})")
+        return _bare(graph)
+    return graph if graph.edge_weight is None else graph.with_(edge_attr=_columns(graph), edge_weight=None)
+
+
+def check_same_edges(name: str, found: int, trained: Mapping[str, Any] | None) -> None:
     """Raise DataError where edges carry other numbers of features than those that a model was trained with.
 
     Args:
-        graph: of `message_graph`.
-        trained: what the run remembers of its data.
+        name: of the data.
+        found: features of an edge, as the model takes them.
+        trained: what the run remembers of its data, None of a new run.
     """
-    wanted, found = trained.get("edge_columns"), edge_columns(graph)
+    wanted = (trained or {}).get("edge_columns")
     if wanted is not None and wanted != found:
-        raise DataError(f"{graph.name} has {found} features an edge, the model was trained with {wanted}")
-
-
-def warn_of_edge_scales(graph: Graph) -> None:
-    """Warn where features of edges, which models take as they are, differ widely in scale."""
-    if graph.edge_attr is None or not graph.edge_attr.size:
-        return
-    ratio, large, small = scale_ratio(graph.edge_attr)
-    if ratio > FAR_APART:
-        warnings.warn(
-            f"the edge features of {graph.name} differ in scale by {ratio:.0e} (column {large} and column {small}) and "
-            f"are taken as they are; scale them in the file, or leave them out (--edges.use drop)",
-            HopstateWarning,
-            stacklevel=4,
-        )
+        raise DataError(f"{name} has {found} features an edge, the model was trained with {wanted}")
 
 
 def edge_columns(graph: Graph) -> int:
     """Return the number of features of an edge."""
     return 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+
+
+def raw_column(graph: Graph, column: int) -> np.ndarray:
+    """Return (E,) float32 of one column of the edge features as it was read, not scaled.
+
+    Raises:
+        DataError: a number is missing there.
+    """
+    if graph.edge_table is None:
+        assert graph.edge_attr is not None
+        return graph.edge_attr[:, column]
+    values = graph.edge_table.values[:, column]
+    bad = ~np.isfinite(values)
+    if bad.any():
+        at = int(np.argmax(bad))
+        source = int(np.searchsorted(graph.indptr, at, side="right")) - 1
+        raise DataError(
+            f"{graph.name}: {int(bad.sum())} edges have no weight in column {graph.edge_table.columns[column]!r}, the "
+            f"first is ({source}, {graph.indices[at]}) by rows; fill them in, or leave weights out (--edges.use drop)"
+        )
+    return values.astype(np.float32)
 
 
 def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -> Graph:
@@ -115,12 +150,12 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
     if config.weight is not None:
         if graph.edge_attr is None or config.weight >= width:
             raise DataError(f"edges.weight={config.weight} is a column of the edge features; {graph.name} has {width}")
-        return graph.with_(edge_weight=graph.edge_attr[:, config.weight], edge_attr=None)
+        return graph.with_(edge_weight=raw_column(graph, config.weight), edge_attr=None)
     if graph.edge_attr is None:
         return graph
     if width == 1 and graph.edge_weight is None:
         note(loop, f"edges: the one edge feature of {graph.name} is taken as a weight (edges.use=drop leaves it out)")
-        return graph.with_(edge_weight=graph.edge_attr[:, 0], edge_attr=None)
+        return graph.with_(edge_weight=raw_column(graph, 0), edge_attr=None)
     raise ConfigError(
         f"{method} has a place for one weight an edge, and none for edge features ({graph.name} has {_carries(graph)}):"
         f" name the column that is a weight (--edges.weight COLUMN), {_otherwise('weights')}"

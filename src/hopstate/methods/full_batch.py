@@ -22,7 +22,6 @@ from hopstate.methods.edges import (
     check_same_edges,
     edge_columns,
     message_graph,
-    warn_of_edge_scales,
 )
 from hopstate.methods.floors import node_floors
 from hopstate.methods.node import check_width, node_labels
@@ -75,10 +74,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
         )
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
-    if context.trained is not None:
-        check_same_edges(graph, dict(context.trained))
-    else:
-        warn_of_edge_scales(graph)
+    check_same_edges(graph.name, edge_columns(graph), context.trained)
     model = backbone_for(graph, config.model, kind, len(labels.class_names))
     seed = config.loop.seed
     if config.batching.kind != "full":
@@ -92,6 +88,11 @@ def place_of(kind: str) -> Place:
     if kind == "mlp":
         return "unused"
     return "weights" if kind in WITH_WEIGHTS else "features" if kind in WITH_EDGES else "none"
+
+
+def reads_edges(config: FullBatchRun, kind: str) -> bool:
+    """Return whether a backbone takes columns of edges as features."""
+    return place_of(kind) == "features" and config.edges.use == "auto" and config.edges.weight is None
 
 
 def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: int) -> Backbone:
@@ -124,6 +125,7 @@ METHODS = {
         summary,
         source,
         FORMERLY,
+        reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
         floors=node_floors,
     )

@@ -16,6 +16,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.sizes import parse_bytes
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.edges import Use, check_same_edges, learned_features, raw_column
 from hopstate.methods.floors import node_floors
 from hopstate.methods.gmn_auto import Choice, choose, cut_of
 from hopstate.methods.gmn_inference import NodeOutputs
@@ -37,6 +38,7 @@ from hopstate.training.progress import note
 from hopstate.training.target import ClassWeights
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
+_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +106,8 @@ class GMNRun:
         order: of the node sequence.
         flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
             Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
+        edges: "auto" takes edge features, and edge weights as one more, and refuses them where neither Psi nor tokens
+            read them; "features" takes the features alone, where they are read, and "drop" nothing.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
@@ -119,6 +123,7 @@ class GMNRun:
     encoding: EncodingConfig = field(default_factory=EncodingConfig)
     order: OrderConfig = field(default_factory=OrderConfig)
     flow: Literal["source_to_target", "target_to_source"] = "source_to_target"
+    edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
     metric: str = "auto"
@@ -177,7 +182,17 @@ def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
         raise DataError(
             f"walks.weights is a column of the edge features, of which {graph.name} has {width}; got {column}"
         )
-    return graph.edge_attr[:, column]
+    return raw_column(graph, column)
+
+
+def has_walks(config: WalksConfig) -> bool:
+    """Return whether nodes may have tokens beside themselves."""
+    return config.max_length != 0 and config.repeats != 0
+
+
+def reads_edges(config: Any) -> bool:
+    """Return whether a run learns from edge features."""
+    return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
 def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
@@ -187,6 +202,10 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     encoding = node_encoding(graph, kind, context)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
     over = graph if config.flow == "target_to_source" or graph.is_undirected else graph.reversed()
+    weights = walk_weights(over, config.walks.weights)
+    reads = config.model.reads_edges(walks=has_walks(config.walks))
+    otherwise = None if weights is not None else _NO_PLACE
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise)
     edge_attr = over.edge_attr
     if encoding is not None and kind.relative:
         own = relative_encoding(encoding, over)
@@ -200,10 +219,10 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
         indptr=over.indptr,
         indices=over.indices,
         x=np.array(x, np.float32),
-        edge_attr=edge_attr,
+        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
         key=node_keys(graph, config.order),
         settings=choice.walks,
-        weights=walk_weights(over, config.walks.weights),
+        weights=weights,
         signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
     )
     return ready, choice
@@ -215,6 +234,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     ready, choice = material(graph, config, context)
     edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
+    check_same_edges(graph.name, edge_dim, context.trained)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
@@ -242,7 +262,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
 
 
 EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
-EARLIER_NODES = EARLIER | {"flow": "target_to_source"}
+EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -251,7 +271,8 @@ METHODS = {
         "graph",
         "state-space models over random-walk tokens and over nodes",
         "arXiv:2402.08678",
-        earlier=EARLIER_NODES,
+        earlier=EARLIER_FLOW,
+        reads_edges=reads_edges,
         suit=suit_gmn,
         floors=node_floors,
     )

@@ -21,26 +21,28 @@ from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.edges import Use, check_same_edges, learned_features
 from hopstate.methods.floors import graph_floors
 from hopstate.methods.gmn import (
-    EARLIER,
+    EARLIER_FLOW,
     EncodingConfig,
     OrderConfig,
     WalksConfig,
     asked_walks,
+    has_walks,
     node_encoding,
+    reads_edges,
     walk_weights,
 )
 from hopstate.methods.gmn_auto import Choice, choose_graphs
-from hopstate.methods.gmn_nodes import Material, token_inputs
+from hopstate.methods.gmn_nodes import Material
 from hopstate.methods.gmn_order import node_keys
 from hopstate.methods.node import save_npz, targets_as_trained
+from hopstate.methods.packing import Flow, Packer, pack, receiving
 from hopstate.models.gin import GIN
 from hopstate.models.gmn import GMN, GMNInputs
 from hopstate.tokens.encodings import Share, laplacian_encoding
-from hopstate.tokens.ordering import node_order
 from hopstate.tokens.structural import relative_encoding
-from hopstate.tokens.walks import token_order, walk_tokens
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.graph_task import GraphTask, Level, level_targets
 from hopstate.training.loop import LoopConfig
@@ -67,7 +69,9 @@ class GMNGraphsRun:
         level: what is labelled: "graph", "node" or "edge".
         fold: which of the stored splits, from 0.
         split: used where no splits are stored: which graphs are for training, validation and test.
-        walks, encoding, order, model: see `hopstate.methods.gmn.GMNRun`.
+        walks, encoding, order, flow, model: see `hopstate.methods.gmn.GMNRun`.
+        edges: "auto" takes edge features, and edge weights as one more, where Psi or tokens read them, and says where
+            they are left out; "features" takes the features alone, and "drop" nothing.
         batch_size: graphs a step; null takes 32, or fewer where the largest of them would not fit walks.memory_budget.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
         class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
@@ -83,6 +87,8 @@ class GMNGraphsRun:
     walks: WalksConfig = field(default_factory=WalksConfig)
     encoding: EncodingConfig = field(default_factory=lambda: EncodingConfig(kind="rwse", size=8))
     order: OrderConfig = field(default_factory=OrderConfig)
+    flow: Flow = "source_to_target"
+    edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
     metric: str = "auto"
@@ -96,7 +102,9 @@ class GINRun:
 
     Args:
         data, read, fold, split, metric, class_weights, loop: see `GMNGraphsRun`.
-        model: the network.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
+            u from v.
+        model: the network; it has no place for what edges carry.
         batch_size: graphs a step.
     """
 
@@ -104,70 +112,12 @@ class GINRun:
     read: ReadOptions = field(default_factory=ReadOptions)
     fold: int = 0
     split: SplitConfig = field(default_factory=_split)
+    flow: Flow = "source_to_target"
     model: GIN.Config = field(default_factory=GIN.Config)
     batch_size: int = 32
     metric: str = "auto"
     class_weights: ClassWeights = "none"
     loop: LoopConfig = field(default_factory=_loop)
-
-
-class Packer:
-    """Packs graphs of a set into the inputs of a GMN.
-
-    Args:
-        graphs: the set.
-        material: its union, made ready.
-        model: says what tokens are needed.
-        seed, resample_every: as in `hopstate.methods.gmn_nodes.FullNodeTask`.
-        level: "edge" adds the pairs.
-    """
-
-    def __init__(
-        self, graphs: GraphSet, material: Material, model: GMN.Config, *, seed: int, resample_every: int, level: str
-    ) -> None:
-        self.graphs, self.material, self.model, self.level = graphs, material, model, level
-        self.seed, self.resample_every = seed, resample_every
-
-    def __call__(self, ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        """Return the inputs of graphs ids."""
-        m, graphs = self.material, self.graphs
-        rows, bounds = graphs.rows(ids)
-        edges = graphs.edges(ids)
-        shift = np.repeat(bounds[:-1] - graphs.offsets[ids], np.diff(bounds))  # from the union's rows to the batch's
-        own = np.repeat(np.arange(len(rows)), np.diff(m.indptr)[rows])
-        indices = m.indices[edges] + shift[own]
-        indptr = np.concatenate([[0], np.cumsum(np.diff(m.indptr)[rows])])
-        extra: dict[str, object] = {}
-        if m.settings.max_length:
-            extra = self._tokens(rows, bounds, ids, edges, epoch, rng)
-        if self.level == "edge":
-            extra["pairs"] = torch.from_numpy(np.stack([own, indices], 1))
-        place = np.repeat(np.arange(len(ids)), np.diff(bounds))
-        return GMNInputs(
-            x=m.features(rng, rows, bounds), graph=Adjacency.of(indptr, indices),
-            edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
-            order=torch.from_numpy(node_order(m.key[rows], rng, place)), sequences=torch.from_numpy(bounds),
-            **extra,  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def _tokens(
-        self, rows: np.ndarray, bounds: np.ndarray, ids: np.ndarray, edges: np.ndarray, epoch: int,
-        rng: np.random.Generator | None,
-    ) -> dict[str, object]:  # fmt: skip
-        m, graphs = self.material, self.graphs
-        number = epoch // self.resample_every if self.resample_every and rng is not None else 0
-        seed = (self.seed * 1_000_003 + number) % 2**63
-        wanted = m.edge_attr is not None
-        tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted)
-        start = np.zeros(graphs.num_graphs, np.int64)
-        start[ids] = bounds[:-1] - graphs.offsets[ids]
-        visited = tokens["nodes"].numpy()
-        tokens["nodes"] = torch.from_numpy(visited + start[graphs.graph_of[visited]])
-        if wanted:
-            place = np.full(len(m.indices) + 1, -1)
-            place[edges] = np.arange(len(edges))
-            tokens["edges"] = torch.from_numpy(place[tokens["edges"].numpy()])
-        return {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
 
 
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
@@ -182,8 +132,9 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
         tokens=ready.settings.tokens,
         window=ready.settings.window,
         level=config.level,
-        degrees=torch.from_numpy(graphs.union.degree),
+        degrees=torch.from_numpy(np.diff(ready.indptr)),
     )
+    check_same_edges(graphs.name, model.edge_dim, context.trained)
     collate = Packer(
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
         level=config.level,
@@ -199,18 +150,15 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     """Return the task of training a GIN on graphs."""
     shared = _targets(graphs, config, "graph", context)
 
+    over = learned_features(receiving(graphs, config.flow), "auto", False, config.loop, otherwise=None)
+
     def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        rows, bounds = graphs.rows(ids)
-        union, edges = graphs.union, graphs.edges(ids)
-        degree = np.diff(union.indptr)[rows]
-        shift = np.repeat(bounds[:-1] - graphs.offsets[ids], np.diff(bounds))
-        indices = union.indices[edges] + np.repeat(shift, degree)
-        graph = Adjacency.of(np.concatenate([[0], np.cumsum(degree)]), indices)
-        assert union.x is not None
-        offsets = torch.from_numpy(bounds)
+        part = pack(graphs, over.indptr, over.indices, ids)
+        assert graphs.union.x is not None
         return GMNInputs(
-            x=torch.from_numpy(union.x[rows]), graph=graph, order=torch.arange(len(rows)), sequences=offsets
-        )
+            x=torch.from_numpy(graphs.union.x[part.rows]), graph=Adjacency.of(part.indptr, part.indices),
+            order=torch.arange(len(part.rows)), sequences=torch.from_numpy(part.bounds),
+        )  # fmt: skip
 
     model = GIN(config.model, in_dim=graphs.num_features, out_dim=shared["target"].width)
     return GraphTask(
@@ -229,11 +177,13 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     )
     assert union.x is not None
     x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
-    edge_attr = union.edge_attr
+    w, over = config.walks, receiving(graphs, config.flow)
+    weights, reads = walk_weights(over, w.weights), config.model.reads_edges(walks=has_walks(w))
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=None)
+    edge_attr = over.edge_attr
     if encoding is not None and kind.relative:
-        own = relative_encoding(encoding, union)
+        own = relative_encoding(encoding, over)
         edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
-    w = config.walks
     choice = choose_graphs(
         np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
         parse_bytes(w.memory_budget), **asked_walks(w, context),
@@ -246,9 +196,10 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
             f"walks: at most {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)",
         )
     ready = Material(
-        indptr=union.indptr, indices=union.indices, x=np.array(x, np.float32), edge_attr=edge_attr,
+        indptr=over.indptr, indices=over.indices, x=np.array(x, np.float32),
+        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
         key=node_keys(union, config.order, graphs.offsets), settings=choice.walks,
-        weights=walk_weights(union, w.weights),
+        weights=weights,
         signs=kind.size if laplacian and not kind.relative else 0,
     )  # fmt: skip
     return ready, choice
@@ -348,11 +299,11 @@ _GMN = {
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
-        suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER,
+        suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
-        suit=partial(_suit, own={}), floors=graph_floors,
+        suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
     ),
 }  # fmt: skip
-__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "Packer", "build", "build_gin", "set_material"]
+__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "set_material"]

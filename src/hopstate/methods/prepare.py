@@ -1,4 +1,4 @@
-"""Features made ready for a method: filled and scaled as training nodes, or training events, say; kept with the run."""
+"""Features made ready for a method: filled and scaled as training nodes, edges or events say; kept with the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopstate.methods.node import split_rows
 from hopstate.training.run import RunFolder
 
 
-def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str, Any]]:
+def prepared(record: Any, config: Any, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
     Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
@@ -29,6 +29,7 @@ def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str,
         record: a graph or an event stream; others come back as they are.
         config: the method's configuration; its fields read and split count.
         context: of the build.
+        edges: whether the method learns from a graph's edge features.
 
     Returns:
         The record, and a JSON-able dict, empty where nothing was done.
@@ -43,13 +44,13 @@ def prepared(record: Any, config: Any, context: Context) -> tuple[Any, dict[str,
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
     if context.trained is not None:
-        return prepared_as(record, context.trained), dict(context.trained.get("features") or {})
+        return prepared_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
     begun = _features_of_init(config, context)
     if begun is not None:
-        return as_trained(record, begun), begun
-    found = _fitted_graph(record, config) if isinstance(record, Graph) else _fitted_stream(record, config)
+        return as_trained(record, begun, edges=edges), begun
+    found = _fitted_graph(record, config, edges) if isinstance(record, Graph) else _fitted_stream(record, config)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
-    return as_trained(record, kept), kept
+    return as_trained(record, kept, edges=edges), kept
 
 
 def _features_of_init(config: Any, context: Context) -> dict[str, Any] | None:
@@ -63,21 +64,25 @@ def _features_of_init(config: Any, context: Context) -> dict[str, Any] | None:
     return None
 
 
-def prepared_as(record: Any, facts: Mapping[str, Any]) -> Any:
+def prepared_as(record: Any, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features and its events' classes as a run has them.
 
     Args:
         record: a graph or an event stream.
         facts: the run's data.json.
+        edges: see `prepared`.
 
     Raises:
         DataError: see `as_trained`.
     """
-    return _classes_as_trained(as_trained(record, facts.get("features") or {}), facts.get("class_names") or ())
+    ready = as_trained(record, facts.get("features") or {}, edges=edges)
+    return _classes_as_trained(ready, facts.get("class_names") or ())
 
 
-def as_trained(record: Any, kept: Mapping[str, Any]) -> Any:
+def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features as those of a run were, of which `prepared` returned kept.
+
+    The table of a graph's edges stays beside them: weights are taken from it as they are.
 
     Raises:
         DataError: other columns, or missing values that the run cannot fill.
@@ -85,7 +90,7 @@ def as_trained(record: Any, kept: Mapping[str, Any]) -> Any:
     changes: dict[str, Any] = {}
     for name, table in _tables(record).items():
         values = getattr(record, name)
-        if values is None:
+        if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
         if name in kept:
             changes[name] = _applied(values, table, kept[name], record.name, name)
@@ -94,6 +99,8 @@ def as_trained(record: Any, kept: Mapping[str, Any]) -> Any:
                 f"{record.name} has missing values among its features, and the run was trained without scales or "
                 f"fillings; repair them, or read with --read.nan zero"
             )
+    if isinstance(record, Graph) and "edge_attr" in changes:
+        changes["edge_table"] = record.edge_table
     return record.with_(**changes) if changes else record
 
 
@@ -106,15 +113,16 @@ def _classes_as_trained(record: Any, names: Sequence[str]) -> Any:
     return record.with_(labels=moved[record.labels], class_names=tuple(names))
 
 
-def notes_of(kept: dict[str, Any]) -> list[str]:
-    """Return what was done to features, a line each, from what `prepared` returned."""
-    what = {"x": "nodes", "edge_attr": "events"}
-    return [FeatureScaler.from_json(held).told(what[name]) for name, held in kept.items()]
+def notes_of(kept: dict[str, Any], record: Any) -> list[str]:
+    """Return what was done to the features of a record, a line each, from what `prepared` returned."""
+    of_edges = ("edge features", "training edges") if isinstance(record, Graph) else ("features", "training events")
+    what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
+    return [FeatureScaler.from_json(held).told(*what[name]) for name, held in kept.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
     if isinstance(record, Graph):
-        return {"x": record.table}
+        return {"x": record.table, "edge_attr": record.edge_table}
     return {"x": None, "edge_attr": record.edge_table}
 
 
@@ -123,25 +131,44 @@ def _applied(
 ) -> np.ndarray:
     scaler = FeatureScaler.from_json(held)
     if table is not None and scaler.columns is not None:
-        return scaler.apply(table.in_order_of(scaler.columns, record))
+        what = f"an edge of {record}" if name == "edge_attr" else record
+        return scaler.apply(table.in_order_of(scaler.columns, what))
     if values.shape[1] != len(scaler.fill):
-        each = "an event" if name == "edge_attr" else "a node"
+        each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
             f"{record} has {values.shape[1]} features {each}, the model was trained with {len(scaler.fill)}"
         )
     return scaler.apply(values if table is None else table.values)
 
 
-def _fitted_graph(graph: Graph, config: Any) -> dict[str, FeatureScaler]:
-    kind = _kind(config.read.scale, graph.table is not None)
-    if graph.x is None or (kind == "none" and graph.table is None):
-        _warn_of_scales(graph.x, config.read.scale, f"the node features of {graph.name}")
-        return {}
+def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureScaler]:
+    held = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
+    meant: dict[str, str] = {}
+    for name, (values, table) in held.items():
+        kind = _kind(config.read.scale, table is not None)
+        if values is None or (kind == "none" and table is None):
+            what = "node" if name == "x" else "edge"
+            _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
+        else:
+            meant[name] = kind
     unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
-    if unlabelled or not isinstance(config.split, SplitConfig):
+    if not meant or unlabelled or not isinstance(config.split, SplitConfig):
         return {}  # the build says what is amiss
-    rows = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
-    return {"x": _fit(graph.x, graph.table, rows, kind, config.read)} if len(rows) else {}
+    nodes = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
+    rows = {"x": nodes, "edge_attr": _edges_at(graph, nodes) if "edge_attr" in meant else nodes}
+    found = {name: (*held[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
+    return {
+        name: _fit(values, table, own, kind, config.read)
+        for name, (values, table, own, kind) in found.items()
+        if values is not None
+    }
+
+
+def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return the rows of a graph's stored edges that have one of the nodes at an end."""
+    there = np.zeros(graph.num_nodes, bool)
+    there[nodes] = True
+    return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
 
 
 def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]:

@@ -103,6 +103,12 @@ class GMN(nn.Module):
             """Whether Psi is added."""
             return self.variant == "gmn" and self.mpnn != "none" and self.mpnn_layers > 0
 
+        def reads_edges(self, *, walks: bool = True) -> bool:
+            """Return whether something in the network has a place for edge features; walks: nodes have tokens."""
+            local = self.encoder == "rwf" or (self.local_layers > 0 and self.encoder in READS_EDGES)
+            psi = (self.uses_mpnn or self.variant == "gps-mamba") and self.mpnn in READS_EDGES
+            return psi or (walks and self.variant != "gps-mamba" and local)
+
         @property
         def encoder(self) -> Literal["gatedgcn", "gcn", "gin", "gine", "sage", "rwf"]:
             """What encodes a token: local, "auto" resolved."""
@@ -130,6 +136,7 @@ class GMN(nn.Module):
     ) -> None:
         super().__init__()
         c, self.config, self.tokens, self.level, self.in_dim = config, config, tokens, level, in_dim
+        self.edge_dim = edge_dim
         self.recompute, gps = recompute, c.variant == "gps-mamba"
         if gps and tokens != 1:
             raise ConfigError("model.variant=gps-mamba takes each node as one token; set walks.max_length=0")

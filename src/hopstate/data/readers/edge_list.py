@@ -60,8 +60,9 @@ def read_edge_list(
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
         id_column, label_column, split_column: names in the node tables, by default id/node..., label/y/class..., split.
-        missing: "error" names the columns and rows of node features without a number; with "mean" or "median" they
-            stay in the graph's table, to be filled from training nodes once these are known.
+        missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
+            "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
+            known.
         unlabelled, task, label_cells: see `hopstate.data.readers.labels.LabelOptions`.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
@@ -82,7 +83,7 @@ def read_edge_list(
             f"{path}: source and target are both column {first!r}; name them (source_column, target_column)"
         )
     pairs = [table.ids(first), table.ids(second)]
-    attr = _edge_features(table, (first, second), edge_columns, nan)
+    carried = _edge_features(table, (first, second), edge_columns, nan, missing)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
@@ -96,12 +97,12 @@ def read_edge_list(
     elif num_nodes is not None and x is not None and x_ids is not None:
         x = x.take(_rows_in_order(x_ids, num_nodes, str(features)))
     nodes = _Nodes(table, (first, second), pairs, features, x_ids, labels, named, num_nodes)
-    fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_attr": attr}
+    fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_table": carried}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
     fields |= named.fields(nodes.label_rows, nodes.count) if named is not None else {}
     edges = np.stack(nodes.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
-    notes = edge_notes(edges, nodes.count, **build, features=attr is not None)
+    notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
     fields["notes"] = (*notes, *(named.notes if named is not None else ()))
     own = {"source": str(path), "name": _stem(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
@@ -153,7 +154,9 @@ class _Nodes:
         self.vocabulary = None if plain else known
 
 
-def _edge_features(table: Table, ids: tuple[str, str], chosen: Sequence[str] | None, nan: str) -> np.ndarray | None:
+def _edge_features(
+    table: Table, ids: tuple[str, str], chosen: Sequence[str] | None, nan: str, missing: str
+) -> FeatureTable | None:
     rest = [str(name) for name in table.frame.columns if name not in ids]
     for name in chosen or ():
         table.column(name, (), None, "edge_columns")
@@ -168,9 +171,7 @@ def _edge_features(table: Table, ids: tuple[str, str], chosen: Sequence[str] | N
             )
     if not chosen:
         return None
-    values = table.numbers(list(chosen), "edge features", nan, "error")
-    with np.errstate(over="ignore"):
-        return clean_features(values.astype(np.float32), nan, f"{table.path}: edge features (as 32-bit numbers)")
+    return FeatureTable.of(tuple(chosen), table.numbers(list(chosen), "edge features", nan, missing))
 
 
 def _features(

@@ -119,7 +119,8 @@ class Table:
         if missing == "error" and bad.any():
             named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
             fill = "say how: --read.missing mean or median (of the training rows, with a column that marks them)"
-            hints = {"node features": f"{fill}, or --read.nan zero", "event features": fill}
+            either = f"{fill}, or --read.nan zero"
+            hints = {"node features": either, "edge features": either, "event features": fill}
             raise DataError(
                 f"{self.path}: {what} ({named}) hold NaN or infinities in {self._gaps(bad, columns)}; fill them in, "
                 f"or {hints.get(what, '--read.nan zero')}"
