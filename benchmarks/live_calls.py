@@ -1,6 +1,7 @@
 """Processor time and bytes written of a call of `stream`, against how many events came before.
 
     python benchmarks/live_calls.py --past 3000 300000 --calls 20
+    python benchmarks/live_calls.py --past 3000 300000 --calls 20 --deletions 0.2
 
 A fixed number of nodes, CTDG-SSM with its defaults, calls of 100 events each through `hopstate.stream` in one process;
 what a process needs to start is the same for every past, and is left out. Seconds are the processor's; bytes are those
@@ -20,11 +21,17 @@ import pandas as pd
 import hopstate
 
 
-def table(first: int, count: int, nodes: int, seed: int) -> pd.DataFrame:
-    """Return events first.. of a stream: sources and targets of a skewed popularity."""
+def table(first: int, count: int, nodes: int, seed: int, share: float = 0.0) -> pd.DataFrame:
+    """Return events first.. of a stream: of skewed popularity; a share of them deletes the edge before."""
     rng = np.random.default_rng([seed, first])
     ends = (nodes // 2 * rng.random((2, count)) ** 2).astype(int)
-    return pd.DataFrame({"source": ends[0], "target": nodes // 2 + ends[1], "time": first + np.arange(count)})
+    found = pd.DataFrame({"source": ends[0], "target": nodes // 2 + ends[1], "time": first + np.arange(count)})
+    if share:
+        gone = np.flatnonzero(rng.random(count) < share)
+        gone = gone[(gone > 0) & ~np.isin(gone - 1, gone)]
+        found.loc[gone, ["source", "target"]] = found.loc[gone - 1, ["source", "target"]].to_numpy()
+        found["kind"] = np.where(np.isin(np.arange(count), gone), "delete", "add")
+    return found
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -36,18 +43,18 @@ def files(folder: Path) -> dict[str, int]:
     return found
 
 
-def measure(past: int, calls: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Return processor seconds and bytes of each call."""
     quiet = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        table(0, 2000, nodes, 0).to_csv(home / "own.csv", index=False)
+        table(0, 2000, nodes, 0, share).to_csv(home / "own.csv", index=False)
         settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit("ctdg-ssm", home / "own.csv", out=home / "run", config=settings)
-        run.stream(table(2000, past - 2000, nodes, 0))
+        run.stream(table(2000, past - 2000, nodes, 0, share))
         state, seconds, written = home / "run" / "state", [], []
         for call in range(calls):
-            new, before = table(past + 100 * call, 100, nodes, 0), files(state)
+            new, before = table(past + 100 * call, 100, nodes, 0, share), files(state)
             start = time.process_time()
             run.stream(new)
             seconds.append(time.process_time() - start)
@@ -61,10 +68,11 @@ def main() -> None:
     parser.add_argument("--past", type=int, nargs="+", default=[3000, 300_000])
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--nodes", type=int, default=2000)
+    parser.add_argument("--deletions", type=float, default=0.0, help="share of events that delete an edge")
     o = parser.parse_args()
     print("past events | median s | largest s | median KB | largest KB | mean KB")
     for past in o.past:
-        seconds, written = measure(past, o.calls, o.nodes)
+        seconds, written = measure(past, o.calls, o.nodes, o.deletions)
         figures = (np.median(seconds), seconds.max(), *(f(written) / 1e3 for f in (np.median, np.max, np.mean)))
         print(f"{past:>11,} | " + " | ".join(f"{x:.3f}" for x in figures), flush=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from hopstate.data.event_splits import instant
 from hopstate.data.past import Past
+from hopstate.data.past_deletions import still_gone
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.going_on import check_temporal, kept_state, own_past
 from hopstate.run_data import settings_of_run
@@ -50,7 +51,7 @@ def node_outputs(
     Raises:
         ConfigError: the run's method does not classify nodes at their events.
         TimeOrderError: a time before the last event that is known.
-        DataError: an id that the run has not met, or a time that is none.
+        DataError: an id that the run has not met, or a deleted node, or a time that is none.
         ShapeError: not a time for each node.
     """
     import pandas as pd
@@ -107,7 +108,14 @@ def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.n
             f"{len(unmet)} of {len(names)} nodes are none that the run has met, the first {names[unmet[0]].item()!r}; "
             "give ids as in its own data, or stream the events in which they occur"
         )
-    return rows.astype(np.int64), names, times
+    rows = rows.astype(np.int64)
+    gone = np.flatnonzero(still_gone(past.layers, past.num_nodes, rows)) if past.has_deletes else rows[:0]
+    if len(gone):
+        raise DataError(
+            f"node {names[gone[0]].item()!r} was deleted, so its output is undefined ({len(gone)} of {len(names)} "
+            "nodes are); ask again once an event has brought it back"
+        )
+    return rows, names, times
 
 
 def _times(past: Past, t: np.ndarray) -> np.ndarray:

@@ -86,7 +86,8 @@ def test_one_event_no_event_and_one_time():
         ({"edge_attr": np.ones((4, 2))}, "float32"),
         ({"edge_attr": np.full((4, 1), np.nan, np.float32)}, "first in row 0"),
         ({"labels": np.ones(3)}, "labels has shape"),
-        ({"kind": np.full(4, 2, np.int8)}, "kind must be int8"),
+        ({"kind": np.full(4, 2, np.int8)}, "event 0 deletes node 0 but names 1 too"),
+        ({"kind": np.full(4, 4, np.int8)}, "kind must be int8"),
         ({"x": np.ones((2, 2), np.float32), "num_nodes": 4}, "x has 2 rows, the stream has 4 nodes"),
     ],
 )

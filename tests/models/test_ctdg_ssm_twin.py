@@ -64,10 +64,12 @@ class Twin:
         one = torch.ones(1, dtype=torch.float64)
         return torch.cat([one, softplus(self.w["filter.raw"])]) if self.order else one
 
-    def step(self, events: list[tuple[int, int]], gap: Tensor, attr: Tensor, after: Any, before: Any) -> Tensor:
-        """Move the memory of all nodes that appear; return what the last layer says of them, in order of node."""
+    def step(
+        self, events: list[tuple[int, int]], gap: Tensor, attr: Tensor, after: Any, before: Any, others: Any = ()
+    ) -> Tensor:
+        """Move the memory of all nodes that appear, or are others; return the last layer's output in order of node."""
         w = self.w
-        nodes = sorted({u for pair in [*events, *after, *before] for u in pair})
+        nodes = sorted({u for pair in [*events, *after, *before] for u in pair} | set(others))
         P, P_before = (power_sum(self.coefficients(), laplacian(e, nodes)) for e in (after, before))
         inverse = torch.linalg.inv(P)
         G = inverse @ (P - P_before)
@@ -110,16 +112,25 @@ STORY: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, 
 ]
 
 
-def batches() -> list[tuple[ActiveBatch, dict[str, Any]]]:
+def batches(whole: bool = False) -> list[tuple[ActiveBatch, dict[str, Any]]]:
+    """Return batches and what the twin is told; with whole, every node met so far is active."""
     rng, made = np.random.default_rng(0), []
+    met: set[int] = set()
     for k, (events, context, removed) in enumerate(STORY):
         pairs, around, gone = (np.array(e, np.int64).reshape(-1, 2).T for e in (events, context, removed))
         gap, attr = rng.uniform(0, 9, len(events)), rng.normal(size=(len(events), EDGE))
         gap, attr = gap.astype(np.float32), attr.astype(np.float32)
-        batch = ActiveBatch.build(
-            *pairs, np.full(len(events), float(k)), context=around, removed=gone, gap=gap, edge_attr=attr
-        )
-        told = {"after": events + context, "before": context + removed}
+        others = sorted(met) if whole else []
+        given = {
+            "context": around,
+            "removed": gone,
+            "gap": gap,
+            "edge_attr": attr,
+            "others": np.array(others, np.int64),
+        }
+        batch = ActiveBatch.build(*pairs, np.full(len(events), float(k)), **given)
+        told = {"after": events + context, "before": context + removed, "others": others}
+        met |= {u for pair in events for u in pair}
         exact = {"gap": torch.from_numpy(gap).double(), "attr": torch.from_numpy(attr).double()}
         made.append((batch, {"events": events, **told, **exact}))
     return made
@@ -128,7 +139,15 @@ def batches() -> list[tuple[ActiveBatch, dict[str, Any]]]:
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(
     ("order", "options"),
-    [(0, {}), (1, {}), (2, {"filter_start": 1.0}), (1, {"norm": False}), (2, {"residual": False})],
+    [
+        (0, {}),
+        (1, {}),
+        (2, {"filter_start": 1.0}),
+        (1, {"norm": False}),
+        (2, {"residual": False}),
+        (0, {"update_all": True}),
+        (1, {"update_all": True}),
+    ],
     ids=str,
 )
 def test_memory_output_and_every_gradient_equal_algorithm_3(order: int, options: dict[str, Any], sparse: bool) -> None:
@@ -149,7 +168,7 @@ def test_memory_output_and_every_gradient_equal_algorithm_3(order: int, options:
     flags = {k: v for k, v in options.items() if k in ("norm", "residual")}
     twin, state = Twin(weights, order=order, **flags), model.initial_state(NODES)
     readings: list[list[Tensor]] = [[], []]
-    for batch, told in batches():
+    for batch, told in batches("update_all" in options):
         state = model.update(state, batch)
         output = twin.step(**told)
         torch.testing.assert_close(state.output[state.place(batch.nodes)], output, rtol=1e-9, atol=1e-10)

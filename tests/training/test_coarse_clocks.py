@@ -159,8 +159,8 @@ def _scores(t: Any, time: float) -> torch.Tensor:
     from hopstate.data.active import ActiveBatch
 
     for k, step in enumerate(batch["steps"]):
-        for update in step["updates"]:
-            state = t.model.update(state, ActiveBatch(**update))
+        for piece in (piece for update in step["updates"] for piece in update):
+            state = t.model.update(state, ActiveBatch(**piece))
         if t.stream.t[t.split.train[t._edges[k]]] == time:
             found.append(t._logits(state, step))
     return torch.cat(found)

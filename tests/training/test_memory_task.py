@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from hopstate.batching.events import event_batches
-from hopstate.batching.memory import ActiveEvents, _ends
+from hopstate.batching.memory import ActiveEvents, StreamEnds
 from hopstate.data.active import ActiveBatch
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -200,7 +200,7 @@ def test_deletions_leave_the_context_and_are_taken_out_of_the_graph() -> None:
     src, dst = np.array([0, 0, 1, 0, 0, 1]), np.array([1, 1, 2, 1, 1, 0])
     kind = np.array([0, 0, 0, 1, 1, 0], np.int8)
     data = EventStream(src=src, dst=dst, t=np.arange(6), kind=kind, num_nodes=3)
-    assert _ends(data).tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
+    assert StreamEnds(data).ends.tolist() == [3, 4, np.iinfo(np.int64).max, -1, -1, np.iinfo(np.int64).max]
     model = CTDGSSM(CTDGSSM.Config(static="random"))
     inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=5)
 

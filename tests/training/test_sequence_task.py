@@ -9,11 +9,16 @@ import torch
 
 from hopstate.datasets.temporal_generators import PathSequences, path_sequences
 from hopstate.errors import ConfigError, TimeOrderError
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.methods.ctdg_ssm_sequences import METHODS
 from hopstate.models.ctdg_ssm import CTDGSSM
 from hopstate.training.loop import LoopConfig, Trainer
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run import RunFolder
 from hopstate.training.sequence_task import SequenceTask
+
+METHOD = METHODS["ctdg-ssm-sequences"]
 
 
 def paths(length: int, count: int = 60) -> PathSequences:
@@ -153,6 +158,44 @@ def test_scalar_features_random_times_and_gaps(order: int) -> None:
     model = CTDGSSM(config, node_dim=1, edge_dim=1, decoder="sequence")
     t = SequenceTask(model, data, hops=order)
     assert np.isfinite(t.loss(next(t.batches(0))).item())
+
+
+@pytest.mark.parametrize("gap_unit", ["median", "seconds", "raw"])
+def test_only_raw_times_depend_on_their_unit(gap_unit: str, tmp_path: Path) -> None:
+    """The same sequences in s, ms and ns, pairs that meet again among them."""
+    rng, made = np.random.default_rng(0), path_sequences(5, count=40)
+    pairs, t = np.array([[0, 1], [1, 2], [0, 1], [2, 3], [1, 2], [3, 4]]), rng.integers(0, 9, (40, 6)).cumsum(1)
+    attr = rng.normal(size=(40, 6, 2)).astype(np.float32)
+    found, gaps = [], []
+    for factor in (1, 10**3, 10**9):
+        data = replace(made, pairs=pairs, t=t * factor, edge_attr=attr)
+        config = config_from(METHOD, {"data": "x", "model.time_dim": 4, "model.dim": 6, "gap_unit": gap_unit})
+        torch.manual_seed(0)
+        one = METHOD.build(data, config, Context(run=tmp_path, cache=tmp_path))
+        with torch.no_grad():
+            found.append(one._probabilities("all"))
+        gaps.append(one._gaps)
+    assert np.unique(gaps[0]).size > 5
+    assert (gaps[0] <= np.float32(45)).all()
+    assert (gaps[0][:, :2] == 45).all()  # never, a setting of the model
+    for scores, gap in zip(found[1:], gaps[1:]):
+        assert np.array_equal(scores, found[0]) == np.array_equal(gap, gaps[0]) == (gap_unit == "median")
+
+
+def test_all_nodes_that_were_met_move_where_that_is_asked(tmp_path: Path) -> None:
+    """Appendix E.4: without a graph, the first node's memory fades with every event, and still tells the class."""
+    data = paths(7, 120)
+    t = task(data, order=0, read=0)
+    whole = SequenceTask(
+        CTDGSSM(replace(t.model.config, update_all=True), node_dim=2, edge_dim=2, decoder="sequence"),
+        data, hops=0, read=0,
+    )  # fmt: skip
+    assert [step.active.tolist() for step in whole.steps] == [list(range(k + 2)) for k in range(6)]
+    whole.model.load_state_dict(t.model.state_dict())
+    with torch.no_grad():
+        assert not torch.allclose(t._logits(t._columns(np.arange(9))), whole._logits(t._columns(np.arange(9))))
+    train(whole, 10)
+    assert accuracy(whole, "test") > 0.9
 
 
 def test_the_loop_runs_it(tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ class FollowingMemory(MemoryScorer):
         self._held, self._moved = np.zeros(n, bool), np.zeros(n, bool)
 
     def _move(self, batch: EventBatch) -> None:
-        active = self.inputs.batch(batch)
-        nodes = active.nodes.numpy()
-        self._fetch(nodes)
-        with evaluating(self.model):
-            self.state = self.model.update(self.state, active.to(self._device), in_place=True)
-        self._moved[nodes] = True
+        for active in self.inputs.batches(batch):
+            nodes = active.nodes.numpy()
+            self._fetch(nodes)
+            with evaluating(self.model):
+                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
+            self._moved[nodes] = True
 
     def moved(self) -> Memories | None:
         """Return what is remembered now of the nodes whose memory moved; None where none did."""

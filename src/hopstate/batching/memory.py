@@ -8,7 +8,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
 
@@ -21,10 +21,14 @@ from hopstate.batching.events import pieces
 from hopstate.batching.scorer import chances
 from hopstate.data.active import ActiveBatch, recent_context
 from hopstate.data.clock import Clock
-from hopstate.data.events import DELETE, EventBatch, EventStream
+from hopstate.data.deletions import edge_ends
+from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.node_state import NodeState
 from hopstate.data.past import NodeFeatures, Past
+from hopstate.data.past_deletions import PastEnds
+
+_NONE = np.empty(0, np.int64)
 
 
 class ActiveEvents:
@@ -44,16 +48,34 @@ class ActiveEvents:
         self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
         self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
-        self.ends = _ends(stream) if stream.has_deletes else None
+        self.update_all = getattr(model.config, "update_all", False)
+        self.ends: StreamEnds | PastEnds | None = StreamEnds(stream) if stream.has_deletes else None
+        rows = np.flatnonzero(stream.kind == GONE) if stream.has_gone and stream.kind is not None else _NONE
+        self.left = stream.src[rows], rows + stream.first_id
 
     def over(self, past: Past) -> ActiveEvents:
-        """Return the same over all events of a past; with deletions in it, at the cost of all of it."""
+        """Return the same over all events of a past."""
         made = copy(self)
         made.first_id, made.store = 0, past.store()  # type: ignore[assignment]
         made.clock = self.clock.over(past.time_unit or "")
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)  # type: ignore[assignment]
-        made.ends = _ends(past.events()) if past.has_deletes else None
+        made.ends = PastEnds(past.layers) if past.has_deletes else None
+        if self.update_all:
+            left = [layer.gone for layer in past.layers if layer.gone is not None]
+            made.left = np.concatenate([_NONE, *(n for n, _ in left)]), np.concatenate([_NONE, *(i for _, i in left)])
         return made
+
+    def batches(self, events: EventBatch) -> Iterator[ActiveBatch]:
+        """Yield a batch as `batch` gives it, cut where a node that it deletes comes back in it."""
+        if events.kind is not None and (gone := np.flatnonzero(events.kind == GONE)).size:
+            start, added = 0, np.flatnonzero(events.kind == ADD)
+            for at in gone.tolist():
+                later = added[added > at]
+                if ((events.src[later] == events.src[at]) | (events.dst[later] == events.src[at])).any():
+                    yield self.batch(events.take(slice(start, at + 1)))
+                    start = at + 1
+            events = events.take(slice(start, None))
+        yield self.batch(events)
 
     def batch(self, events: EventBatch) -> ActiveBatch:
         """Return a batch with its active nodes: the update's input."""
@@ -64,9 +86,9 @@ class ActiveEvents:
         context, _ = recent_context(
             self.store, around, first, self.neighbors, self.model.config.order, look_up=self._look_up(events)
         )
-        standing = None
-        if events.kind is not None and (events.kind == DELETE).any():
-            kept = events.kind != DELETE
+        standing = gone = None
+        if events.kind is not None and (events.kind != ADD).any():
+            kept, gone = events.kind == ADD, np.unique(src[events.kind == GONE])
             removed, standing = self._changes(events, kept)
             src, dst, t = src[kept], dst[kept], t[kept]
             edge_attr = None if edge_attr is None else edge_attr[kept]
@@ -81,20 +103,37 @@ class ActiveEvents:
             gap=gap,
             x=self.x,
             edge_attr=edge_attr,
+            gone=gone,
+            others=self._all_met(events) if self.update_all else None,
         )
+
+    def _all_met(self, events: EventBatch) -> np.ndarray:
+        """Return nodes that met somebody before the first event's time, and were not deleted since."""
+        if not len(events):
+            return _NONE
+        nodes = np.arange(self.store.num_nodes)
+        found, last = self.store.last(nodes, np.full(len(nodes), events.t[0]), 1), np.full(len(nodes), -1)
+        last[found.lengths > 0] = found.event_ids
+        names, ids = (column[self.left[1] <= events.event_ids[-1]] for column in self.left)
+        since = np.full(len(nodes), -1)
+        np.maximum.at(since, names, ids)
+        return nodes[last > since]
 
     def _look_up(self, events: EventBatch) -> Any:
         """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
         if self.ends is None or not len(events):
             return None
         ends, until = self.ends, int(events.event_ids[-1])
-        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until, self.first_id)
+        if isinstance(ends, StreamEnds):
+            return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends.ends, until, self.first_id)
+        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until)  # type: ignore[call-arg, arg-type]
 
     def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""
         assert self.ends is not None
-        ids, gone = events.event_ids, ~kept
-        ends = self.ends[ids[kept] - self.first_id]
+        assert events.kind is not None
+        ids, gone = events.event_ids, (events.kind == DELETE) | (events.kind == IMPLIED)
+        ends = self.ends(ids[kept])
         standing = ends > ids[-1]
         gone[gone] = ~np.isin(ids[gone], ends[~standing])
         return np.stack([events.src[gone], events.dst[gone]]), standing
@@ -121,31 +160,28 @@ class ActiveEvents:
         return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
 
 
-def _ends(stream: EventStream) -> np.ndarray:
-    """Return (E,) the id of the deletion that ends each added edge: the k-th of a pair ends the pair's k-th edge.
+class StreamEnds:
+    """Which event of a stream ends an added edge; called with ids (q,), a number above all ids where none does."""
 
-    Edges that nothing ends have a number above all ids, deletions themselves -1.
-    """
-    deletes = np.zeros(len(stream), bool) if stream.kind is None else stream.kind == DELETE
-    _, pair = np.unique(stream.src * stream.num_nodes + stream.dst, return_inverse=True)
-    order = np.lexsort((deletes, pair))  # of a pair: its additions, then its deletions, each in time's order
-    sizes, added = np.bincount(pair), np.bincount(pair, ~deletes).astype(np.int64)
-    start = np.cumsum(sizes) - sizes
-    places = np.flatnonzero(deletes[order])
-    of = pair[order[places]]
-    number = places - start[of] - added[of]
-    known = number < added[of]
-    ends = np.where(deletes, -1, np.iinfo(np.int64).max)
-    ends[order[(start[of] + number)[known]]] = order[places[known]] + stream.first_id
-    return ends
+    def __init__(self, stream: EventStream) -> None:
+        kind = np.zeros(len(stream), np.int8) if stream.kind is None else stream.kind
+        ends, self.first_id = edge_ends(stream.src, stream.dst, kind, stream.num_nodes), stream.first_id
+        ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
+        self.ends = ends
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Return (q,) ids of the events that end edges (q,)."""
+        return self.ends[ids - self.first_id]
 
 
 class MemoryScorer:
     """Scores pairs, or nodes, from a memory that grows by what is observed.
 
+    A node that was deleted is scored as one not met: the events that are asked for would bring it back.
+
     Args:
-        model: `initial_state`, `update(state, batch, in_place)`, and `link_logits(state, source, target, gap)` or
-            `node_logits(state, nodes, gap)`.
+        model: `initial_state`, `update(state, batch, in_place)`, and `link_logits(state, source, target, gap, back)` or
+            `node_logits(state, nodes, gap, back)`; see `CTDGSSM`.
         inputs: of the stream that is driven.
         start: the memory to start from; None for an empty one.
         max_pairs: pairs scored at once.
@@ -186,7 +222,8 @@ class MemoryScorer:
             for start in range(0, len(gaps), self.max_pairs):
                 part = slice(start, start + self.max_pairs)
                 ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
-                parts.append(chances(logits(self.state, *ends, gaps[part].to(self._device))).cpu())
+                gap = gaps[part].to(self._device)
+                parts.append(chances(logits(self.state, *ends, gap, back=True)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
@@ -195,9 +232,9 @@ class MemoryScorer:
             self._move(part)
 
     def _move(self, batch: EventBatch) -> None:
-        active = self.inputs.batch(batch).to(self._device)
         with evaluating(self.model):
-            self.state = self.model.update(self.state, active, in_place=True)
+            for active in self.inputs.batches(batch):
+                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
 
     @property
     def _device(self) -> torch.device:

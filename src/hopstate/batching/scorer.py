@@ -66,6 +66,8 @@ class _HistoryScorer:
         max_queries: queries computed at once.
     """
 
+    block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
+
     def __init__(self, model: nn.Module, tokenizer: Any, *, live: bool = False, max_queries: int = 512) -> None:
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
 
@@ -78,7 +80,7 @@ class _HistoryScorer:
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
         if self.live:
-            batch = batch if self.tokenizer.deletions else batch.additions()
+            batch = batch.edges() if self.tokenizer.deletions else batch.additions()
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:

@@ -90,6 +90,7 @@ class ActiveBatch:
         x: Tensor | None = None,
         edge_attr: np.ndarray | None = None,
         gone: np.ndarray | None = None,
+        others: np.ndarray | None = None,
     ) -> ActiveBatch:
         """Collect the active nodes of a batch and renumber its edges.
 
@@ -104,6 +105,7 @@ class ActiveBatch:
             x: (N, F) features of all nodes; the active rows are taken.
             edge_attr: (B, D) features of the events.
             gone: (g,) nodes that the batch deletes; removed must hold all their edges, context none.
+            others: (o,) nodes that are active too, repeats allowed: without an event, and edges only from the context.
 
         Raises:
             TimeOrderError: t decreases; the first place is named.
@@ -123,7 +125,8 @@ class ActiveBatch:
             i = late[0]
             raise TimeOrderError(f"event {i + 1} of the batch is at {t[i + 1]}, before event {i} at {t[i]}; sort them")
         pairs = np.concatenate([new, around, ended], 1)
-        nodes, places = np.unique(np.concatenate([pairs.ravel(), left]), return_inverse=True)
+        more = np.empty(0, np.int64) if others is None else np.asarray(others, np.int64)
+        nodes, places = np.unique(np.concatenate([pairs.ravel(), left, more]), return_inverse=True)
         if len(nodes) and nodes[0] < 0:
             raise DataError(f"node {nodes[0]} is negative; nodes are rows 0..N-1")
         rows = torch.from_numpy(places[: pairs.size].reshape(2, -1))
@@ -141,7 +144,7 @@ class ActiveBatch:
             gap=None if gap is None else torch.from_numpy(np.asarray(gap, np.float32)),
             node_attr=None if x is None else x[active],
             edge_attr=None if edge_attr is None else torch.from_numpy(np.asarray(edge_attr, np.float32)),
-            gone=torch.from_numpy(places[pairs.size :]) if len(left) else None,
+            gone=torch.from_numpy(places[pairs.size : pairs.size + len(left)]) if len(left) else None,
         )
 
 

@@ -59,7 +59,11 @@ class Clock:
             return cls(bounded=False)
         if gap_unit == "seconds":
             return cls(unit=UNITS["s"] / UNITS.get(time_unit, UNITS["s"]), time_unit=time_unit)
-        gaps = elapsed(t[1:], t[:-1])
+        return cls.of_gaps(elapsed(t[1:], t[:-1]), time_unit)
+
+    @classmethod
+    def of_gaps(cls, gaps: np.ndarray, time_unit: str = "") -> Clock:
+        """Return the clock whose unit is the median of gaps (Q,) that are not 0; 1 where there is none."""
         gaps = gaps[gaps > 0]
         middle = (len(gaps) - 1) // 2  # of an even number the lower one: a gap of the stream, never rounded
         return cls(unit=float(np.partition(gaps, middle)[middle]) if len(gaps) else 1.0, time_unit=time_unit)

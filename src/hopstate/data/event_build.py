@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import DELETE, EventStream
+from hopstate.data.deletions import expanded, expansion
+from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
@@ -17,7 +18,7 @@ DATES_HELD = "1677-09-21 to 2262-04-11"
 
 
 def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
-    """Build a stream from columns in any order; see `EventStream.from_arrays`."""
+    """Build a stream from columns in any order; see `EventStream.from_arrays`. With a node its edges are deleted."""
     where = fields.get("source") or fields.get("name", "events")
     src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
     for name, column in (("dst", dst), ("t", t)):
@@ -42,7 +43,7 @@ def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **field
         columns = {name: column[order] for name, column in columns.items()}
         if table is not None:
             fields["edge_table"] = table.take(order)
-    return EventStream(**columns, **{**fields, "node_ids": vocabulary})
+    return expanded(EventStream(**columns, **{**fields, "node_ids": vocabulary}))
 
 
 def times_from(t: np.ndarray, where: str) -> np.ndarray:
@@ -101,26 +102,64 @@ def rows_from(
     return *rows, vocabulary
 
 
-def check_deletes(stream: EventStream) -> None:
-    """Check that every deletion removes an edge that stands at that point of the stream, in its own direction.
+def check_deletes(stream: EventStream, *, alive: np.ndarray | None = None, before: int = 0) -> None:
+    """Check that every deletion removes an edge or a node that stands then, an edge in its own direction.
+
+    Args:
+        stream: the events.
+        alive: nodes that stand at its start; None for none.
+        before: so many events are not counted where one is named.
 
     Raises:
-        DataError: a deletion of an edge that was never added, or was already deleted; the event is named.
+        DataError: a deletion of an edge that was never added, or was already deleted, or of a node that has met nobody
+            since it was last deleted, or whose edges are left; the event is named.
     """
     if stream.kind is None or not stream.has_deletes:
         return
-    pair = stream.src * stream.num_nodes + stream.dst
+    rows = stream.edge_rows()
+    pair = (stream.src * stream.num_nodes + stream.dst)[rows]
     order = np.argsort(pair, kind="stable")
-    step = np.where(stream.kind[order] == DELETE, -1, 1)
+    step = np.where(stream.kind[rows[order]] == ADD, 1, -1)
     total = np.cumsum(step)
-    first = np.concatenate([[True], pair[order][1:] != pair[order][:-1]])
-    before = (total - step)[first]  # edges standing before each pair's first event
-    standing = total - np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(order))))
+    first = np.concatenate([np.ones(min(len(pair), 1), bool), pair[order][1:] != pair[order][:-1]])
+    start = (total - step)[first]  # edges standing before each pair's first event
+    standing = total - np.repeat(start, np.diff(np.append(np.flatnonzero(first), len(order))))
     if (standing < 0).any():
-        event = int(order[standing < 0].min())
-        u, v = stream.src[event], stream.dst[event]
-        names = (u, v) if stream.node_ids is None else (stream.node_ids.ids[u], stream.node_ids.ids[v])
+        event = int(rows[order[standing < 0].min()])
         raise DataError(
-            f"{stream.name}: event {event} deletes the edge {names[0]} -> {names[1]}, which does not stand then; "
-            "remove the deletion or add the edge first"
+            f"{stream.name}: event {event - before} deletes the edge {_named(stream, stream.src[event])} -> "
+            f"{_named(stream, stream.dst[event])}, which does not stand then; remove the deletion or add the edge first"
         )
+    _check_nodes(stream, np.empty(0, np.int64) if alive is None else alive, before)
+
+
+def _check_nodes(stream: EventStream, alive: np.ndarray, before: int) -> None:
+    """Check deletions of nodes; see `check_deletes`."""
+    if stream.kind is None or not stream.has_gone:
+        return
+    size, added = len(stream), np.flatnonzero(stream.kind == ADD)
+    met = np.concatenate([alive * size - 1, stream.src[added] * size + added, stream.dst[added] * size + added])
+    gone = np.flatnonzero(stream.kind == GONE)
+    met, left = np.sort(met), np.sort(stream.src[gone] * size + gone)
+    place = np.arange(len(left))
+    since = np.where((place > 0) & (left[place - 1] // size == left // size), left[place - 1], left // size * size - 1)
+    last = np.searchsorted(met, left) - 1
+    unmet = (last < 0) | (met[np.maximum(last, 0)] < since) if len(met) else np.ones(len(left), bool)
+    if unmet.any():
+        event = int((left[unmet] % size).min())
+        raise DataError(
+            f"{stream.name}: event {event - before} deletes node {_named(stream, stream.src[event])}, which has met "
+            "nobody by then, or not since it was last deleted; remove the deletion or add its edges first"
+        )
+    rows, at = expansion(stream.src, stream.dst, stream.kind, stream.num_nodes)
+    if (rows != at).any():
+        edge, event = rows[rows != at][0], at[rows != at][0]
+        raise DataError(
+            f"{stream.name}: event {event - before} deletes node {_named(stream, stream.src[event])}, but its edge "
+            f"{_named(stream, stream.src[edge])} -> {_named(stream, stream.dst[edge])} stands; "
+            "EventStream.from_arrays deletes edges with their nodes"
+        )
+
+
+def _named(stream: EventStream, node: np.integer) -> object:
+    return node if stream.node_ids is None else stream.node_ids.ids[node]

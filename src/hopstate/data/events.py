@@ -16,7 +16,7 @@ from hopstate.data.features import FeatureTable
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 
-ADD, DELETE = 0, 1
+ADD, DELETE, GONE, IMPLIED = 0, 1, 2, 3  # an odd kind ends an edge
 _CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
 
 
@@ -28,7 +28,7 @@ class EventBatch:
         event_ids: (B,) int64 positions in the stream.
         src, dst: (B,) int64 node rows.
         t: (B,) int64 or float64.
-        kind: (B,) int8, or None where every event adds.
+        kind: (B,) int8 as in `EventStream`, or None where every event adds.
         edge_attr: (B, D) float32 or None.
         labels: (B,) or None.
     """
@@ -46,9 +46,14 @@ class EventBatch:
 
     def additions(self) -> EventBatch:
         """Return those events that add an edge."""
-        if self.kind is None or not (self.kind == DELETE).any():
-            return self
-        return self.take(self.kind != DELETE)
+        return self if self.kind is None else self._where(self.kind == ADD)
+
+    def edges(self) -> EventBatch:
+        """Return those events that add or delete an edge."""
+        return self if self.kind is None else self._where(self.kind != GONE)
+
+    def _where(self, mask: np.ndarray) -> EventBatch:
+        return self if mask.all() else self.take(mask)
 
     def take(self, rows: np.ndarray | slice) -> EventBatch:
         """Return the events at rows of the batch."""
@@ -63,7 +68,9 @@ class EventStream:
     Args:
         src, dst: (E,) int64 node rows in 0..N-1.
         t: (E,) int64 or float64, never decreasing; kept in the type given.
-        kind: (E,) int8, 0 (`ADD`) or 1 (`DELETE`), or None where every event adds.
+        kind: (E,) int8, or None where every event adds: 0 (`ADD`); 1 (`DELETE`), the edge goes; 2 (`GONE`), the source
+            is deleted, and stands as the destination too; 3 (`IMPLIED`), an edge goes with such a node, just before
+            it: `from_arrays` and the readers put these in.
         edge_attr: (E, D) float32 or None.
         labels: (E,) integers or floats, for node classification at the source (-1: unknown); or None.
         x: (N, F) float32 node features or None.
@@ -165,16 +172,22 @@ class EventStream:
 
     @cached_property
     def has_deletes(self) -> bool:
-        """Whether an event removes an edge."""
-        return self.kind is not None and bool((self.kind == DELETE).any())
+        """Whether an event removes an edge or a node."""
+        return self.kind is not None and bool((self.kind != ADD).any())
+
+    @cached_property
+    def has_gone(self) -> bool:
+        """Whether an event deletes a node."""
+        return self.kind is not None and bool((self.kind == GONE).any())
 
     @cached_property
     def is_bipartite(self) -> bool:
         """Whether no node is both a source and a destination."""
         sources = np.zeros(self.num_nodes, bool)
         destinations = np.zeros(self.num_nodes, bool)
-        sources[self.src] = True
-        destinations[self.dst] = True
+        added = self.additions() if self.has_deletes else slice(None)
+        sources[self.src[added]] = True
+        destinations[self.dst[added]] = True
         return not bool((sources & destinations).any())
 
     # ---- parts -----------------------------------------------------------------------------------------
@@ -204,7 +217,12 @@ class EventStream:
     def additions(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Return those of the positions rows (P,), by default all, at which an edge is added: deletions never count."""
         rows = np.arange(len(self)) if rows is None else rows
-        return rows[self.kind[rows] != DELETE] if self.kind is not None and self.has_deletes else rows
+        return rows[self.kind[rows] == ADD] if self.kind is not None and self.has_deletes else rows
+
+    def edge_rows(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return those of the positions rows (P,), by default all, at which an edge is added or deleted."""
+        rows = np.arange(len(self)) if rows is None else rows
+        return rows[self.kind[rows] != GONE] if self.kind is not None and self.has_gone else rows
 
     def with_(self, **changes: Any) -> EventStream:
         """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
@@ -278,8 +296,13 @@ def _check(stream: EventStream) -> None:
         ):
             row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
             raise DataError(f"{where}: {name} holds NaN or infinity, first in row {row}")
-    if stream.kind is not None and (stream.kind.dtype != np.int8 or np.any((stream.kind < 0) | (stream.kind > 1))):
-        raise DataError(f"{where}: kind must be int8, 0 (add) or 1 (delete)")
+    if stream.kind is not None:
+        if stream.kind.dtype != np.int8 or np.any((stream.kind < 0) | (stream.kind > IMPLIED)):
+            raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
+        two = np.flatnonzero((stream.kind == GONE) & (stream.src != stream.dst))
+        if len(two):
+            ends = stream.src[two[0]], stream.dst[two[0]]
+            raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
     for start in range(0, num_events, _CHUNK):
         _check_rows(stream, where, start, min(start + _CHUNK, num_events))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import GONE, EventStream
 from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 
@@ -147,7 +147,8 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
     }
     facts |= _missing_facts(stream.edge_table)
     if stream.kind is not None:
-        facts["deletions"] = int(stream.kind.sum())
+        facts["deletions"] = int((stream.kind & 1).sum())
+        facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
     if stream.labels is not None:
         values, counts = np.unique(stream.labels, return_counts=True)
         few = len(values) <= 12

@@ -6,7 +6,7 @@ ones now and then, so that each event is written again a number of times that gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
@@ -67,11 +67,15 @@ class Layer:
 
     Args:
         first: id of the first event.
-        src, dst, t, kind: see `EventStream`.
+        src, dst, t, kind: see `EventStream`; kind is None where nothing is deleted.
         edge_attr: (E - s, D) float32 features of all but the first s events, or None; a memory model needs them of
             events that have not moved the memory yet, others of all.
         nodes: (n,) int64, rising: those that the events touch.
-        index: arrays of a `NeighborStore` under the numbers 0..n-1, with a node n that has no events.
+        index: arrays of a `NeighborStore` of edges added and deleted, under the numbers 0..n-1, with a node n that has
+            no events.
+        added: the same of added edges alone, None where nothing is deleted.
+        ended: (2, k) int64 ids of edges that this layer's events end, rising, and of the events that do; None as above.
+        gone: (2, g) int64 nodes that are deleted, rising, and the ids of the events that do it; None as above.
         memories: of the nodes that changed while these events were taken, or None.
         ids: the user's ids of nodes that came with these events, or None where ids are rows.
         path: the file that it was read from, or None.
@@ -85,6 +89,9 @@ class Layer:
     edge_attr: np.ndarray | None = None
     nodes: np.ndarray
     index: dict[str, np.ndarray]
+    added: dict[str, np.ndarray] | None = None
+    ended: np.ndarray | None = None
+    gone: np.ndarray | None = None
     memories: Memories | None = None
     ids: np.ndarray | None = None
     path: Path | None = field(default=None, repr=False)
@@ -96,15 +103,28 @@ class Layer:
         Args:
             events: bare, or with the features of events.
             skip: features of so many events are left out.
-            rest: memories and ids.
+            rest: memories, ids, and what the events end.
         """
         nodes, rows = np.unique(np.concatenate([events.src, events.dst]), return_inverse=True)
         rows.flags.writeable = False
         src, dst = rows[: len(events)], rows[len(events) :]
-        store = NeighborStore.from_events(src, dst, events.t, events.event_ids, len(nodes) + 1)
-        columns = {"src": events.src, "dst": events.dst, "t": events.t, "kind": events.kind}
-        attr = None if events.edge_attr is None else events.edge_attr[skip:]
-        return cls(first=events.first_id, **columns, edge_attr=attr, nodes=nodes, index=store.arrays(), **rest)  # type: ignore[arg-type]
+
+        def index(at: np.ndarray | slice) -> dict[str, np.ndarray]:
+            columns = (src[at], dst[at], events.t[at], events.event_ids[at])
+            return NeighborStore.from_events(*columns, len(nodes) + 1).arrays()
+
+        deletes = events.has_deletes
+        columns = {"src": events.src, "dst": events.dst, "t": events.t, "kind": events.kind if deletes else None}
+        columns["edge_attr"] = None if events.edge_attr is None else events.edge_attr[skip:]
+        return cls(
+            first=events.first_id,
+            **columns,  # type: ignore[arg-type]
+            nodes=nodes,
+            index=index(events.edge_rows() if deletes else slice(None)),
+            added=index(events.additions()) if deletes else None,
+            gone=_gone(events) if deletes else None,
+            **rest,
+        )
 
     def __len__(self) -> int:
         return len(self.src)
@@ -119,8 +139,13 @@ class Layer:
         """Histories under the numbers of `nodes`."""
         return NeighborStore.of_arrays(self.index, len(self))
 
-    def local(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the numbers of nodes (q,) in `store`, that of the node without events for those not here.
+    @cached_property
+    def added_store(self) -> NeighborStore:
+        """The same of added edges alone."""
+        return self.store if self.added is None else NeighborStore.of_arrays(self.added, len(self))
+
+    def local(self, nodes: np.ndarray, *, added: bool = False) -> np.ndarray:
+        """Return the numbers of nodes (q,) in `store` (or `added_store`), those not here as the node without events.
 
         Raises:
             DataError: the histories of one do not lie where the index says; the file is damaged.
@@ -131,8 +156,9 @@ class Layer:
         here = self.nodes[np.minimum(place, len(self.nodes) - 1)] == nodes
         local = np.where(here, place, len(self.nodes))
         if self.path is not None:  # compiled loops do not look before they read
-            start, length = self.index["start"][local], self.index["length"][local]
-            if len(local) and (min(start.min(), length.min()) < 0 or (start + length).max() > len(self.index["codes"])):
+            index = self.index if self.added is None or not added else self.added
+            start, length = index["start"][local], index["length"][local]
+            if len(local) and (min(start.min(), length.min()) < 0 or (start + length).max() > len(index["codes"])):
                 raise DataError(f"{self.path} is damaged: its histories do not lie where its index says")
         return local
 
@@ -147,6 +173,12 @@ class Layer:
         if len(rows) and rows.min() < 0:
             raise DataError("the features of earlier events were not kept; start from the end of the run's own data")
         return self.edge_attr[rows]
+
+
+def _gone(events: EventStream) -> np.ndarray:
+    rows = np.flatnonzero(events.kind == GONE)
+    rows = rows[np.argsort(events.src[rows], kind="stable")]
+    return np.stack([events.src[rows], rows + events.first_id])
 
 
 def merged(layers: Sequence[Layer], needed: int) -> Layer:
@@ -167,12 +199,17 @@ def merged(layers: Sequence[Layer], needed: int) -> Layer:
         kind=kinds,
         first_id=first,
     )
+    ended = [layer.ended for layer in layers if layer.ended is not None]
+    if ended:
+        ended = [np.concatenate(ended, 1)]
+        ended = [ended[0][:, np.argsort(ended[0][0])]]
     memories = [layer.memories for layer in layers if layer.memories is not None]
     names = [layer.ids for layer in layers if layer.ids is not None]
     made = Layer.of(
         events,
         memories=Memories.newest(memories) if memories else None,
         ids=np.concatenate(names) if names else None,
+        ended=ended[0] if ended else None,
     )
     return replace(made, edge_attr=attr)
 
@@ -198,10 +235,11 @@ class LayeredStore:
     Args:
         layers: consecutive, oldest first.
         num_nodes: N.
+        deletions: let those of edges stand in it too, as in `NeighborStore.from_stream`.
     """
 
-    def __init__(self, layers: Sequence[Layer], num_nodes: int) -> None:
-        self.layers, self.num_nodes = tuple(layers), num_nodes
+    def __init__(self, layers: Sequence[Layer], num_nodes: int, *, deletions: bool = False) -> None:
+        self.layers, self.num_nodes, self.added = tuple(layers), num_nodes, not deletions
         floats = any(layer.t.dtype.kind == "f" for layer in self.layers) or not self.layers
         self.time_dtype = np.dtype(np.float64 if floats else np.int64)
         self.num_events = sum(len(layer) for layer in self.layers)
@@ -212,11 +250,11 @@ class LayeredStore:
         nodes, times = self._query(nodes, times)
         left, found = np.full(len(nodes), k, np.int64), []
         for layer in reversed(self.layers):
-            local = layer.local(nodes)
+            local = layer.local(nodes, added=self.added)
             asked = np.flatnonzero((left > 0) & (local < len(layer.nodes)))
             if not len(asked):
                 continue
-            part = layer.store.last(local[asked], times[asked], k)
+            part = self._of(layer).last(local[asked], times[asked], k)
             count = np.minimum(part.lengths, left[asked])
             left[asked] -= count
             found.append((layer, asked, part, count))
@@ -259,10 +297,10 @@ class LayeredStore:
         dst, _ = self._query(dst, times)
         when, met = np.zeros(len(src), self.time_dtype), np.zeros(len(src), bool)
         for layer in reversed(self.layers):
-            u, v = layer.local(src), layer.local(dst)
+            u, v = layer.local(src, added=self.added), layer.local(dst, added=self.added)
             asked = np.flatnonzero(~met & (u < len(layer.nodes)) & (v < len(layer.nodes)))
             if len(asked):
-                when[asked], met[asked] = layer.store.last_meeting(u[asked], v[asked], times[asked], directed)
+                when[asked], met[asked] = self._of(layer).last_meeting(u[asked], v[asked], times[asked], directed)
         return when, met
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
@@ -276,11 +314,53 @@ class LayeredStore:
         dst, _ = self._query(dst, times)
         count = np.zeros(len(src), np.int64)
         for layer in self.layers:
-            u, v = layer.local(src), layer.local(dst)
+            u, v = layer.local(src, added=self.added), layer.local(dst, added=self.added)
             asked = np.flatnonzero((u < len(layer.nodes)) & (v < len(layer.nodes)))
             if len(asked):
-                count[asked] += layer.store.count_meetings(u[asked], v[asked], times[asked], directed)
+                count[asked] += self._of(layer).count_meetings(u[asked], v[asked], times[asked], directed)
         return count
+
+    def last_standing(
+        self, nodes: np.ndarray, times: np.ndarray, k: int, ends: Callable[[np.ndarray], np.ndarray], until: int
+    ) -> PackedNeighbors:
+        """Return the last k edges of each node before its time that stand after event `until`, oldest first.
+
+        Args:
+            nodes, times, k: as in `last`.
+            ends: ids of added edges (q,) to those of the events that end them.
+            until: an id; edges that end at or before it are passed over.
+        """
+        nodes, times = self._query(nodes, times)
+        asked, width, parts = np.arange(len(nodes)), 2 * k, []
+        while len(asked):
+            found = self.last(nodes[asked], times[asked], width)
+            stands, of = ends(found.event_ids) > until, found.rows()
+            later = np.cumsum(stands[::-1])[::-1]  # that stand from here to the end of all lists
+            rank = later - np.append(later, 0)[found.offsets[of + 1]]
+            whole = (np.bincount(of[stands], minlength=len(asked)) >= k) | (found.lengths < width)
+            rows = np.flatnonzero(stands & (rank <= k) & whole[of])
+            parts.append((asked[of[rows]], found.nodes[rows], found.event_ids[rows], found.times[rows]))
+            asked, width = asked[~whole], 4 * width
+        query, *columns = (np.concatenate(c) for c in zip(*parts)) if parts else (np.empty(0, np.int64),) * 4
+        order = np.argsort(query, kind="stable")
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(query, minlength=len(nodes)))])
+        return PackedNeighbors(offsets, *(c[order] for c in columns))
+
+    def all_of(self, nodes: np.ndarray) -> PackedNeighbors:
+        """Return all events of each of nodes (Q,), oldest first, packed."""
+        end = np.iinfo(np.int64).max if self.time_dtype == np.int64 else np.inf
+        return self.last(nodes, np.full(len(nodes), end, self.time_dtype), 1 << 62)
+
+    def degrees_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Return (Q,) int64 how many events nodes (Q,) have."""
+        count = np.zeros(len(nodes), np.int64)
+        for layer in self.layers:
+            index = layer.index if layer.added is None or not self.added else layer.added
+            count += index["length"][layer.local(nodes, added=self.added)]
+        return count
+
+    def _of(self, layer: Layer) -> NeighborStore:
+        return layer.added_store if self.added else layer.store
 
     def _query(self, nodes: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nodes = np.ascontiguousarray(nodes, np.int64)

@@ -85,11 +85,13 @@ class NeighborStore:
         Args:
             stream: the events.
             rows: ascending positions of those that it is to hold; by default all.
-            deletions: let them stand in it as events of their own; by default only added edges are there, so that a
-                deletion is no meeting and takes up none of a look-up's k.
+            deletions: let those of edges stand in it as events of their own; by default only added edges are there, so
+                that a deletion is no meeting and takes up none of a look-up's k.
         """
         if stream.has_deletes and not deletions:
             rows = stream.additions(rows)
+        elif stream.has_gone:
+            rows = stream.edge_rows(rows)
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
             return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes)

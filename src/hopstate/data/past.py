@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.event_build import UNITS
-from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.events import ADD, EventStream
 from hopstate.data.layers import Layer, LayeredStore, Memories
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past_deletions import resolved
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
@@ -70,18 +70,16 @@ class Past:
 
     @property
     def has_deletes(self) -> bool:
-        """Whether an event removes an edge."""
-        return any(layer.kind is not None and bool((layer.kind == DELETE).any()) for layer in self.layers)
+        """Whether an event removes an edge or a node."""
+        return any(layer.kind is not None for layer in self.layers)
 
-    def store(self, *, deletions: bool = False) -> LayeredStore | NeighborStore:
-        """Return look-ups over all events; where there are deletions, of which only if asked for, all are read.
+    def store(self, *, deletions: bool = False) -> LayeredStore:
+        """Return look-ups over all events, those that delete edges only if asked for.
 
         Args:
             deletions: see `NeighborStore.from_stream`.
         """
-        if self.has_deletes:
-            return NeighborStore.from_stream(self.events(), deletions=deletions)
-        return LayeredStore(self.layers, self.num_nodes)
+        return LayeredStore(self.layers, self.num_nodes, deletions=deletions)
 
     def events(self, first: int = 0, stop: int | None = None) -> EventStream:
         """Return events first .. stop-1 under their ids, with their features where all were kept, without nodes'."""
@@ -150,28 +148,13 @@ class Past:
                 "ones, go on from another state (--state) or from the end of the run's own data (--fresh), or say "
                 "that they happened once more (--again)"
             )
-        self._check_deletes(part)
+        part, ended = resolved(self.layers, part)
         fresh = None if ids is None else ids.ids[self.num_nodes :]
-        layer = Layer.of(part.with_(labels=None, edge_attr=None if skip_features else part.edge_attr), ids=fresh)
+        bare = part.with_(labels=None, edge_attr=None if skip_features else part.edge_attr)
+        layer = Layer.of(bare, ids=fresh, ended=ended)
         layers = (*self.layers, layer) if len(part) else self.layers
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": part.time_unit}
         return part, replace(self, layers=layers, **grown, last=digest if len(part) else self.last)
-
-    def _check_deletes(self, part: EventStream) -> None:
-        """Check that every deletion among new events removes an edge that stands then, in its own direction."""
-        if not part.has_deletes or part.kind is None:
-            return
-        from hopstate.data.event_build import check_deletes
-
-        asked = part.src * part.num_nodes + part.dst
-        pairs = np.unique(asked[part.kind == DELETE])
-        whole = self.events()
-        mine = np.isin(whole.src * part.num_nodes + whole.dst, pairs)
-        kind = np.full(len(whole), ADD, np.int8) if whole.kind is None else whole.kind
-        columns = {"src": (whole.src, part.src), "dst": (whole.dst, part.dst), "t": (whole.t, part.t)}
-        columns |= {"kind": (kind, part.kind)}
-        both = {name: np.concatenate([old[mine], new]) for name, (old, new) in columns.items()}
-        check_deletes(part.with_(**both, edge_attr=None, labels=None))
 
 
 _REMEMBERED = ("memory", "output", "last_time")
@@ -265,3 +248,18 @@ class EventFeatures:
         for i in np.unique(of):
             rows[of == i] = self.layers[i].features(ids[of == i])
         return rows
+
+
+class EventKinds:
+    """Kinds of a past's events; indexed by (q,) ids."""
+
+    def __init__(self, past: Past) -> None:
+        self.layers = past.layers
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        of = np.searchsorted([layer.first for layer in self.layers], ids, side="right") - 1
+        kinds = np.full(len(ids), ADD, np.int8)
+        for i in np.unique(of):
+            if (kind := self.layers[i].kind) is not None:
+                kinds[of == i] = kind[ids[of == i] - self.layers[i].first]
+        return kinds

@@ -21,6 +21,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.files import check_writable, replace_file
 from hopstate.data.layers import Layer, Memories, compacted
 from hopstate.data.past import Past
+from hopstate.data.past_deletions import resolved
 from hopstate.data.tensor_file import read_tensors, write_tensors
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
@@ -28,7 +29,7 @@ from hopstate.errors import CheckpointError, DataError, MissingFileError, Storag
 FORMAT = "hopstate-live-1"
 HEAD = "live.json"
 _OLD = "hopstate-stream-state-1"  # one file with everything, of version 0.1.0
-_EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes")
+_EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes", "ended", "gone")
 _MEMORIES = ("nodes", "memory", "output", "last_time")
 _OWN = ("layer-*.safetensors", "x-*.safetensors", ".layer-*.part", ".x-*.part", ".tmp*")
 _FACTS = ("num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
@@ -117,7 +118,8 @@ def _written(layer: Layer, folder: Path) -> Layer:
     if layer.path is not None and layer.path.parent == folder:
         return layer
     arrays: dict[str, Any] = {f"events.{key}": getattr(layer, key) for key in _EVENTS}
-    arrays |= {f"index.{key}": value for key, value in layer.index.items()}
+    for name, index in (("index", layer.index), ("added", layer.added)):
+        arrays |= {f"{name}.{key}": value for key, value in (index or {}).items()}
     if layer.memories is not None:
         arrays |= {f"memories.{key}": getattr(layer.memories, key) for key in _MEMORIES}
     arrays["ids"] = _packed(layer.ids)
@@ -160,12 +162,16 @@ def _read(folder: Path, entry: dict[str, Any], ids: str | None) -> Layer:
         raise CheckpointError(f"{path} is not of the length that {HEAD} tells")
     arrays = _tensors(path)
     events = {key: arrays.get(f"events.{key}") for key in _EVENTS}
-    index = {key.removeprefix("index."): value for key, value in arrays.items() if key.startswith("index.")}
-    found = {key.removeprefix("memories."): value for key, value in arrays.items() if key.startswith("memories.")}
+
+    def under(name: str) -> dict[str, np.ndarray]:
+        return {key.removeprefix(name): value for key, value in arrays.items() if key.startswith(name)}
+
+    found = under("memories.")
     layer = Layer(
         first=entry["first"],
         **events,  # type: ignore[arg-type]
-        index=index,
+        index=under("index."),
+        added=under("added.") or None,
         memories=Memories(**found) if found else None,
         ids=_unpacked(arrays.get("ids"), ids),
         path=path,
@@ -189,9 +195,15 @@ def _check(past: Past) -> None:
         held = [layer.nodes, *([] if layer.memories is None else [layer.memories.nodes])]
         if any(len(nodes) and not 0 <= nodes[0] <= nodes[-1] < past.num_nodes for nodes in held):
             raise DataError(f"its layer from event {layer.first} has nodes beyond the {past.num_nodes} there are")
-        sizes = {len(layer.index[key]) for key in ("codes", "events", "times")}
-        if len(sizes) != 1 or {len(layer.index[key]) for key in ("start", "length")} != {len(layer.nodes) + 1}:
-            raise DataError(f"the index of its layer from event {layer.first} is cut short")
+        for index in (layer.index, layer.index if layer.added is None else layer.added):
+            sizes = {len(index[key]) for key in ("codes", "events", "times")}
+            if len(sizes) != 1 or {len(index[key]) for key in ("start", "length")} != {len(layer.nodes) + 1}:
+                raise DataError(f"the index of its layer from event {layer.first} is cut short")
+        if layer.kind is not None and any(
+            layer.added is None or told is None or told.ndim != 2 or len(told) != 2
+            for told in (layer.ended, layer.gone)
+        ):
+            raise DataError(f"its layer from event {layer.first} does not tell which edges are gone")
     known = past.num_nodes if past.node_ids is None else len(past.node_ids)
     if not 0 <= past.settled <= after or known != past.num_nodes:
         raise DataError(f"{past.settled} of {after} events, {known} of {past.num_nodes} nodes")
@@ -251,6 +263,7 @@ def _load_old(path: Path, model: str | None) -> Past:
         )
     except (DataError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"the events in {path} are damaged ({error}); use an earlier copy") from error
-    layer = Layer.of(events, memories=memories, ids=None if names is None else names.ids)
+    told, ended = resolved((), events)
+    layer = Layer.of(told, memories=memories, ids=None if names is None else names.ids, ended=ended)
     rest = {"clock": record["clock"], "tag": record["tag"], "model": record["model"], "time_unit": unit}
     return Past(layers=(layer,) if len(layer) else (), settled=len(events), **facts | rest)

@@ -5,9 +5,11 @@ Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 7.4; data of Gravina 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hopstate.data.clock import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.base import Context, Method
 from hopstate.models.ctdg_ssm import CTDGSSM
@@ -43,6 +45,8 @@ class CTDGSSMSequenceRun:
         model: the memory model; its order is also how many hops active nodes reach. The longer the path, the lower
             its step_bias must be (the memory decays with every event): -4 for 50 nodes, -5 for 100.
         num_neighbors: most recent neighbours followed per node.
+        gap_unit: what a gap in time of 1 is, where model.time_dim lets the model see gaps: the "median" gap between
+            events of the training sequences, "seconds", or "raw", the numbers as they stand.
         batch_size: sequences a step.
         truncate: events that gradients flow back through; null for all.
         read_node: the node whose memory is classified; -1 for the last event's target.
@@ -53,6 +57,7 @@ class CTDGSSMSequenceRun:
     read: PathOptions = field(default_factory=PathOptions)
     model: CTDGSSM.Config = field(default_factory=lambda: CTDGSSM.Config(order=2, time_dim=0))
     num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
     batch_size: int = 128
     truncate: int | None = None
     read_node: int = -1
@@ -65,6 +70,8 @@ class CTDGSSMSequenceRun:
 
 def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> SequenceTask:
     """Return the task of classifying sequences."""
+    kept = (context.trained or {}).get("clock")
+    clock = Clock(**kept) if kept else _clock(data, config.gap_unit)
     widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
     return SequenceTask(
         CTDGSSM(config.model, decoder="sequence", num_classes=max(2, int(data.y.max()) + 1), **widths),
@@ -75,7 +82,16 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
         read=config.read_node,
         neighbors=config.num_neighbors,
         truncate=config.truncate,
+        clock=clock,
     )
+
+
+def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
+    """Return the clock of the training sequences; see `hopstate.data.clock.Clock.fit`."""
+    t = data.t[data.split["train"]]
+    if gap_unit == "median":
+        return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())
+    return Clock.fit(t[:0, 0], gap_unit=gap_unit)
 
 
 METHODS = {
@@ -86,5 +102,6 @@ METHODS = {
         "sequences",
         "a class per event sequence, read from a state-space memory",
         "arXiv:2606.04672",
+        earlier={"gap_unit": "raw", "model.never": math.log1p(3e7)},
     )
 }

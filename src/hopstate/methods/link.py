@@ -37,7 +37,8 @@ class EventReadOptions:
     Args:
         format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
         source_column, target_column, time_column: columns of a table; null takes the usual names.
-        kind_column: "add" or "delete" for each event; null takes the usual names.
+        kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
+            null takes the usual names.
         label_column: class of the source at each event, numbers or text; null takes the usual names.
         edge_columns: columns of event features; null takes the usual names.
         x: .npy file of node features.

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.deletions import expanded
+from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, HopstateWarning
@@ -38,6 +39,7 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
         DataError: other columns than the run was trained with, or missing values that it cannot fill.
         ConfigError: another scale or another filling.
     """
+    record = expanded(record) if isinstance(record, EventStream) else record
     read: Any = getattr(config, "read", None)
     if not isinstance(record, (Graph, EventStream)) or not hasattr(read, "scale"):
         return record, {}
@@ -88,12 +90,15 @@ def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> 
         DataError: other columns, or missing values that the run cannot fill.
     """
     changes: dict[str, Any] = {}
+    record = expanded(record) if isinstance(record, EventStream) else record
     for name, table in _tables(record).items():
         values = getattr(record, name)
         if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
         if name in kept:
             changes[name] = _applied(values, table, kept[name], record.name, name)
+            if name == "edge_attr" and record.kind is not None:
+                changes[name][record.kind == IMPLIED] = 0  # what follows from another event has no features
         elif table is not None and table.has_missing:
             raise DataError(
                 f"{record.name} has missing values among its features, and the run was trained without scales or "
@@ -182,7 +187,7 @@ def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]
         nodes = np.unique(np.concatenate([stream.src[rows], stream.dst[rows]]))
         found["x"] = _fit(stream.x, None, nodes, kind, config.read)
     if stream.edge_attr is not None and stream.edge_attr.shape[1]:
-        found["edge_attr"] = _fit(stream.edge_attr, stream.edge_table, rows, kind, config.read)
+        found["edge_attr"] = _fit(stream.edge_attr, stream.edge_table, stream.additions(rows), kind, config.read)
     return found
 
 

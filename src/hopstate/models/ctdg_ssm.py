@@ -65,6 +65,8 @@ class CTDGSSM(nn.Module):
                 filters may fall too and let high frequencies pass.
             laplacian_noise: epsilon; both Laplacians of a batch get a random symmetric matrix of spectral norm epsilon,
                 drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
+            update_all: every node that has been met moves with every batch, those without an event by an input of
+                zeros (E.4), so that no memory is carried forward; a batch costs what all nodes cost.
             norm: scale a layer's input to unit root mean square (E.6).
             residual: a layer adds to its input; otherwise its output alone goes on (E.6).
             time_dim: columns of the encodings of gaps in time, 0 for none.
@@ -90,6 +92,7 @@ class CTDGSSM(nn.Module):
         learn_filter: bool = True
         filter_shape: FilterShape = "rising"
         laplacian_noise: float = 0.0
+        update_all: bool = False
         norm: bool = True
         residual: bool = True
         time_dim: int = 16
@@ -291,23 +294,33 @@ class CTDGSSM(nn.Module):
         return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
 
     # ---- scores ------------------------------------------------------------------------------------------
-    def represent(self, state: NodeState, nodes: Tensor) -> Tensor:
+    def represent(self, state: NodeState, nodes: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part.
 
+        Args:
+            back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
+
         Raises:
-            DataError: a node that was deleted and has met nobody since.
+            DataError: a node that was deleted and has met nobody since, unless it is coming back.
         """
         self.static.check(nodes)
         state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
         output = state.output[state.place(nodes)]
-        if not self.training and bool((gone := output.isnan().any(1)).any()):
+        if bool((gone := output.isnan().any(1)).any()):
+            if back:
+                return self._read(torch.where(gone[:, None], torch.zeros_like(output), output), nodes)
             raise DataError(
                 f"node {int(nodes[gone][0])} has been deleted, so its output is undefined; ask again once an event has "
                 "brought it back"
             )
+        return self._read(output, nodes)
+
+    def _read(self, output: Tensor, nodes: Tensor) -> Tensor:
         return torch.cat([self.read_norm(output), self.static(nodes)], 1)
 
-    def link_logits(self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor) -> Tensor:
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
+    ) -> Tensor:
         """Return (e,) logits that pairs meet now, from the memory before.
 
         Args:
@@ -315,14 +328,15 @@ class CTDGSSM(nn.Module):
             source, target: (e,) nodes.
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
                 target's last event; at most as many columns as the decoder takes are read.
+            back: see `represent`.
         """
-        ends = [self.represent(state, source), self.represent(state, target)]
+        ends = [self.represent(state, source, back=back), self.represent(state, target, back=back)]
         product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
         return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
 
-    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor) -> Tensor:
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
-        return self.decoder(torch.cat([self.represent(state, nodes), *self._gaps(gap)], 1))
+        return self.decoder(torch.cat([self.represent(state, nodes, back=back), *self._gaps(gap)], 1))
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
         """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from hopstate.data.clock import Clock
-from hopstate.data.events import DELETE
-from hopstate.data.past import EventFeatures, NodeFeatures, Past
+from hopstate.data.events import ADD
+from hopstate.data.past import EventFeatures, EventKinds, NodeFeatures, Past
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
@@ -162,7 +162,7 @@ class HistoryTokenizer:
         """Return the same over all events of a past; its features stand for the stream's."""
         made = copy(self)
         made.store, made._first_id = past.store(deletions=self.deletions), 0  # type: ignore[assignment]
-        made.marks = past.events().kind if self.marked and past.has_deletes else None
+        made.marks = EventKinds(past) if self.marked and past.has_deletes else None  # type: ignore[assignment]
         made.clock = self.clock.over(past.time_unit or "")
         made.x = None if past.x is None else NodeFeatures(past.x)  # type: ignore[assignment]
         made.edge_attr = EventFeatures(past) if past.has_features else None  # type: ignore[assignment]
@@ -220,7 +220,7 @@ class HistoryTokenizer:
         at = np.where(target, 0, ids - self._first_id)
         rows = np.empty((len(ids), 0), np.float32) if self.edge_attr is None else self.edge_attr[at]
         if self.marked:
-            mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] == DELETE
+            mark = np.zeros(len(ids)) if self.marks is None else self.marks[at] != ADD
             rows = np.concatenate([rows, mark[:, None]], 1, dtype=np.float32)
         rows[target] = 0
         return rows

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import EventStream
+from hopstate.data.events import DELETE, EventStream
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.training.link_task import named_pairs
 from hopstate.training.target import ClassWeights, Target, class_weights
@@ -49,9 +49,10 @@ class ClassAnswers:
 
     classes: EventClasses
 
-    def asked(self, new: EventStream) -> np.ndarray:
-        """Return the positions of the events whose sources are scored: all."""
-        return np.arange(len(new))
+    def asked(self, new: EventStream, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return those of positions rows, by default all, whose sources are scored: not where a node is deleted."""
+        rows = np.arange(len(new)) if rows is None else rows
+        return rows[new.kind[rows] <= DELETE] if new.has_gone and new.kind is not None else rows
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
         """Return columns node, t and the outputs of events at rows."""

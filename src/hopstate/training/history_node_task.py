@@ -114,6 +114,7 @@ class HistoryNodeTask(ClassAnswers):
     def predict(self, split: str) -> dict[str, Any]:
         """Return a table of the events of a part (those of `evaluate`), or of "all"; see `ClassAnswers`."""
         asked, rows = asked_of(self.stream, self.split, split)
+        asked = self.asked(self.stream, asked)
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
         return self.labelled(self.stream, asked, scores)
 

@@ -113,7 +113,8 @@ def go_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
-            scores.append(in_blocks(lambda *given: task.ask(follower, *given), columns, open_.t[mine], ids))
+            block = getattr(follower, "block", BLOCK)
+            scores.append(in_blocks(lambda *given: task.ask(follower, *given), columns, open_.t[mine], ids, block))
         if b < settled:
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     after = _after(whole, follower, past.settled + int(edges[settled]))
@@ -144,7 +145,9 @@ def outputs_at(task: Any, past: Past, nodes: np.ndarray, t: np.ndarray) -> np.nd
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
             at = _spread((hashed[mine] % BLOCK).astype(np.int64))
-            found.append(in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at))
+            found.append(
+                in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at, getattr(follower, "block", BLOCK))
+            )
         if b + 1 < len(edges):
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     if not found:

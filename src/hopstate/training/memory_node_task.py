@@ -69,7 +69,7 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
         return {"nodes": torch.from_numpy(src), "gap": gap[:, None], "labels": torch.from_numpy(self.classes.y[rows])}
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
-        return self.model.node_logits(state, step["nodes"], step["gap"])
+        return self.model.node_logits(state, step["nodes"], step["gap"], back=True)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return class_loss(self.target, logits, labels)
@@ -91,6 +91,7 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
     def predict(self, split: str) -> dict[str, Any]:
         """Return a table of the events of a part (those of `evaluate`), or of "all"; see `ClassAnswers`."""
         asked, rows = asked_of(self.stream, self.split, split)
+        asked = self.asked(self.stream, asked)
         scores = score_node_events(self._scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch_size)
         return self.labelled(self.stream, asked, scores)
 

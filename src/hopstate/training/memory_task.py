@@ -114,7 +114,7 @@ class MemoryTask:
         """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
         rows, edges = self.split.train, self._edges
         made = [self.stream.take(rows[edges[j] : edges[j + 1]]) for j in range(done, self._known[k])]
-        updates = [vars(self.train_inputs.batch(events)) for events in made]
+        updates = [[vars(piece) for piece in self.train_inputs.batches(events)] for events in made]
         return {"updates": updates} | self._queries(slice(edges[k], edges[k + 1]), drawn)
 
     def loss(self, batch: dict[str, Any]) -> Tensor | None:
@@ -123,14 +123,16 @@ class MemoryTask:
         device = batch["steps"][0]["labels"].device
         whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
         steps = batch["steps"]
-        concerned = [update["nodes"] for step in steps for update in step["updates"]]
+        concerned = [piece["nodes"] for step in steps for update in step["updates"] for piece in update]
         concerned += [step[key] for step in steps for key in ("source", "target", "nodes") if key in step]
         before = state = whole.part(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
             for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
                 with torch.set_grad_enabled(left <= self.truncate and torch.is_grad_enabled()):
-                    before, state = state, model.update(state, ActiveBatch(**update))
+                    before = state
+                    for piece in update:
+                        state = model.update(state, ActiveBatch(**piece))
             logits.append(self._logits(state, step))
             labels.append(step["labels"])
         self._state = whole.put(before if batch["repeat"] else state)
@@ -217,7 +219,7 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         }
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
-        return self.model.link_logits(state, step["source"], step["target"], step["gap"])
+        return self.model.link_logits(state, step["source"], step["target"], step["gap"], back=True)
 
     # ---- evaluation --------------------------------------------------------------------------------------
     def scorer(self, part: str) -> MemoryScorer:

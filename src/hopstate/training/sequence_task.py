@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.data.active import ActiveBatch
+from hopstate.data.clock import Clock
 from hopstate.data.node_state import NodeState
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.errors import ConfigError
@@ -60,6 +61,7 @@ class SequenceTask:
         read: the node, of a stream's n, whose representation is classified: -1 the last event's target.
         neighbors: most recent neighbours followed per node.
         truncate: events that gradients flow back through; None for all.
+        clock: what a gap of 1 is; None takes times as they stand.
         eval_batch_size: sequences a step when evaluating.
     """
 
@@ -77,6 +79,7 @@ class SequenceTask:
         read: int = -1,
         neighbors: int = 10,
         truncate: int | None = None,
+        clock: Clock | None = None,
         eval_batch_size: int = 512,
     ) -> None:
         for name, value, least in (
@@ -91,10 +94,12 @@ class SequenceTask:
         self.num_nodes = data.x.shape[1]
         if not -1 <= read < self.num_nodes:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
-        self.model, self.data, self.seed = model, data, seed
+        self.model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
         self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
-        self.steps = [_step(data.pairs[: k + 1], hops, neighbors) for k in range(len(data.pairs))]
+        self._gaps = self._all_gaps()
+        whole = model is not None and model.config.update_all
+        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training sequences."""
@@ -141,6 +146,7 @@ class SequenceTask:
     def _columns(self, rows: np.ndarray) -> dict[str, Tensor]:
         d = self.data
         columns = {"t": d.t.astype(np.float64, copy=False), "y": d.y, "x": d.x, "edge_attr": d.edge_attr}
+        columns |= {} if self._gaps is None else {"gap": self._gaps}
         return {k: torch.from_numpy(v[rows]) for k, v in columns.items()}
 
     def _probabilities(self, split: str) -> np.ndarray:
@@ -180,23 +186,31 @@ class SequenceTask:
             time=columns["t"][:, k],
             after=(step.after[:, None] + a * block).flatten(1),
             before=(step.before[:, None] + a * block).flatten(1),
-            gap=self._gap(k, columns) if self.model.config.time_dim else None,
+            gap=columns["gap"][:, k] if "gap" in columns else None,
             node_attr=columns["x"][:, step.active].flatten(0, 1),
             edge_attr=columns["edge_attr"][:, k],
             blocks=R,
         )
 
-    def _gap(self, k: int, columns: dict[str, Tensor]) -> Tensor:
-        """Return (R,) ln(1 + time since event k's pair last met); a first meeting counts from a year of seconds ago."""
-        pair = set(self.data.pairs[k].tolist())
-        last = next((j for j in range(k - 1, -1, -1) if set(self.data.pairs[j].tolist()) == pair), None)
-        t = columns["t"]
-        since = torch.full_like(t[:, k], 3e7) if last is None else t[:, k] - t[:, last]
-        return since.log1p().float()
+    def _all_gaps(self) -> np.ndarray | None:
+        """Return (S, L-1) ln(1 + time since the pair of each event last met); None where the model sees no times."""
+        if self.model is None or not self.model.config.time_dim:
+            return None
+        t, never = self.data.t, float(self.model.never)
+        gaps, met = np.full(t.shape, never, np.float32), dict[tuple[int, int], int]()
+        for k, (u, v) in enumerate(self.data.pairs.tolist()):
+            last = met.get((min(u, v), max(u, v)))
+            if last is not None:
+                gaps[:, k] = self.clock.log_gaps(t[:, k], t[:, last], never)
+            met[min(u, v), max(u, v)] = k
+        return gaps
 
 
-def _step(pairs: np.ndarray, hops: int, neighbors: int) -> _Step:
-    """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by."""
+def _step(pairs: np.ndarray, hops: int, neighbors: int, whole: bool = False) -> _Step:
+    """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by.
+
+    With whole, all nodes met so far are active.
+    """
     past, event = pairs[:-1], pairs[-1]
     reached, edges = set(event.tolist()), set()
     border = reached
@@ -208,7 +222,7 @@ def _step(pairs: np.ndarray, hops: int, neighbors: int) -> _Step:
             found.update(past[recent].reshape(-1).tolist())
         border = found - reached
         reached = reached | found
-    active = np.array(sorted(reached))
+    active = np.unique(pairs) if whole else np.array(sorted(reached))
     after = np.concatenate([past[sorted(edges)], event[None]]).T
     rows = torch.from_numpy(np.searchsorted(active, after))
     return _Step(torch.from_numpy(active), rows[:, -1], rows, rows[:, :-1])

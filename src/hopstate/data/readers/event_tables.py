@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from hopstate.data.arrays import load_npy
 from hopstate.data.event_build import stream_from_arrays
-from hopstate.data.events import EventStream
+from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.opening import bounded, exists, reading
 from hopstate.data.readers.tables import Table, is_numeric, read_table, whole_numbers
@@ -31,7 +32,8 @@ KINDS = ("kind", "op", "operation")
 LABELS = ("label", "y", "state_label")
 NO_LABEL = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
-_KIND_WORDS = {"add": 0, "+": 0, "insert": 0, "delete": 1, "remove": 1, "-": 1}
+_KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
+_KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
 
 
 def read_event_table(
@@ -91,6 +93,9 @@ def events_from_table(
     assert target is not None
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
     notes = (*notes, *told)
+    kinds = None
+    if kind is not None:
+        table, kinds = _node_deletions(table, _kinds(table, kind), source, target)
     src, dst = table.ids(source), table.ids(target)
     for name, ids in ((source, src), (target, dst)):
         if ids.dtype.kind == "i" and ids.min() < 0:
@@ -99,14 +104,14 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     if edge_columns is None:
         edge_columns = _feature_columns(table, named)
-    features = _event_features(table, edge_columns, missing) if len(edge_columns) else None
+    features = _event_features(table, edge_columns, missing, kinds) if len(edge_columns) else None
     labels, names, said = (None, None, ()) if label is None else event_labels(table, label)
     left = _text_columns(table, [*named, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *said, *left)}
     return stream_from_arrays(
         *rows,
         t,
-        kind=None if kind is None else _kinds(table, kind),
+        kind=kinds,
         labels=labels,
         edge_attr=None if features is None else features.plain(),
         edge_table=features,
@@ -148,7 +153,13 @@ def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     return (f"columns of text that are not used: {', '.join(left)}",) if left else ()
 
 
-def _event_features(table: Table, columns: Sequence[str], missing: str) -> FeatureTable:
+def _event_features(
+    table: Table, columns: Sequence[str], missing: str, kinds: np.ndarray | None = None
+) -> FeatureTable:
+    """Return features of events; what a deletion leaves empty is 0."""
+    if kinds is not None and (kinds != ADD).any() and set(columns) <= set(map(str, table.frame.columns)):
+        blank = table.frame[list(columns)].isna() & (kinds != ADD)[:, None]
+        table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in columns}))
     for name in columns:
         table.column(name, (), None, "edge_columns")
         if not is_numeric(table.frame[name]):
@@ -230,12 +241,40 @@ def _numbers(table: Table, column: str) -> np.ndarray:
     return values
 
 
+def _node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -> tuple[Table, np.ndarray]:
+    """Return the table with the source for the target of events that delete a node, and the kinds that tell those.
+
+    Raises:
+        DataError: one names another node as its target.
+    """
+    values = table.frame[target]
+    empty = values.isna().to_numpy() | (values.astype(str).str.strip() == "").to_numpy()
+    gone = (kinds == GONE) | ((kinds == DELETE) & empty)
+    if not gone.any():
+        return table, kinds
+    sources = table.frame[source]
+    numbers = is_numeric(values) and is_numeric(sources)
+    same = (values == sources) if numbers else (values.astype(str) == sources.astype(str))
+    other = gone & ~empty & ~same.to_numpy()
+    if other.any():
+        bad = int(np.argmax(other))
+        raise DataError(
+            f"{table.path}: {table.place(bad)} deletes node '{sources.iloc[bad]}' but names '{values.iloc[bad]}' in "
+            f"column {target!r}; leave that cell empty, or write delete for an edge"
+        )
+    filled = values.where(~gone, sources)
+    if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
+        whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # what an empty cell made a fraction
+        filled = filled.astype(np.int64)
+    return replace(table, frame=table.frame.assign(**{target: filled})), np.where(gone, GONE, kinds).astype(np.int8)
+
+
 def _kinds(table: Table, column: str) -> np.ndarray:
-    """Return 0 (add) and 1 (delete) from 0/1, +1/-1 or words."""
+    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words."""
     values = table.frame[column].to_numpy()
     if values.dtype.kind in "iufb":
         kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
-        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (0, 1))
+        good = np.isin(values, (-1, 1)) if (values < 0).any() else np.isin(values, (ADD, DELETE, GONE))
     else:
         words = np.char.lower(values.astype(str))
         good = np.isin(words, list(_KIND_WORDS))
@@ -244,7 +283,7 @@ def _kinds(table: Table, column: str) -> np.ndarray:
         bad = int(np.argmin(good))
         raise DataError(
             f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
-            "use add/delete, 0/1 or +1/-1"
+            "use add, delete and delete-node, 0, 1 and 2, or +1/-1"
         )
     return kinds.astype(np.int8)
 

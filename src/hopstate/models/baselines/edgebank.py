@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.events import DELETE, EventBatch
+from hopstate.data.events import ADD, EventBatch
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 
@@ -82,7 +82,8 @@ class EdgeBank:
         c = self.config
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
-        added, count = batch.additions(), self._store.num_events
+        batch, count = batch.edges(), self._store.num_events
+        added = batch.additions()
         if len(added) < len(batch):
             self._forget(batch, count)
         self._keep_times(added.t)
@@ -90,7 +91,7 @@ class EdgeBank:
 
     def _forget(self, batch: EventBatch, count: int) -> None:
         """Note after how many additions pairs were deleted last."""
-        gone = batch.kind == DELETE
+        gone = batch.kind != ADD
         pairs = np.concatenate([self._gone, (batch.src * self._num_nodes + batch.dst)[gone]])
         at = np.concatenate([self._gone_at, count + np.cumsum(~gone)[gone]])
         self._gone, last = np.unique(pairs[::-1], return_index=True)
@@ -114,8 +115,9 @@ class EdgeBank:
 
     def _count(self, batch: EventBatch) -> None:
         """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
+        batch = batch.edges()
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
-        gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind == DELETE
+        gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
         for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):
             first, last, count = self._meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0

@@ -1,0 +1,195 @@
+"""A node is deleted: its edges go with it, in files, streams and the past of a live run, event by event."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.data.deletions import edge_ends, expanded, stated
+from hopstate.data.event_build import check_deletes
+from hopstate.data.event_io import read_events, write_events
+from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.inspect import inspect_stream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
+from hopstate.data.past_deletions import still_gone
+from hopstate.errors import DataError
+from hopstate.ops.neighbors import PackedNeighbors
+
+Row = tuple[int, int, int, int]
+
+
+def story(count: int = 120, seed: int = 0, nodes: int = 8) -> list[Row]:
+    """Return rows (source, destination, time, kind) as a user would write them: edges and nodes come and go."""
+    rng, standing, rows = np.random.default_rng(seed), [], []
+    times = np.sort(rng.integers(0, count // 2, count)).tolist()
+    for t in times:
+        chance = rng.random()
+        if standing and chance < 0.1:
+            node = int(rng.choice(standing[rng.integers(len(standing))]))
+            standing = [pair for pair in standing if node not in pair]
+            rows.append((node, node, t, GONE))
+        elif standing and chance < 0.35:
+            rows.append((*standing.pop(rng.integers(len(standing))), t, DELETE))
+        else:
+            standing.append((int(rng.integers(nodes)), int(rng.integers(nodes))))
+            rows.append((*standing[-1], t, ADD))
+    return rows
+
+
+def naive(rows: list[Row]) -> list[Row]:
+    """Return the rows with a deletion of each standing edge before that of its node, the oldest first."""
+    standing: list[tuple[int, int]] = []
+    told = []
+    for u, v, t, kind in rows:
+        if kind == ADD:
+            standing.append((u, v))
+        elif kind == DELETE:
+            standing.remove((u, v))
+        else:
+            told += [(*pair, t, IMPLIED) for pair in standing if u in pair]
+            standing = [pair for pair in standing if u not in pair]
+        told.append((u, v, t, kind))
+    return told
+
+
+def stream_of(rows: list[Row], **fields: object) -> EventStream:
+    src, dst, t, kind = np.array(rows).T
+    return EventStream.from_arrays(src, dst, t, kind=kind, num_nodes=8, **fields)
+
+
+def rows_of(stream: EventStream) -> list[Row]:
+    kind = np.zeros(len(stream), int) if stream.kind is None else stream.kind
+    return list(map(tuple, np.stack([stream.src, stream.dst, stream.t, kind], 1).tolist()))
+
+
+def lists(found: PackedNeighbors) -> list[list[int]]:
+    return [getattr(found, name).tolist() for name in ("offsets", "nodes", "event_ids", "times")]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_edges_go_with_their_node(seed: int) -> None:
+    rows = story(seed=seed)
+    stream = stream_of(rows)
+    assert rows_of(stream) == naive(rows)
+    assert sum(row[3] == IMPLIED for row in naive(rows)) > 3
+    check_deletes(stream)
+    assert rows_of(stated(stream)) == rows
+    assert rows_of(expanded(stream)) == naive(rows)  # twice is once
+    ends = edge_ends(stream.src, stream.dst, stream.kind, 8)
+    open_: dict[tuple[int, int], list[int]] = {}
+    for i, (u, v, _, kind) in enumerate(rows_of(stream)):
+        if kind == ADD:
+            open_.setdefault((u, v), []).append(i)
+        elif kind != GONE:
+            assert ends[open_[u, v].pop(0)] == i
+    assert all(ends[i] > len(stream) for left in open_.values() for i in left)
+    assert (ends[stream.kind != ADD] == -1).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_a_past_takes_them_in_any_cut(seed: int, size: int) -> None:
+    """The same events under the same ids, and the same edges that end, whether or not their own edges were told."""
+    rows = story(160, seed)
+    whole, past = stream_of(rows), Past()
+    for start in range(0, len(rows), size):
+        src, dst, t, kind = np.array(rows[start : start + size]).T
+        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8)
+        past = past.joined(expanded(raw) if start % 2 else raw, again=True)[1]
+    assert rows_of(past.events()) == rows_of(whole)
+    ids, by = (np.concatenate(c) for c in zip(*(x.ended for x in past.layers if x.ended is not None)))
+    ends = edge_ends(whole.src, whole.dst, whole.kind, 8)
+    known = np.flatnonzero((ends >= 0) & (ends < len(whole)))
+    assert sorted(zip(ids, by)) == list(zip(known, ends[known]))
+    gone = {u for u in range(8) for row in [[r for r in rows if u in r[:2]]] if row and row[-1][3] == GONE}
+    dead = still_gone(past.layers, past.num_nodes, np.arange(8))
+    last = {u: [r[3] for r in rows if u in r[:2] and r[3] in (ADD, GONE)][-1:] for u in range(8)}
+    assert dead.tolist() == [last[u] == [GONE] for u in range(8)]
+    assert gone <= set(np.flatnonzero(dead).tolist())
+    for deletions in (False, True):
+        store, expected = past.store(deletions=deletions), NeighborStore.from_stream(whole, deletions=deletions)
+        nodes, times = np.repeat(np.arange(8), 5), np.tile([5, 20, 40, 60, 99], 8)
+        assert lists(store.last(nodes, times, 4)) == lists(expected.last(nodes, times, 4))
+
+
+def test_standing_edges_of_a_past_are_those_of_a_stream() -> None:
+    from hopstate.data.past_deletions import PastEnds
+
+    rows = story(300, 3)
+    whole, past = stream_of(rows), Past()
+    for start in range(0, len(rows), 37):
+        src, dst, t, kind = np.array(rows[start : start + 37]).T
+        raw = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=8)
+        past = past.joined(raw)[1]
+    ends = edge_ends(whole.src, whole.dst, whole.kind, 8)
+    nodes, times = np.tile(np.arange(8), 4), np.repeat([9, 60, 120, 149], 8)
+    flat = NeighborStore.from_stream(whole)
+    for k in (1, 3, 50):
+        for until in (20, 150, len(whole)):
+            found = past.store().last_standing(nodes, times, k, PastEnds(past.layers), until)
+            wanted = flat.last_standing(nodes, times, k, ends, until)
+            assert lists(found) == lists(wanted)
+
+
+FILE = """source,target,time,kind,amount
+a,b,1,add,2.5
+a,c,2,add,1
+c,b,3,add,4
+a,,4,{word},
+c,a,5,add,3
+"""
+
+
+@pytest.mark.parametrize("word", ["delete", "delete-node", "Remove node", "delete_node"])
+def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(FILE.format(word=word))
+    stream = read_events(path, edge_columns=["amount"])
+    a, b, c = 0, 1, 2
+    told = [(a, b, 1, 0), (a, c, 2, 0), (c, b, 3, 0), (a, b, 4, 3), (a, c, 4, 3), (a, a, 4, 2), (c, a, 5, 0)]
+    assert rows_of(stream) == told
+    assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 0, 3]
+    facts = inspect_stream(stream).facts
+    assert (facts["deletions"], facts["deleted nodes"]) == (2, 1)
+    for name in ("again.parquet", "folder"):
+        write_events(stream, tmp_path / name)
+        again = read_events(tmp_path / name)
+        assert rows_of(again) == told
+        assert again.content_hash == stream.content_hash
+    assert len(pd.read_parquet(tmp_path / "again.parquet")) == 5  # as the user wrote it
+
+
+def test_numbers_stay_numbers_beside_an_empty_cell(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("src,dst,t,kind\n0,1,1,0\n2,1,2,0\n1,,3,1\n0,1,4,0\n0,0,5,2\n")
+    stream = read_events(path)
+    assert stream.node_ids is None
+    assert [row[:2] for row in rows_of(stream)] == [(0, 1), (2, 1), (0, 1), (2, 1), (1, 1), (0, 1), (0, 1), (0, 0)]
+    frame = pd.DataFrame({"src": [7, 8, 7], "dst": [8, 9, None], "t": [1, 2, 3], "kind": ["add", "add", "delete"]})
+    assert read_events(frame).node_ids.ids.tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,c,9,delete-node", r"row \d+ \(line 4\) deletes node 'a' but names 'c'.*leave that cell empty"),
+        ("z,,9,delete", "event 2 deletes node z, which has met nobody"),
+        (",b,9,delete", "no id in column 'source'"),
+        ("a,,9,add", "no id in column 'target'"),
+        ("a,b,9,delete\na,,10,delete\na,,11,delete", "event 4 deletes node a, which has met nobody"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(row: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(f"source,target,time,kind\na,b,1,add\nb,c,2,add\n{row}\n")
+    with pytest.raises(DataError, match=message):
+        read_events(path)
+
+
+def test_a_record_that_leaves_an_edge_is_named() -> None:
+    columns = {"src": np.array([0, 0]), "dst": np.array([1, 0]), "t": np.arange(2), "kind": np.array([0, 2], np.int8)}
+    with pytest.raises(DataError, match="event 1 deletes node 0, but its edge 0 -> 1 stands"):
+        check_deletes(EventStream(**columns))
+    assert EventStream(**columns).is_bipartite

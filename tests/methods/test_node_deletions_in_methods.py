@@ -1,0 +1,146 @@
+"""Every method over a stream whose nodes are deleted and come back: trained, scored, gone on from, asked by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.api import evaluate, fit, predict, stream
+from hopstate.asking import node_outputs
+from hopstate.batching.memory import ActiveEvents
+from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import DataError
+from hopstate.models.baselines.edgebank import EdgeBank
+from hopstate.models.ctdg_ssm import CTDGSSM
+
+LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
+LINKS = {"evaluation.strategies": ["random"], "evaluation.batch_size": 20}
+MEMORY = {"model.dim": 6, "model.time_dim": 4, "batch_size": 20, "model.order": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {**MEMORY, **LINKS},
+    "ctdg-ssm-nodes": MEMORY,
+    "dyg-mamba": {**WIDTHS, **LINKS, "history.max_length": 6},
+    "dyg-mamba-nodes": {**WIDTHS, "history.max_length": 6},
+    "dygformer": {**WIDTHS, **LINKS, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, **LINKS},
+    "recency": LINKS,
+    "edgebank": LINKS,
+}
+
+
+def table(count: int = 240, seed: int = 0) -> pd.DataFrame:
+    """Return a file's rows: users u0..u9 and items i0..i7, of which some are deleted and come back."""
+    rng, standing, rows = np.random.default_rng(seed), [], []
+    for t in np.sort(rng.integers(0, count // 2, count)).tolist():
+        if standing and rng.random() < 0.06:
+            node = standing[rng.integers(len(standing))][int(rng.integers(2))]
+            standing = [pair for pair in standing if node not in pair]
+            rows.append((node, None, t, "delete", None))
+        elif standing and rng.random() < 0.1:
+            rows.append((*standing.pop(rng.integers(len(standing))), t, "delete", None))
+        else:
+            standing.append((f"u{rng.integers(10)}", f"i{rng.integers(8)}"))
+            rows.append((*standing[-1], t, "add", int(rng.integers(2))))
+    return pd.DataFrame(rows, columns=["source", "target", "time", "kind", "label"])
+
+
+def run_of(method: str, folder: Path, rows: int = 240) -> Any:
+    table().iloc[:rows].to_csv(folder / "events.csv", index=False)
+    return fit(method, folder / "events.csv", out=folder / "run", config={**LOOP, **SMALL[method]})
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Path) -> None:
+    """The same scores in one call and in many that end amid times; a row for every event but deletions."""
+    run = run_of(method, tmp_path, 180)
+    assert np.isfinite(list(run.metrics["test"].values())).all()
+    if method not in ("recency", "edgebank"):
+        assert np.isfinite(pd.read_csv(run.path / "metrics.csv").filter(like="loss")).all(axis=None)
+    assert evaluate(run.path) == run.metrics["test"]
+    nodes = method.endswith("nodes")
+    kinds, rows = table().kind.to_numpy(), table()
+    scored = (kinds == "add") | (nodes & rows.target.notna().to_numpy())
+    own = predict(run.path, split="all")
+    assert own["t"].tolist() == rows.time[:180][scored[:180]].tolist()
+    later = rows.iloc[180:]
+    whole = stream(run.path, later, fresh=True, save=tmp_path / "whole")
+    assert whole["t"].tolist() == later.time[scored[180:]].tolist()
+    found: list[float] = []
+    for a, b in ((0, 1), (1, 2), (2, 25), (25, 60)):
+        options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
+        found += stream(run.path, later.iloc[a:b], save=tmp_path / "parts", **options)["score"].tolist()
+    assert found == whole["score"].tolist()
+    assert predict(run.path, data=later)["score"].tolist() == found
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm-nodes", "dyg-mamba-nodes"])
+def test_a_deleted_node_is_asked_for_by_name(method: str, tmp_path: Path) -> None:
+    run = run_of(method, tmp_path)
+    gone = pd.DataFrame({"source": ["u3"], "target": [None], "time": [300], "kind": ["delete-node"], "label": [None]})
+    padding = pd.DataFrame({"source": ["u1"] * 40, "target": "i1", "time": 301, "kind": "add", "label": 0})
+    stream(run.path, pd.concat([gone, padding]))
+    assert len(node_outputs(run.path, ["u1", "i1"], 400)) == 2
+    with pytest.raises(DataError, match=r"'u3' was deleted, so its output is undefined.*ask again once"):
+        node_outputs(run.path, ["u1", "u3"], 400)
+    back = pd.DataFrame({"source": ["u3"], "target": ["i1"], "time": [410], "kind": ["add"], "label": [1]})
+    stream(run.path, back)
+    assert np.isfinite(node_outputs(run.path, ["u3"], 500)["score"]).all()
+
+
+def events(rows: list[tuple[int, int, int]]) -> EventStream:
+    src, dst, kind = np.array(rows).T
+    return EventStream.from_arrays(src, dst, np.arange(len(rows)), kind=kind, num_nodes=5)
+
+
+def memory_of(data: EventStream, size: int, **config: Any) -> tuple[CTDGSSM, Any]:
+    torch.manual_seed(0)
+    model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, time_dim=4, order=1, **config)).double().eval()
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3)
+    state = model.initial_state(5)
+    with torch.no_grad():
+        for first in range(0, len(data), size):
+            rows = np.arange(first, min(first + size, len(data)))
+            for batch in inputs.batches(data.take(rows)):
+                state = model.update(state, batch)
+    return model, state
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_memory_is_emptied_also_where_the_node_comes_back_in_the_batch(whole: bool) -> None:
+    """0 is deleted; what it is after it came back has nothing of what it was before."""
+    early = [(0, 1, ADD), (0, 2, ADD), (1, 2, ADD)]
+    gone = events([*early, (0, 0, GONE)])
+    assert gone.kind.tolist() == [0, 0, 0, 3, 3, 2]
+    for size in (1, 3, 10):
+        model, state = memory_of(gone, size, update_all=whole)
+        assert state.memory[:, 0].abs().max() == 0
+        assert state.memory[:, 1].abs().max() > 0
+        assert state.output[0].isnan().all()
+        with pytest.raises(DataError, match="node 0 has been deleted, so its output is undefined"):
+            model.link_logits(state, torch.tensor([0]), torch.tensor([1]), torch.zeros(1, 1).double())
+        logit = model.link_logits(state, torch.tensor([0]), torch.tensor([1]), torch.zeros(1, 1).double(), back=True)
+        fresh = model.link_logits(state, torch.tensor([4]), torch.tensor([1]), torch.zeros(1, 1).double())
+        assert torch.isfinite(logit).all()
+        assert logit.shape == fresh.shape
+    moved = []
+    for before in ([(0, 1, ADD), (0, 1, ADD)], [(0, 1, ADD), (0, 2, ADD)]):
+        rows = [*before, (1, 2, ADD), (0, 0, GONE), (0, 3, ADD)]
+        _, state = memory_of(events(rows), 100, update_all=whole)
+        assert torch.isfinite(state.output).all()
+        moved.append(state.memory[:, [0, 3]])
+    torch.testing.assert_close(*moved, rtol=0, atol=1e-12)
+    assert moved[0].abs().max() > 0
+
+
+def test_edgebank_forgets_all_pairs_of_a_deleted_node() -> None:
+    data = events([(0, 1, ADD), (2, 0, ADD), (2, 1, ADD), (0, 0, GONE), (0, 3, ADD)])
+    for memory in ("unlimited", "window", "threshold"):
+        bank = EdgeBank(5, EdgeBank.Config(memory=memory, proportion=1.0))
+        bank.observe(data.take(np.arange(len(data))))
+        pairs = np.array([(0, 1), (2, 0), (2, 1), (0, 3), (0, 0)]).T
+        assert bank.score(*pairs, np.full(5, 9)).tolist() == [0, 0, 1, 1, 0]

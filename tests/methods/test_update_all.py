@@ -1,0 +1,151 @@
+"""CTDG-SSM's appendix E.4, all nodes that were met move with every batch: which, in any cut, resumed, saved."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.api import fit
+from hopstate.batching.memory import ActiveEvents
+from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past_store import load_past, save_past
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from
+from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.testing.leak import check_leak
+from hopstate.training.live import go_on, past_of
+from hopstate.training.loop import Trainer, seed_everything
+
+SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}
+SMALL |= {"evaluation.strategies": ["random"]}
+
+
+def events(count: int = 120, nodes: int = 14) -> EventStream:
+    """Return edges and nodes that come and go, with ties."""
+    rng, standing = np.random.default_rng(0), []
+    rows: list[tuple[int, int, int]] = []
+    for _ in range(count):
+        chance = rng.random()
+        if standing and chance < 0.05:
+            node = standing[rng.integers(len(standing))][0]
+            standing = [pair for pair in standing if node not in pair]
+            rows.append((node, node, GONE))
+        elif standing and chance < 0.25:
+            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        else:
+            standing.append((int(rng.integers(nodes // 2)), int(rng.integers(nodes // 2, nodes))))
+            rows.append((*standing[-1], ADD))
+    src, dst, kind = np.array(rows).T
+    return EventStream.from_arrays(src, dst, np.sort(rng.integers(0, 90, count)), kind=kind, num_nodes=nodes)
+
+
+def task_of(data: EventStream, folder: Path, **more: Any) -> Any:
+    seed_everything(0)
+    method = get_method("ctdg-ssm")
+    return method.build(data, config_from(method, {"data": "x", **SMALL, **more}), Context(run=folder, cache=folder))
+
+
+def test_active_are_all_that_were_met_before_and_stand() -> None:
+    data = events()
+    model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, time_dim=4, update_all=True))
+    inputs = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3)
+    some = 0
+    for first in range(0, len(data), 7):
+        part = data.take(np.arange(first, min(first + 7, len(data))))
+        if (part.kind == GONE).any():
+            continue
+        met = {}
+        for i in range(first):
+            for node in (int(data.src[i]), int(data.dst[i])):
+                if data.kind[i] == GONE:
+                    met.pop(node, None)
+                elif data.kind[i] == ADD and data.t[i] < part.t[0]:
+                    met[node] = True
+        own = set(np.concatenate([part.src, part.dst]).tolist())
+        (batch,) = inputs.batches(part)
+        assert set(batch.nodes.tolist()) == own | set(met)
+        some += len(set(met) - own)
+    assert some > 50
+
+
+def test_no_memory_is_carried_forward() -> None:
+    """Without a graph, a node without an event fades towards what zeros give; otherwise it keeps what it had."""
+    data = EventStream(src=np.array([0, 2]), dst=np.array([1, 3]), t=np.array([1, 5]))
+    held = {}
+    for whole in (False, True):
+        torch.manual_seed(0)
+        model = CTDGSSM(CTDGSSM.Config(static="random", dim=4, order=0, time_dim=4, update_all=whole))
+        inputs, states = ActiveEvents(model, data, NeighborStore.from_stream(data), neighbors=3), []
+        with torch.no_grad():
+            state = model.initial_state(4)
+            for i in range(2):
+                state = model.update(state, inputs.batch(data.take(np.array([i]))))
+                states.append(state.memory[:, 0].clone())
+        held[whole] = states
+    assert torch.equal(held[False][0], held[True][0])
+    assert torch.equal(held[False][0], held[False][1])
+    assert not torch.equal(held[True][0], held[True][1])
+
+
+def test_in_any_cut_and_through_files_nothing_changes(tmp_path: Path) -> None:
+    data = events(200)
+    columns = ("src", "dst", "t", "kind")
+
+    def part(a: int, b: int | None) -> EventStream:
+        return EventStream(**{k: getattr(data, k)[a:b].copy() for k in columns}, num_nodes=14)
+
+    task = task_of(part(0, 120), tmp_path)
+    with torch.no_grad():
+        start = past_of(task, task.stream)
+        whole, after = go_on(task, start, part(120, None))
+        for size in (1, 11):
+            past, found = start, []
+            for a in range(120, len(data), size):
+                scores, past = go_on(task, past, part(a, a + size), again=True)
+                save_past(past, tmp_path / f"live-{size}")
+                past = load_past(tmp_path / f"live-{size}")
+                found += scores["score"].tolist()
+            assert found == whole["score"].tolist()
+            mine, theirs = past.memories(np.arange(14)), after.memories(np.arange(14))
+            assert np.array_equal(mine.memory, theirs.memory)
+            assert np.array_equal(mine.output, theirs.output, equal_nan=True)
+    assert check_leak(task.scorer_over, task.stream, moments=2, queries=8, batch_size=9).scores > 0
+
+
+def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, step, done = events(), Trainer._step, []
+
+    def counted(self: Trainer, batch: Any, count: int) -> None:
+        step(self, batch, count)
+        done.append(count)
+        if len(done) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    loop = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
+    given = {**SMALL, **loop, "batch_size": 8}
+    given |= {"loop.epochs": 2}
+    whole = fit("ctdg-ssm", data, out=tmp_path / "whole", config=given)
+    monkeypatch.setattr(Trainer, "_step", counted)
+    assert fit("ctdg-ssm", data, out=tmp_path / "cut", config=given).interrupted
+    cut = fit("ctdg-ssm", data, out=tmp_path / "cut", resume=True, config=given)
+    assert cut.metrics == whole.metrics
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_dense_and_sparse_agree(sparse: bool, tmp_path: Path) -> None:
+    data, limit = events(), 0 if sparse else 256
+    task = task_of(data, tmp_path, **{"model.dense_limit": limit, "model.order": 2})
+    with torch.no_grad():
+        found = task.predict("test")["score"]
+    model = task_of(data, tmp_path, **{"model.order": 2}).model
+    assert replace(model.config, dense_limit=limit) == task.model.config
+    with torch.no_grad():
+        expected = task_of(data, tmp_path, **{"model.order": 2}).predict("test")["score"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
