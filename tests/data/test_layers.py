@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hopstate.data.events import EventStream
-from hopstate.data.layers import LARGEST, Layer, LayeredStore, Memories, compacted, merged
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.layers import LARGEST, Layer, Memories, compacted, merged
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 

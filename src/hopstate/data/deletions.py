@@ -18,7 +18,13 @@ LASTS = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 
 
 def edge_ends(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Return (E,) int64 the position of the deletion that ends each edge, `LASTS` for none, -1 for other events."""
+    """Return (E,) int64 the position of the deletion that ends each edge, `LASTS` for none, -1 for other events.
+
+    Args:
+        src, dst: (E,) int64 nodes, in order of time.
+        kind: (E,) as in `EventStream`.
+        num_nodes: N.
+    """
     return _ends(src * num_nodes + dst, kind)
 
 
@@ -41,6 +47,11 @@ def _ends(group: np.ndarray, kind: np.ndarray) -> np.ndarray:
 
 def expansion(src: np.ndarray, dst: np.ndarray, kind: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return events with a deletion before that of a node for each of its edges that stand then.
+
+    Args:
+        src, dst: (E,) int64 nodes, in order of time.
+        kind: (E,) as in `EventStream`.
+        num_nodes: N.
 
     Returns:
         (E',) the event whose ends each has; (E',) the event at whose place it is: the same, or that of the node.

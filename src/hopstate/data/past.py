@@ -17,7 +17,8 @@ import numpy as np
 
 from hopstate.data.event_build import UNITS
 from hopstate.data.events import ADD, EventStream
-from hopstate.data.layers import Layer, LayeredStore, Memories
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.layers import Layer, Memories
 from hopstate.data.past_deletions import resolved
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary

@@ -9,7 +9,8 @@ import numpy as np
 from hopstate.data.deletions import LASTS, edge_ends, expansion, stated, taken
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
-from hopstate.data.layers import Layer, LayeredStore
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.layers import Layer
 
 
 class PastEnds:

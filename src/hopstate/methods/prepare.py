@@ -97,7 +97,7 @@ def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> 
             continue
         if name in kept:
             changes[name] = _applied(values, table, kept[name], record.name, name)
-            if name == "edge_attr" and record.kind is not None:
+            if isinstance(record, EventStream) and name == "edge_attr" and record.kind is not None:
                 changes[name][record.kind == IMPLIED] = 0  # what follows from another event has no features
         elif table is not None and table.has_missing:
             raise DataError(

@@ -335,7 +335,14 @@ class CTDGSSM(nn.Module):
         return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
-        """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2."""
+        """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
+
+        Args:
+            state: the memory before what is asked about.
+            nodes: (n,) nodes.
+            gap: (n, 1) ln(1 + time since a node's last event).
+            back: see `represent`.
+        """
         return self.decoder(torch.cat([self.represent(state, nodes, back=back), *self._gaps(gap)], 1))
 
     def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
