@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hopstate.data.figure import check_figure_path
 from hopstate.data.table import check_table_path, write_table
-from hopstate.methods.explain import Explanation, explain_pair
+from hopstate.methods.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.methods.robustness import LEVELS, Noise, plot_robustness
 from hopstate.methods.robustness import robustness as measure
 from hopstate.trained import trained
@@ -29,11 +29,11 @@ def explain(
     device: str | None = None,
     method: str | None = None,
     raw: bool = False,
-) -> Explanation:
-    """Return what each event before t added to the score of a pair; see `hopstate.methods.explain`.
+) -> Explanation | FeatureExplanation:
+    """Return what each past event, or feature, added to the score of a pair; see `hopstate.methods.explain`.
 
     Args:
-        run: a run folder of dyg-mamba.
+        run: a run folder of dyg-mamba or pair-trees.
         source, target: the user's ids.
         t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen.
         data: other events than the run was trained on.
@@ -47,7 +47,7 @@ def explain(
     with trained(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
         found = explain_pair(task, source, target, t)
     if out is not None:
-        write_table(found.events, Path(out), raw=raw)
+        write_table(found.table, Path(out), raw=raw)
     if plot is not None:
         found.plot(plot)
     return found

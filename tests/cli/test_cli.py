@@ -241,7 +241,7 @@ def messages(tmp_path: Path) -> Path:
     return tmp_path / "messages.csv"
 
 
-@pytest.mark.parametrize("method", ["recency", "edgebank", "dygformer", "graphmixer"])
+@pytest.mark.parametrize("method", ["recency", "edgebank", "pair-trees", "dygformer", "graphmixer"])
 def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path, method: str, capsys) -> None:
     small = {
         "dygformer": ["--model.channel_dim=8", "--model.time_dim=8", "--model.out_dim=8", "--model.max_length=4"],

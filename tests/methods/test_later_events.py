@@ -15,6 +15,7 @@ from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
 HISTORY = {"model.channel_dim": 4, "model.time_dim": 8}
 SMALL: dict[str, dict[str, Any]] = {
     "recency": {},
+    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
     "edgebank": {},
     "graphmixer": {"model.num_links": 4},
     "dygformer": {**HISTORY, "model.num_layers": 1, "model.max_length": 6},

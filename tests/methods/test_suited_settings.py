@@ -110,7 +110,8 @@ def test_links_stand_beside_recency(tmp_path, capsys):
     assert main(["fit", "graphmixer", "--data", "messages-generated", "--out", str(tmp_path / "run"), *words]) == 0
     said = capsys.readouterr().out
     floors = json.loads((tmp_path / "run" / "floors.json").read_text())
-    assert {"recency", "edgebank"} == set(floors)
+    assert {"recency", "edgebank", "pair-trees"} == set(floors)
+    assert floors["pair-trees"]["ap"] > floors["recency"]["ap"]
     assert main(["fit", "recency", "--data", "messages-generated", "--out", str(tmp_path / "recency")]) == 0
     alone = json.loads((tmp_path / "recency" / "result.json").read_text())["metrics"]["test"]
     assert floors["recency"]["ap"] == alone["ap"]

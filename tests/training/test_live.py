@@ -19,6 +19,7 @@ from hopstate.methods.base import Context
 from hopstate.methods.configuration import config_from
 from hopstate.training.live import go_on, past_of
 from hopstate.training.loop import seed_everything
+from hopstate.training.task import FitsWhole
 
 SMALL: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "model.hidden": 8, "model.node_gaps": True},
@@ -28,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6},
     "graphmixer": {"model.num_links": 4},
     "recency": {},
+    "pair-trees": {"model.max_trees": 5, "model.min_leaf": 5},
     "edgebank": {"model.memory": "window"},
 }
 METHODS = tuple(SMALL)
@@ -51,7 +53,10 @@ def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **setting
     method, own = get_method(name), events(160) if own is None else own
     size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
     config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
-    return method.build(own, config, Context(run=tmp_path, cache=tmp_path))
+    task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
+    if isinstance(task, FitsWhole):
+        task.fit_whole()
+    return task
 
 
 def cut(stream: EventStream, size: int) -> list[EventStream]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from typing import Any
 
 from hopstate import analysis
 from hopstate.data.table import RAW
@@ -18,7 +19,7 @@ def run(argv: list[str]) -> int:
 
 
 def _explain(argv: list[str]) -> int:
-    what = "What each past event added to a pair's score, as a table and a timeline (runs of dyg-mamba)."
+    what = "What each past event (dyg-mamba) or feature (pair-trees) added to a pair's score, as a table and a chart."
     parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
     parser.add_argument("--pair", required=True, help='your ids of source and target: alice,bob or "Smith, A",bob')
@@ -38,14 +39,14 @@ def _explain(argv: list[str]) -> int:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
     found = analysis.explain(o.run, ends[0], ends[1], o.time, **where)
-    _show(found, o.top)
+    (_show if isinstance(found, Explanation) else _show_features)(found, o.top)
     for path in (o.out, o.plot):
         if path:
             print(f"written: {path}")
     return 0
 
 
-def _show(found: Explanation, top: int) -> None:
+def _show(found: Any, top: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -61,6 +62,25 @@ def _show(found: Explanation, top: int) -> None:
     table.add_row("no event", "", "", "", f"{found.rest:+.4f}")
     table.add_section()
     table.add_row("logit", "", "", "", f"{found.logit:+.4f}")
+    Console().print(table)
+
+
+def _show_features(found: Any, top: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{found.source} - {found.target} at {found.t}: probability {found.probability:.4f}")
+    for name in ("feature", "value", "adds to the logit"):
+        table.add_column(name, justify="left" if name == "feature" else "right")
+    for row in found.table.head(top).to_dict("records"):
+        value = "never" if row["value"] != row["value"] else f"{row['value']:.4g}"
+        table.add_row(row["feature"], value, f"{row['contribution']:+.4f}")
+    left = found.table.contribution[top:]
+    if len(left):
+        table.add_row(f"{len(left)} more", "", f"{left.sum():+.4f}")
+    table.add_row("no feature", "", f"{found.rest:+.4f}")
+    table.add_section()
+    table.add_row("logit", "", f"{found.logit:+.4f}")
     Console().print(table)
 
 

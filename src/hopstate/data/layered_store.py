@@ -146,9 +146,36 @@ class LayeredStore:
         """
         count = np.zeros(len(nodes), np.int64)
         for layer in self.layers:
-            index = layer.index if layer.added is None or not self.added else layer.added
-            count += index["length"][layer.local(nodes, added=self.added)]
+            count += self._index(layer)["length"][layer.local(nodes, added=self.added)]
         return count
+
+    def histories(self, nodes: np.ndarray) -> NeighborStore:
+        """Return a store of the whole histories of nodes (q,) alone, under their own rows; others stand there empty."""
+        nodes = np.unique(self._query(nodes, nodes)[0])
+        starts, lengths, parts = np.zeros(self.num_nodes, np.int64), np.zeros(self.num_nodes, np.int64), []
+        for layer in self.layers:
+            local = layer.local(nodes, added=self.added)
+            here = np.flatnonzero(local < len(layer.nodes))
+            index = self._index(layer)
+            count = index["length"][local[here]]
+            parts.append((layer.nodes, index, nodes[here], index["start"][local[here]], count))
+            lengths[nodes[here]] += count
+        starts[nodes] = np.cumsum(lengths[nodes]) - lengths[nodes]
+        total = int(lengths[nodes].sum())
+        found: dict[str, np.ndarray] = {"start": starts, "length": lengths, "codes": np.empty(total, np.int32)}
+        found |= {"events": np.empty(total, np.int32), "times": np.empty(total, self.time_dtype)}
+        filled = starts.copy()
+        for own, index, rows, start, count in parts:  # oldest first, as a history is
+            to, source = _ranges(filled[rows], count), _ranges(start, count)
+            codes = index["codes"][source]
+            partner = own[codes ^ (codes >> 31)].astype(np.int32)
+            found["codes"][to] = np.where(codes < 0, ~partner, partner)
+            found["events"][to], found["times"][to] = index["events"][source], index["times"][source]
+            filled[rows] += count
+        return NeighborStore.of_arrays(found, self.num_events)
+
+    def _index(self, layer: Layer) -> dict[str, np.ndarray]:
+        return layer.index if layer.added is None or not self.added else layer.added
 
     def _of(self, layer: Layer) -> NeighborStore:
         return layer.added_store if self.added else layer.store

@@ -113,7 +113,7 @@ class NeighborStore:
         return store
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what `of_arrays` takes, of a store that nothing was appended to."""
+        """Return what `of_arrays` takes; once events are appended, they may have room between histories."""
         held = (self._start, self._length, self._codes, self._events, self._times)
         return dict(zip(_ARRAYS, held, strict=True))
 
@@ -257,6 +257,11 @@ class NeighborStore:
     def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
         """Count each entry's neighbour in u's and v's lists; see `hopstate.ops.neighbors.cooccurrence`."""
         return cooccurrence(u.offsets, u.nodes, v.offsets, v.nodes)
+
+    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs and times as a compiled loop over `arrays` takes them; arguments, errors: as `last_meeting`."""
+        src, times = self._query(src, times, 0)
+        return src, self._query(dst, times, 0)[0], times
 
     # ---- growth ----------------------------------------------------------------------------------------
     def append(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None = None) -> None:

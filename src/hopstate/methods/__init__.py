@@ -25,6 +25,7 @@ MODULES = {
     "gcnii": "hopstate.methods.full_batch",
     "recency": "hopstate.methods.zero_parameter",
     "edgebank": "hopstate.methods.zero_parameter",
+    "pair-trees": "hopstate.methods.pair_trees",
     "dygformer": "hopstate.methods.dygformer",
     "dyg-mamba": "hopstate.methods.dyg_mamba",
     "dyg-mamba-nodes": "hopstate.methods.dyg_mamba",

@@ -1,7 +1,8 @@
 """Why a pair got its score: what each past event added to it, as a table and a timeline.
 
 Source: DyG-Mamba, arXiv:2408.06966, theorem 4.2 (a state space's output is a sum over past events), carried through
-all blocks, the mean and the head by holding every factor that multiplies a token as it is for this input.
+all blocks, the mean and the head by holding every factor that multiplies a token as it is for this input. Of trees,
+what each feature added: see `hopstate.methods.pair_trees.trees`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
+
+
+@runtime_checkable
+class ExplainsByFeature(Protocol):
+    """A task whose scores are sums over features."""
+
+    def explain_query(self, u: int, v: int, t: float) -> dict[str, Any]:
+        """Return what `FeatureExplanation` holds beside the names of the query."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,11 @@ class Explanation:
     logit: float
     rest: float
     events: pd.DataFrame
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows that are written."""
+        return self.events
 
     @property
     def probability(self) -> float:
@@ -78,11 +93,45 @@ class Explanation:
             axis.legend(loc="best", frameon=False)
 
 
-def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
-    """Return what each event before t added to the score of (source, target) at t.
+@dataclass(frozen=True)
+class FeatureExplanation:
+    """A score of trees, taken apart by features.
 
     Args:
-        task: a trained link prediction task whose model can tell contributions (DyG-Mamba).
+        source, target: the user's ids of the pair.
+        t: time of the query.
+        logit: the score before it is calibrated; what the features add, plus rest.
+        rest: what no feature adds.
+        probability: the calibrated score.
+        table: one row a feature, largest contribution first: feature, value (missing where it never happened),
+            contribution (to the logit).
+    """
+
+    source: Any
+    target: Any
+    t: float | int
+    logit: float
+    rest: float
+    probability: float
+    table: pd.DataFrame
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the largest contributions as .png, .pdf or .svg; errors as `Explanation.plot`."""
+        draw_figure(path, (9, 5), self._paint)
+
+    def _paint(self, figure: Figure) -> None:
+        axis, rows = figure.subplots(), self.table.head(15).iloc[::-1]
+        axis.barh(rows.feature, rows.contribution, color=np.where(rows.contribution > 0, *COLORS.values()))
+        axis.axvline(0, color="grey", lw=0.8)
+        axis.set(xlabel="added to the logit")
+        axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+
+
+def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
+    """Return what each event before t added to the score of (source, target) at t; of trees, what each feature added.
+
+    Args:
+        task: a trained link prediction task whose model can tell contributions (DyG-Mamba), or of pair-trees.
         source, target: the user's ids.
         t: only events strictly before it are seen; a number in the stream's unit, or a date.
 
@@ -92,9 +141,12 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation:
     """
     import pandas as pd
 
-    if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
-        raise ConfigError("explain needs a run whose score is a sum over past events: dyg-mamba")
     stream = task.stream
+    if isinstance(task, ExplainsByFeature):
+        u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), instant(stream, t)
+        return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
+    if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
+        raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
     u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
     t = instant(stream, t)

@@ -1,7 +1,7 @@
 """What a trained model must stand above: the floors of its kind, on the same split and with the same metrics.
 
 Nodes: the majority class (or the mean) of the training nodes, and a small perceptron on the features alone. Graphs: the
-majority. Links: recency and EdgeBank with the same negatives.
+majority. Links: recency, EdgeBank and trees over pairs with the same negatives.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hopstate.data.graph import Graph
 from hopstate.methods.base import Context
 from hopstate.training.node_task import NodeLabels
+from hopstate.training.progress import note
 from hopstate.training.target import Target
 
 Floors = dict[str, dict[str, float]]
@@ -55,7 +56,16 @@ def graph_floors(graphs: Any, config: Any, context: Context, task: Any) -> Floor
 
 
 def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors:
-    """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`."""
+    """Return test metrics of recency, EdgeBank and trees over pairs on the run's split and negatives.
+
+    The trees grow from part of a large stream, and are judged on part of a large test part; both are said.
+
+    Args:
+        stream: the data.
+        config, context, task: as in `node_floors`.
+    """
+    from hopstate.methods.pair_trees.floor import tree_floor
+    from hopstate.methods.pair_trees.method import PairTreesTask
     from hopstate.methods.zero_parameter import METHODS
 
     found: Floors = {}
@@ -68,6 +78,11 @@ def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors
             judge = method.build(stream, own, replace(context, run=Path(scratch), trained=None))
             with torch.no_grad():
                 found[name] = judge.evaluate("test")
+    if not isinstance(task, PairTreesTask):
+        trees = tree_floor(stream, config, context)
+        if trees is not None:
+            found["pair-trees"], said = trees
+            note(config.loop, f"note: the floor pair-trees was {said}")
     return found
 
 

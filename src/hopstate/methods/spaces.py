@@ -5,7 +5,7 @@ blocks over tokens, over nodes and of message passing are searched apart); DyG-M
 DyGFormer and GraphMixer: DyGLib (arXiv:2303.13047), App. B.5; CTDG-SSM: the sizes of Table 9 and the batches of
 Table 14; backbones: arXiv:2302.11640 (1 to 5 layers). Deviation: GMN's m, and one block over tokens or nodes beside the
 stated 3 to 6; learning rate and dropout of the backbones, and the filter order of CTDG-SSM, are ours: no paper states a
-space for them.
+space for them, and the space of pair-trees.
 """
 
 from __future__ import annotations
@@ -97,6 +97,12 @@ SPACES: dict[str, Space] = {
         "model.dropout": _DYGLIB_DROPOUT,
     },
     "graphmixer": {"model.num_links": [10, 20, 30], "model.dropout": _DYGLIB_DROPOUT},
+    "pair-trees": {
+        "historical": [0.1, 0.2, 0.3],
+        "model.max_leaves": [15, 31, 63],
+        "model.min_leaf": [20, 100, 500],
+        "model.learning_rate": Range(0.03, 0.15, log=True),
+    },
     "edgebank": {
         "model.memory": ["unlimited", "window", "threshold"],
         "model.window": ["proportion", "repeat"],

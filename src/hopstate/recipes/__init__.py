@@ -9,7 +9,7 @@ from importlib import import_module
 from hopstate.errors import ConfigError, nearest
 from hopstate.recipes.recipe import Published, Recipe
 
-FILES = ("heterophilous", "homophilous", "gmn", "top", "links", "dyg_mamba", "ctdg_ssm")
+FILES = ("heterophilous", "homophilous", "gmn", "top", "links", "pair_trees", "dyg_mamba", "ctdg_ssm")
 
 
 @cache

@@ -40,7 +40,7 @@ from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
 from hopstate.training.progress import Reporter
 from hopstate.training.run import RunFolder, json_text
 from hopstate.training.seed import rng_state, seed_everything, set_rng_state
-from hopstate.training.task import Parts, Task
+from hopstate.training.task import FitsWhole, Parts, Task
 
 SPLITS = ("train", "val", "test")
 
@@ -177,6 +177,10 @@ class Trainer:
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
         with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+            if isinstance(task, FitsWhole) and not self.progress.epoch:
+                self._fit_whole(task, reporter)
+                if stop.is_set():
+                    return FitResult(True, self.progress, {})
             if not self._finished():
                 size = sum(p.numel() for p in parameters)
                 reporter.begin(size, task.num_batches(self.progress.epoch), self.progress.epoch)
@@ -194,6 +198,19 @@ class Trainer:
             metrics = self._final()
             reporter.draw(self.run.history(), self.progress)
         return FitResult(False, self.progress, metrics)
+
+    def _fit_whole(self, task: FitsWhole, reporter: Reporter) -> None:
+        """Let a task make its model at once; until it is saved, a run that is taken up again starts anew."""
+        p, begin = self.progress, time.perf_counter()
+        rows, chosen = task.fit_whole()
+        for row in rows:
+            self.run.append_metrics(row)
+            if row["epoch"] == chosen:
+                p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
+            p.epoch = int(row["epoch"])
+        p.seconds += time.perf_counter() - begin
+        reporter.whole(rows, chosen, p.seconds)
+        self.save()
 
     # ---- one epoch -------------------------------------------------------------------------------------
     def _finished(self) -> bool:

@@ -134,6 +134,22 @@ class Reporter:
                 if name not in ("epoch", "step"):
                     self._writer.add_scalar(name, number, row["epoch"])
 
+    def whole(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
+        """Note a model that was made at once: its stages, and which was chosen.
+
+        Args:
+            rows: one a stage.
+            chosen: the epoch of the chosen one.
+            seconds: that all took.
+        """
+        found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
+        if self.config.progress and found:
+            figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("ap"))
+            self.console.print(
+                f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}",
+                soft_wrap=True, highlight=False,
+            )  # fmt: skip
+
     def draw(self, rows: list[dict[str, Any]], progress: Any) -> None:
         """Write the curves of loss and validation metric, the chosen epoch marked."""
         if rows:
@@ -165,7 +181,8 @@ def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_
         if shown:
             left.plot(*zip(*shown, strict=True), label=label, marker="." if len(shown) < 3 else "")
     left.set(xlabel="epoch", ylabel="loss")
-    left.legend(frameon=False)
+    if left.lines:  # what is made at once has no loss
+        left.legend(frameon=False)
     shown = [(row["epoch"], row[f"val_{metric}"]) for row in rows if row.get(f"val_{metric}") is not None]
     if shown:
         right.plot(*zip(*shown, strict=True), color="tab:green", marker="." if len(shown) < 3 else "")

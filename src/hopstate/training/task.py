@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -53,4 +53,13 @@ class Task(Protocol):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned."""
+        ...
+
+
+@runtime_checkable
+class FitsWhole(Protocol):
+    """A task whose model is not trained by steps but made at once, such as trees; equal seeds give equal bits."""
+
+    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+        """Make the model; return a row a stage ("epoch" and validation's figures), and the epoch that was chosen."""
         ...

@@ -1,0 +1,159 @@
+"""What the history of a pair and of its two ends says of a meeting at a time: one row of numbers a query.
+
+Everything is looked up strictly before the time, so events of one time tell nothing of each other. Ages are
+ln(1 + gap) in the unit of the stream's own clock, counts ln(1 + n); NaN stands for what never happened. Deletions are
+no meetings and are left out.
+
+Times of the clock are exact in the stream's own numbers, so the same events in seconds or nanoseconds have the same
+features (to float32, in which rows are kept).
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.clock import Clock
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.past import EventFeatures
+
+if TYPE_CHECKING:
+    from hopstate.data.events import EventStream
+    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.past import Past
+
+_PAIR = (
+    "since the pair met",
+    "since source sent to target",
+    "since target sent to source",
+    "meetings of the pair",
+    "meetings, source to target",
+    "since the pair's 2nd last meeting",
+    "since the pair first met",
+    "source's events since the pair met",
+    "target's events since the pair met",
+    "share of meetings in the shorter history",
+    *(f"since the pair's {n} last meeting" for n in ("4th", "8th", "16th")),
+    *(f"since source sent to target the {n} last time" for n in ("2nd", "4th")),
+    "since target sent to source the 2nd last time",
+    *(f"meetings that fade in {n} units" for n in (30, 300, 3_000, 30_000)),
+)
+_NODE = (
+    "since {}'s last event",
+    *(f"since {{}}'s {n} last event" for n in ("2nd", "4th", "8th", "16th", "32nd", "64th", "128th", "256th")),
+    "since {}'s first event",
+    "{}'s events",
+    "since {} sent",
+    "since {} received",
+    "share of sent among {}'s latest 32",
+)
+_SOURCE = (*(f"since source sent the {n} last time" for n in ("4th", "32nd")), "target among source's latest 32 sent")
+_TARGET = (
+    *(f"since target received the {n} last time" for n in ("4th", "32nd")),
+    "source among target's latest 32 received",
+)
+_BOTH = (
+    "partners among source's latest 32",
+    "partners among target's latest 32",
+    "target among source's latest 32",
+    "how far back target is there",
+    "source among target's latest 32",
+    "how far back source is there",
+    "shared among the latest 32",
+    "how far back the nearest shared one, of 32",
+    "shared among the latest 256",
+    "how far back the nearest shared one, of 256",
+    "since both had an event at one time",
+    "times at which both had an event",
+)
+NAMES = (
+    *_PAIR,
+    *(f.format("source") for f in _NODE),
+    *_SOURCE,
+    *(f.format("target") for f in _NODE),
+    *_TARGET,
+    *_BOTH,
+)
+MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
+_WHERE = ("the pair's last event", "source's last event", "target's last event")
+
+
+def feature_names(columns: np.ndarray) -> tuple[str, ...]:
+    """Return the names of all features, with those of event columns (C,) at last events."""
+    return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
+
+
+class PairFeatures:
+    """Queries to their features.
+
+    Args:
+        store: histories to look up, without deletions.
+        stream: where features of events come from, by id.
+        clock: what a gap of 1 is.
+        columns: (C,) int64 columns of event features whose last values are features.
+    """
+
+    deletions = False  # stand in no store
+
+    def __init__(self, store: NeighborStore, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
+        self.store: Any = store
+        self.clock, self.columns = clock.over(stream.time_unit), columns
+        self._attr: Any = stream.edge_attr
+        self._first_id = stream.first_id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features, in the order of columns."""
+        return feature_names(self.columns)
+
+    def over(self, past: Past) -> PairFeatures:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.store, made._first_id = past.store(), 0
+        made.clock = self.clock.over(past.time_unit or "")
+        made._attr = EventFeatures(past) if past.has_features else None
+        return made
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,).
+
+        Raises:
+            ShapeError: columns of different lengths.
+            DataError: a node that the store does not know, or a NaN time.
+        """
+        from hopstate.methods.pair_trees.feature_kernels import pair_features
+
+        layered = isinstance(self.store, LayeredStore)
+        store = self.store.histories(np.concatenate([u, v])) if layered else self.store
+        u, v, t = store.checked(u, v, t)
+        out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
+        latest = np.empty((len(u), 3), np.int64)
+        held = store.arrays()
+        arrays = (held[name] for name in ("start", "length", "codes", "events", "times"))
+        pair_features(u, v, t, *arrays, self.clock.unit, out, latest)
+        if len(self.columns):
+            self._last_values(latest, out[:, len(NAMES) :])
+        return out
+
+    def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:
+        """Write the event features of the latest events (Q, 3), NaN where there is none."""
+        out[:] = np.nan
+        if self._attr is None:
+            return
+        width = len(self.columns)
+        for place in range(3):
+            here = np.flatnonzero(latest[:, place] >= 0)
+            if len(here):
+                rows = self._attr[latest[here, place] - self._first_id]
+                out[here, place * width : (place + 1) * width] = rows[:, self.columns]
+
+
+def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:
+    """Return (count,) int64 rising columns of the event features that vary most over events at rows (P,)."""
+    if not count:
+        return np.empty(0, np.int64)
+    assert stream.edge_attr is not None
+    spread = stream.edge_attr[rows].std(0, dtype=np.float64)
+    return np.sort(np.argsort(-spread, kind="stable")[:count])

@@ -1,0 +1,210 @@
+"""How trees are grown: from training events and pairs that did not meet, chosen and calibrated on validation.
+
+Each training event stands beside a random pair and one that met before (both drawn as in evaluation, the past one from
+what is strictly earlier), weighing 1 - w and w. Features of training see training events alone, strictly before each.
+Validation, which sees all that is strictly earlier, chooses how many trees are kept: the mean average precision over
+random, historical and inductive pairs, over all events and over those with new nodes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hopstate.batching.negatives import STRATEGIES, draw_negatives
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError, HopstateError
+from hopstate.evaluation.metrics import average_precision
+from hopstate.methods.pair_trees.features import PairFeatures
+from hopstate.methods.pair_trees.trees import PairTrees, platt
+from hopstate.training.seed import stream as named_stream
+
+STAGE = 10  # trees between two looks at validation
+CHUNK = 100  # trees grown between two looks at whether to go on
+CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pairs:
+    """Features of events and of pairs that did not meet.
+
+    Args:
+        events: (P, F) features of what happened.
+        others: by (part, strategy), (P', F) features of what did not.
+    """
+
+    events: dict[str, np.ndarray]
+    others: dict[tuple[str, str], np.ndarray]
+
+
+def training_pairs(
+    stream: EventStream, split: EventSplit, features: PairFeatures, *, seed: int, most: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return features of the latest `most` training events (P, F), and of as many random and historical pairs.
+
+    Historical pairs are missing where so few pairs met that none can be drawn.
+
+    Raises:
+        ConfigError: there are no training events.
+    """
+    rows = stream.additions(split.train)
+    if not len(rows):
+        raise ConfigError("there is nothing to grow trees from: the training split is empty")
+    last = slice(max(0, len(rows) - most), None)
+    others = {}
+    for strategy in ("random", "historical"):
+        drawn_from = int(named_stream(seed, "negatives", strategy).integers(2**32))
+        with suppress(DataError):
+            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from)  # type: ignore[arg-type]
+            others[strategy] = features.pairs(found.src[last], found.dst[last], stream.t[rows[last]])
+    return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
+
+
+def validation_pairs(stream: EventStream, split: EventSplit, features: PairFeatures, *, most: int) -> Pairs:
+    """Return features of validation's first `most` events, of all and of those with new nodes, and of other pairs."""
+    events: dict[str, np.ndarray] = {}
+    others: dict[tuple[str, str], np.ndarray] = {}
+    for part in ("val", "new_val"):
+        rows = stream.additions(split.rows(part))
+        few = slice(0, most)
+        if len(rows):
+            events[part] = features.pairs(stream.src[rows[few]], stream.dst[rows[few]], stream.t[rows[few]])
+        for strategy in STRATEGIES if len(rows) else ():
+            with suppress(DataError):
+                found = draw_negatives(stream, split, part, strategy)
+                others[part, strategy] = features.pairs(found.src[few], found.dst[few], stream.t[rows[few]])
+    return Pairs(events=events, others=others)
+
+
+def grow(
+    model: PairTrees,
+    training: tuple[np.ndarray, dict[str, np.ndarray]],
+    validation: Pairs,
+    *,
+    historical: float,
+    seed: int,
+) -> list[dict[str, float]]:
+    """Grow trees, keep those that validation chooses, and calibrate them; the model then holds them.
+
+    Args:
+        model: takes the trees.
+        training, validation: features, as `training_pairs` and `validation_pairs` return them.
+        historical: w, the weight of a historical pair; a random one weighs 1 - w.
+        seed: of what the trees draw.
+
+    Returns:
+        A row for each stage: trees so far, and validation's figures.
+    """
+    x, y, weight = _table(training, historical)
+    scores = _Stages(validation, x.shape[1])
+    rows: list[dict[str, float]] = []
+    c = model.config
+    grower = _grower(c, seed)
+    for end in range(CHUNK, c.max_trees + CHUNK, CHUNK):
+        grower.set_params(max_iter=min(end, c.max_trees))
+        _fit(grower, x, y, weight)
+        model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
+        if not rows:
+            _hold_to(model, grower, x[:: max(1, len(x) // CHECKED)])
+        rows += scores.until(model)
+        best = max(rows, key=lambda row: row["mean_ap"])
+        if rows[-1]["trees"] - best["trees"] >= c.patience:
+            break
+    model.keep(int(best["trees"]))
+    _calibrate(model, validation, historical)
+    return rows
+
+
+def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float) -> tuple[np.ndarray, ...]:
+    """Return rows, outcomes and weights; what weighs nothing is left out."""
+    events, others = training
+    shares = {"random": 1 - historical, "historical": historical}
+    if len(others) == 1:
+        shares = dict.fromkeys(others, 1.0)
+    held = {name: rows for name, rows in others.items() if shares[name] > 0}
+    x = np.concatenate([events, *held.values()])
+    y = np.repeat([1, 0], [len(events), len(x) - len(events)])
+    x[:, np.isnan(x).all(0)] = 0  # scikit-learn refuses to bin what is always missing
+    weights = [np.full(len(rows), shares[name]) for name, rows in held.items()]
+    return x, y, np.concatenate([np.ones(len(events)), *weights])
+
+
+def _grower(c: PairTrees.Config, seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(
+        learning_rate=c.learning_rate,
+        max_leaf_nodes=c.max_leaves,
+        min_samples_leaf=c.min_leaf,
+        l2_regularization=c.l2,
+        early_stopping=False,
+        warm_start=True,
+        random_state=seed,
+    )
+
+
+def _fit(grower: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
+    """Grow on one thread: sums over rows would follow their number."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="openmp"):
+        grower.fit(x, y, weight)
+
+
+def _hold_to(model: PairTrees, grower: Any, x: np.ndarray) -> None:
+    """Check that what was read from scikit-learn scores as it does."""
+    if not np.array_equal(model.forest().scores(x), grower.decision_function(x.astype(np.float64))):
+        raise HopstateError(
+            "this version of scikit-learn keeps its trees in another way than hopstate reads; install the one of "
+            "constraints.txt"
+        )
+
+
+class _Stages:
+    """Validation's figures as trees are added, each tree walked once."""
+
+    def __init__(self, validation: Pairs, width: int) -> None:
+        self._held = validation
+        keys: list[Any] = [*validation.events, *validation.others]
+        parts = [*validation.events.values(), *validation.others.values()]
+        ends = np.cumsum([len(part) for part in parts])
+        self._at = {key: slice(end - len(part), end) for key, part, end in zip(keys, parts, ends)}
+        self._x = np.concatenate([np.empty((0, width), np.float32), *parts])
+        self._scores: np.ndarray | None = None
+        self._done = 0
+
+    def until(self, model: PairTrees) -> list[dict[str, float]]:
+        """Return rows for the trees that the model has more than before."""
+        forest, rows = model.forest(), []
+        if self._scores is None:
+            self._scores = np.full(len(self._x), forest.baseline)
+        while self._done < model.kept:
+            end = min(self._done + STAGE, model.kept)
+            forest.add(self._x, self._scores, self._done, end)
+            self._done = end
+            rows.append({"trees": end} | self._figures(self._scores))
+        return rows
+
+    def _figures(self, scores: np.ndarray) -> dict[str, float]:
+        found = {}
+        for part, strategy in self._held.others:
+            own, other = scores[self._at[part]], scores[self._at[part, strategy]]
+            name = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_") + "ap"
+            labels = np.repeat([1, 0], [len(own), len(other)])
+            found[name] = average_precision(labels, np.concatenate([own, other]))
+        return found | {"mean_ap": float(np.mean(list(found.values()))) if found else 0.0}
+
+
+def _calibrate(model: PairTrees, validation: Pairs, historical: float) -> None:
+    """Fit slope and shift of the log-odds to validation's events and the mixture of pairs that training had."""
+    events, forest = validation.events.get("val"), model.forest()
+    others = {s: validation.others.get(("val", s)) for s in ("random", "historical")}
+    training = {s: rows for s, rows in others.items() if rows is not None}
+    if events is None or not training:
+        return
+    x, y, weight = _table((events, training), historical)
+    model.platt[:] = model.platt.new_tensor(platt(forest.scores(x), y, weight))

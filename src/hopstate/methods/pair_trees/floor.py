@@ -1,0 +1,65 @@
+"""Trees over pairs as a floor: grown in seconds from part of a stream, judged on the run's own split and negatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hopstate.batching.negatives import Negatives
+from hopstate.data.events import EventStream
+from hopstate.methods.base import Context
+from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, build
+from hopstate.methods.pair_trees.trees import PairTrees
+
+LEAST = 1_000  # training events from which trees are grown at all
+GROWN = 30_000  # latest training events that they grow from
+JUDGED = 30_000  # events of the test part, evenly spread, that they are judged on
+TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)
+
+
+def tree_floor(stream: EventStream, config: Any, context: Context) -> tuple[dict[str, float], str] | None:
+    """Return test metrics of trees over pairs, and what they were made from; None on a stream that is too small.
+
+    Args:
+        stream: the data.
+        config: the run's: its data, read, split, evaluation and loop.seed.
+        context: its folder has the negatives.
+    """
+    train = stream.additions(config.split.of(stream).train)
+    if len(train) < LEAST:
+        return None
+    same = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
+    own = PairTreesRun(**same, loop=replace(PairTreesRun(data="").loop, seed=config.loop.seed), model=TREES)
+    task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None))
+    task.keep_importances = False
+    task.fit_whole()
+    said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"
+    if len(task.split.test) > JUDGED:
+        said += f", judged on {JUDGED:,} of {len(task.split.test):,} test events"
+    return _on_some(task).evaluate("test"), said
+
+
+def _on_some(task: PairTreesTask) -> PairTreesTask:
+    """Return the task with at most JUDGED test events, evenly spread, and their negatives."""
+    split = task.split
+    test = _spread(split.test)
+    parts = {"test": test, "new_test": split.new_test[np.isin(split.new_test, test)]}
+    task.split = replace(split, test=test, new_test=parts["new_test"])
+    task.negatives = {
+        key: _of_rows(drawn, parts[key[0]]) if key[0] in parts else drawn for key, drawn in task.negatives.items()
+    }
+    return task
+
+
+def _spread(rows: np.ndarray) -> np.ndarray:
+    return rows if len(rows) <= JUDGED else rows[np.linspace(0, len(rows) - 1, JUDGED).astype(np.int64)]
+
+
+def _of_rows(drawn: Negatives, rows: np.ndarray) -> Negatives:
+    keep = np.isin(drawn.rows, rows)
+    sizes = np.diff(drawn.offsets)
+    of = np.repeat(keep, sizes)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[keep])])
+    return replace(drawn, rows=drawn.rows[keep], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])

@@ -1,0 +1,223 @@
+"""`pair-trees` on a user's event stream: boosted trees over what the histories of a pair and of its ends tell.
+
+Source: features after the recency and EdgeBank baselines (Poursafaei et al. 2022, arXiv:2207.10128) and the common
+neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
+from hopstate.errors import ConfigError
+from hopstate.methods.base import Context, Method
+from hopstate.methods.floors import link_floors
+from hopstate.methods.link import (
+    EventReadOptions,
+    LinkSplitConfig,
+    clock_of,
+    kept_negatives,
+    training_store,
+    used_features,
+)
+from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
+from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.trees import Forest, PairTrees
+from hopstate.training.link_task import LinkEvaluation, LinkTask
+from hopstate.training.loop import LoopConfig
+from hopstate.training.run import write_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTreesRun:
+    """Configuration of boosted trees over the histories of pairs.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the trees.
+        historical: weight of pairs that met before among those that did not meet; random ones have the rest.
+        max_events: latest training events that trees are grown from; all are looked up.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        evaluation: protocol and negatives.
+        loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: PairTrees.Config = field(default_factory=PairTrees.Config)
+    historical: float = 0.15
+    max_events: int = 300_000
+    gap_unit: GapUnit = "median"
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.historical <= 1:
+            raise ConfigError(f"historical is a weight in [0, 1]; got {self.historical}")
+        if self.max_events < 1:
+            raise ConfigError(f"max_events must be at least 1; got {self.max_events}")
+
+
+class PairTreesScorer:
+    """Scores pairs by trees over their features; holds no memory but the features' store.
+
+    Args:
+        model: the trees; they are read once.
+        features: over the events that are known.
+    """
+
+    def __init__(self, model: Any, features: PairFeatures) -> None:
+        self.model, self.features = model, features
+        self.forest: Forest = model.forest()
+
+    def over(self, past: Past) -> PairTreesScorer:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.features = self.features.over(past)
+        return made
+
+    def reset(self) -> None:
+        """Nothing to forget: what is visible follows from the query time."""
+
+    def observe(self, batch: EventBatch) -> None:
+        """Nothing to do: the store holds the events."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
+
+
+class PairTreesTask(LinkTask):
+    """Training and evaluation of trees over pairs.
+
+    Args:
+        model: the trees, empty or trained.
+        stream: the data.
+        config: of the run.
+        clock: what a gap of 1 is.
+        rest: split, negatives.
+        folder: of the run, for the table of importances; None writes none.
+    """
+
+    model: Any
+    keep_importances = True  # as a table in the run folder
+
+    def __init__(
+        self,
+        model: PairTrees,
+        stream: EventStream,
+        config: PairTreesRun,
+        clock: Clock,
+        *,
+        folder: Path | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(model, stream, evaluation=config.evaluation, **rest)
+        self.config, self.clock, self._folder = config, clock, folder
+
+    def _features(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
+        assert self.clock is not None
+        return PairFeatures(store, stream, self.clock, self.model.columns.numpy())
+
+    def fit_whole(self) -> tuple[list[dict[str, float]], int]:
+        """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
+        begin, c, stream, split = time.perf_counter(), self.config, self.stream, self.split
+        known = self._features(training_store(stream, split), stream)
+        training = training_pairs(stream, split, known, seed=c.loop.seed, most=c.max_events)
+        whole = self._features(NeighborStore.from_stream(stream), stream)
+        validation = validation_pairs(stream, split, whole, most=c.max_events)
+        found = grow(self.model, training, validation, historical=c.historical, seed=c.loop.seed)
+        if self._folder is not None and self.keep_importances:
+            write_text(self._folder / "importances.csv", self._importances(whole.names))
+        spent = round(time.perf_counter() - begin, 4)
+        rows = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
+        return [row | {"seconds": spent} for row in rows], self.model.kept
+
+    def _importances(self, names: tuple[str, ...]) -> str:
+        share = self.model.importances()
+        order = np.argsort(-share, kind="stable")
+        return "feature,gain\n" + "".join(f'"{names[i]}",{share[i]:.6g}\n' for i in order)
+
+    def scorer(self, part: str) -> PairTreesScorer:
+        """Return the trees over the training events for "train", else over the whole stream."""
+        rows = self.split.train if part == "train" else None
+        return PairTreesScorer(self.model, self._features(NeighborStore.from_stream(self.stream, rows), self.stream))
+
+    def scorer_over(self, stream: EventStream) -> PairTreesScorer:
+        """Return the trees over another stream."""
+        return PairTreesScorer(self.model, self._features(NeighborStore.from_stream(stream), stream))
+
+    def follow(self, past: Past) -> PairTreesScorer:
+        """Return the trees over a past."""
+        none = self._features(NeighborStore(0), self.stream)
+        return PairTreesScorer(self.model, none.over(past))
+
+    def explain_query(self, u: int, v: int, t: float) -> dict[str, Any]:
+        """Return what each feature added to the score of rows u and v at t; see `FeatureExplanation`."""
+        import pandas as pd
+
+        scorer = self.scorer("test")
+        x = scorer.features.pairs(np.array([u]), np.array([v]), np.array([t]))
+        parts, rest = scorer.forest.contributions(x)
+        order = np.argsort(-np.abs(parts[0]), kind="stable")
+        names = np.array(scorer.features.names)
+        logit = scorer.forest.scores(x)
+        columns = {"feature": names[order], "value": x[0, order], "contribution": parts[0, order]}
+        probability = float(self.model.calibrated(logit)[0])
+        return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 0: trees are not grown by batches."""
+        return 0
+
+    def batches(self, epoch: int, start: int = 0) -> Any:
+        """Yield nothing."""
+        return iter(())
+
+    def loss(self, batch: Any) -> None:
+        """Return None: nothing is learned from a batch."""
+
+
+def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTreesTask:
+    """Return the task of growing trees over the pairs of stream."""
+    split = config.split.of(stream)
+    clock = clock_of(stream, split, config.gap_unit, context)
+    width = used_features(stream, context)["edge_dim"]
+    few = min(width, MOST_COLUMNS)
+    columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
+    model = PairTrees(config.model, len(NAMES) + 3 * few, columns, width)
+    return PairTreesTask(
+        model,
+        stream,
+        config,
+        clock,
+        split=split,
+        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+        folder=context.run if context.trained is None else None,
+    )
+
+
+METHODS = {
+    "pair-trees": Method(
+        "pair-trees",
+        PairTreesRun,
+        build,
+        "events",
+        "boosted trees over the histories of a pair and of its ends",
+        "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
+        floors=link_floors,
+    )
+}

@@ -1,0 +1,93 @@
+"""The features of `features`, row by row in float64 from the events themselves: what the compiled loop is held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hopstate.methods.pair_trees.features import NAMES
+
+if TYPE_CHECKING:
+    from hopstate.data.clock import Clock
+    from hopstate.data.events import EventStream
+
+LAST, WIDE, RECENT = 32, 256, 64
+
+Event = tuple[int, int, float]
+
+
+def pair_features_naive(
+    stream: EventStream, clock: Clock, u: np.ndarray, v: np.ndarray, t: np.ndarray, rows: np.ndarray | None = None
+) -> np.ndarray:
+    """Return (Q, F) float64 features of pairs u (Q,), v (Q,) at t (Q,) from a stream's additions.
+
+    Args:
+        stream: the events.
+        clock: what a gap of 1 is.
+        u, v, t: the queries.
+        rows: positions of the events that are known; None for all.
+    """
+    rows = stream.additions(rows)
+    columns = (stream.src[rows].tolist(), stream.dst[rows].tolist(), stream.t[rows].tolist())
+    events = list(zip(*columns, strict=True))
+    found = [_row(events, clock, *query) for query in zip(u.tolist(), v.tolist(), t.tolist(), strict=True)]
+    return np.array(found, np.float64).reshape(len(found), len(NAMES))
+
+
+def _row(events: list[Event], clock: Clock, a: int, b: int, t: float) -> list[float]:
+    past = [event for event in events if event[2] < t]
+    of = {node: [e for e in past if node in e[:2]] for node in (a, b)}
+
+    def age(found: list[Event], back: int = 1) -> float:
+        return math.log1p((t - found[-back][2]) / clock.unit) if len(found) >= back else math.nan
+
+    row = _pair(of, past, a, b, t, clock.unit, age)
+    for node, other, sends in ((a, b, True), (b, a, False)):
+        row += _node(of[node], node, other, sends, age)
+    partners = {node: [e[1] if e[0] == node else e[0] for e in of[node][::-1]] for node in (a, b)}
+    near = {node: found[:LAST] for node, found in partners.items()}
+    row += [len(set(near[a])), len(set(near[b]))]
+    for node, other in ((a, b), (b, a)):
+        row += [near[node].count(other), near[node].index(other) if other in near[node] else math.nan]
+    for most in (LAST, WIDE):
+        mine, theirs = partners[a][:most], partners[b][:most]
+        shared = [i + theirs.index(w) for i, w in enumerate(mine) if w in theirs and w != b]
+        row += [len(shared), min(shared, default=math.nan)]
+    return row + _together(of[a][-RECENT:], of[b][-RECENT:], age)
+
+
+def _pair(
+    of: dict[int, list[Event]], past: list[Event], a: int, b: int, t: float, unit: float, age: Callable[..., float]
+) -> list[float]:
+    met = [e for e in past if e[:2] in ((a, b), (b, a))]
+    sent, back = [e for e in past if e[:2] == (a, b)], [e for e in past if e[:2] == (b, a)]
+    late = met[-RECENT:]
+    sent_late, back_late = ([e for e in late if e in found] for found in (sent, back))
+    since = [math.log1p(sum(e[2] > met[-1][2] for e in of[node])) if met else math.nan for node in (a, b)]
+    row = [age(late), age(sent_late), age(back_late), math.log1p(len(met)), math.log1p(len(sent)), age(late, 2)]
+    row += [age(met[:1]) if len(met) > 1 else math.nan, *since]
+    row.append(len(met) / min(len(of[a]), len(of[b])) if met else math.nan)
+    row += [age(late, 4), age(late, 8), age(late, 16), age(sent_late, 2), age(sent_late, 4), age(back_late, 2)]
+    return row + [sum(math.exp(-(t - e[2]) / unit / span) for e in late) for span in (30, 300, 3_000, 30_000)]
+
+
+def _node(own: list[Event], node: int, other: int, sends: bool, age: Callable[..., float]) -> list[float]:
+    latest = own[-LAST:]
+    out, into = ([e for e in latest if (e[0] == node) == way] for way in (True, False))
+    row = [age(own, 2**k) for k in range(9)]
+    row += [age(own[:1]), math.log1p(len(own)), age(out), age(into), len(out) / len(latest) if latest else math.nan]
+    counted = [e for e in own[-WIDE:] if (e[0] == node) == sends][-LAST:]
+    return [*row, age(counted, 4), age(counted, LAST), sum((e[1] if e[0] == node else e[0]) == other for e in counted)]
+
+
+def _together(mine: list[Event], theirs: list[Event], age: Callable[..., float]) -> list[float]:
+    """Pair off events of one time, the latest first."""
+    left, both = [e[2] for e in theirs], []
+    for event in mine:
+        if event[2] in left:
+            left.remove(event[2])
+            both.append(event)
+    return [age(both), len(both)]

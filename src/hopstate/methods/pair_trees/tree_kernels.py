@@ -1,0 +1,63 @@
+# mypy: ignore-errors
+"""Compiled loops over trees as arrays. Imported on first use.
+
+Nodes of all trees lie one after the other; a leaf's children are the leaf itself, so a walk may go on for as many steps
+as the deepest leaf is away. nodes holds, of each, the feature, and the nodes for values up to the threshold, above it
+and missing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+BLOCK = 64  # rows that go through a tree side by side
+
+
+@njit(cache=True, nogil=True)
+def depths(first, nodes, deepest):
+    """Write how many steps the deepest leaf of each tree is away from its root; first: (T+1,) roots and the end."""
+    level = np.zeros(len(nodes), np.int64)
+    for tree in range(len(first) - 1):
+        deepest[tree] = 0
+        for i in range(first[tree], first[tree + 1]):
+            deepest[tree] = max(deepest[tree], level[i])
+            for k in range(1, 4):
+                if nodes[i, k] > i:
+                    level[nodes[i, k]] = level[i] + 1
+
+
+@njit(cache=True, nogil=True)
+def add_trees(x, first, deepest, nodes, threshold, value, out):
+    """Add what each tree says of rows x (Q, F) to out (Q,), tree after tree."""
+    at = np.empty(BLOCK, np.int64)
+    for begin in range(0, len(x), BLOCK):
+        few = min(BLOCK, len(x) - begin)
+        rows, sums = x[begin : begin + few], out[begin : begin + few]
+        for tree in range(len(deepest)):
+            at[:few] = first[tree]
+            for _ in range(deepest[tree]):
+                for r in range(few):
+                    i = at[r]
+                    seen = np.float64(rows[r, nodes[i, 0]])
+                    at[r] = nodes[i, 3] if seen != seen else (nodes[i, 1] if seen <= threshold[i] else nodes[i, 2])
+            for r in range(few):
+                sums[r] += value[at[r]]
+
+
+@njit(cache=True, nogil=True)
+def add_paths(x, first, deepest, nodes, threshold, value, out):
+    """Add to out (Q, F) by how much each split on a feature moved the expected value, along every row's paths.
+
+    Args:
+        value: of inner nodes too: what is expected there.
+    """
+    for q in range(len(x)):
+        for tree in range(len(deepest)):
+            i = first[tree]
+            for _ in range(deepest[tree]):
+                feature = nodes[i, 0]
+                seen = np.float64(x[q, feature])
+                to = nodes[i, 3] if seen != seen else (nodes[i, 1] if seen <= threshold[i] else nodes[i, 2])
+                out[q, feature] += value[to] - value[i]
+                i = to

@@ -1,0 +1,241 @@
+"""Boosted trees as arrays: read from scikit-learn once, kept as tensors, and walked by compiled code.
+
+Scores are scikit-learn's own, bit for bit: the same comparisons, the same sums in the same order. Contributions follow
+each row's paths (Saabas): a split on a feature gives it the difference between what is expected below and above; with
+the expectation at the roots they add up to the score.
+
+Source: Friedman 2001, doi:10.1214/aos/1013203451 (boosting); Ke et al. 2017 (LightGBM, histograms), as in
+scikit-learn's HistGradientBoostingClassifier; Saabas 2014 (contributions); Platt 1999 (calibration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import CheckpointError, ConfigError
+
+_LARGEST = np.finfo(np.float64).max
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Trees in the layout of `tree_kernels`.
+
+    Args:
+        first: (T+1,) int64 roots, and where the last tree ends.
+        deepest: (T,) int64 steps to the deepest leaf.
+        nodes: (n, 4) int32 feature, and nodes for values up to the threshold, above it, and missing.
+        threshold: (n,) float64.
+        value: (n,) float64 of leaves, and what is expected at inner nodes.
+        baseline: what is scored before the first tree.
+    """
+
+    first: np.ndarray
+    deepest: np.ndarray
+    nodes: np.ndarray
+    threshold: np.ndarray
+    value: np.ndarray
+    baseline: float
+
+    def add(self, x: np.ndarray, out: np.ndarray, begin: int = 0, end: int | None = None) -> None:
+        """Add what trees begin .. end-1 say of rows x (Q, F) to out (Q,)."""
+        from hopstate.methods.pair_trees.tree_kernels import add_trees
+
+        some = slice(begin, len(self.deepest) if end is None else end)
+        first = self.first[some.start : some.stop + 1]
+        add_trees(x, first, self.deepest[some], self.nodes, self.threshold, self.value, out)
+
+    def scores(self, x: np.ndarray) -> np.ndarray:
+        """Return (Q,) float64 log-odds of rows x (Q, F)."""
+        out = np.full(len(x), self.baseline)
+        self.add(x, out)
+        return out
+
+    def contributions(self, x: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return (Q, F) float64 contributions of rows x (Q, F), and the score that no feature adds."""
+        from hopstate.methods.pair_trees.tree_kernels import add_paths
+
+        out = np.zeros(x.shape)
+        add_paths(x, self.first, self.deepest, self.nodes, self.threshold, self.value, out)
+        return out, self.baseline + float(self.value[self.first[:-1]].sum())
+
+
+class PairTrees(nn.Module):
+    """The trees of a run: tensors of a fixed size, of which validation keeps a part; nothing has a gradient.
+
+    Args:
+        config: how many trees at most, and how large.
+        num_features: F.
+        columns: (C,) int64 event features that are looked at, kept with the trees.
+        edge_dim: event features that the stream has, 0 where none are looked at.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of `PairTrees`.
+
+        Args:
+            max_trees: trees at most; validation chooses how many are kept.
+            patience: stop after this many trees without a better validation metric.
+            learning_rate: by how much each tree is shrunk.
+            max_leaves: leaves of a tree at most.
+            min_leaf: training pairs in a leaf at least.
+            l2: penalty on the values of leaves.
+        """
+
+        max_trees: int = 300
+        patience: int = 100
+        learning_rate: float = 0.06
+        max_leaves: int = 31
+        min_leaf: int = 100
+        l2: float = 10.0
+
+        def __post_init__(self) -> None:
+            least = {"max_trees": 1, "patience": 1, "max_leaves": 2, "min_leaf": 1, "l2": 0}
+            for name, value in least.items():
+                if not getattr(self, name) >= value:
+                    raise ConfigError(f"model.{name} must be at least {value}; got {getattr(self, name)}")
+            if not 0 < self.learning_rate <= 1:
+                raise ConfigError(f"model.learning_rate lies in (0, 1]; got {self.learning_rate}")
+
+    child: Tensor
+    threshold: Tensor
+    value: Tensor
+    cover: Tensor
+    gain: Tensor
+    size: Tensor
+    baseline: Tensor
+    platt: Tensor
+    columns: Tensor
+
+    def __init__(self, config: Config, num_features: int, columns: np.ndarray, edge_dim: int = 0) -> None:
+        super().__init__()
+        self.config, self.num_features, self.edge_dim = config, num_features, edge_dim
+        shape = (config.max_trees, 2 * config.max_leaves - 1)
+        kinds = {"threshold": torch.float64, "value": torch.float64, "cover": torch.float64, "gain": torch.float64}
+        for name, kind in kinds.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=kind))
+        self.register_buffer("child", torch.zeros((*shape, 4), dtype=torch.int32))
+        self.register_buffer("size", torch.zeros(config.max_trees, dtype=torch.int64))  # nodes; 0 of a tree left out
+        self.register_buffer("baseline", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("platt", torch.tensor([1.0, 0.0], dtype=torch.float64))
+        self.register_buffer("columns", torch.from_numpy(np.array(columns, np.int64)))
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
+        return self  # trees are walked on the CPU, in float64, wherever and however else is computed
+
+    @property
+    def kept(self) -> int:
+        """How many trees there are."""
+        return int((self.size > 0).sum())
+
+    def put(self, predictors: list[Any], baseline: float) -> None:
+        """Take the trees of a fitted HistGradientBoostingClassifier.
+
+        Args:
+            predictors: its trees, in order, at most max_trees.
+            baseline: its log-odds before the first tree.
+        """
+        for buffer in (self.child, self.threshold, self.value, self.cover, self.gain, self.size):
+            buffer.zero_()
+        self.baseline[0] = baseline
+        for tree, (one,) in enumerate(predictors):
+            held = one.nodes
+            n, own = len(held), np.arange(len(held), dtype=np.int32)
+            leaf = held["is_leaf"].astype(bool)
+            left, right = (np.where(leaf, own, held[side].astype(np.int32)) for side in ("left", "right"))
+            missing = np.where(held["missing_go_to_left"].astype(bool), left, right)
+            feature = np.where(leaf, 0, held["feature_idx"]).astype(np.int32)
+            self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
+            # a split between known and missing has an infinite threshold
+            threshold = np.where(leaf, 0.0, np.minimum(held["num_threshold"], _LARGEST))
+            count = held["count"].astype(np.float64)
+            value = held["value"].astype(np.float64).copy()
+            for i in np.flatnonzero(~leaf)[::-1]:  # children come after their parent
+                a, b = left[i], right[i]
+                value[i] = (count[a] * value[a] + count[b] * value[b]) / max(count[a] + count[b], 1.0)
+            gain = np.where(leaf, 0.0, np.maximum(held["gain"], 0.0))
+            for buffer, array in zip(
+                (self.threshold, self.value, self.cover, self.gain), (threshold, value, count, gain), strict=True
+            ):
+                buffer[tree, :n] = torch.from_numpy(array)
+            self.size[tree] = n
+
+    def keep(self, count: int) -> None:
+        """Leave out all trees from number count on."""
+        for buffer in (self.child, self.threshold, self.value, self.cover, self.gain, self.size):
+            buffer[count:] = 0
+
+    def forest(self) -> Forest:
+        """Return the trees as they are walked.
+
+        Raises:
+            CheckpointError: they lead out of themselves; the file was damaged.
+        """
+        from hopstate.methods.pair_trees.tree_kernels import depths
+
+        size = self.size.numpy()
+        count, most = self.kept, self.child.shape[1]
+        here = np.arange(most) < size[:count, None]
+        child, own = self.child[:count].numpy(), np.arange(most)
+        inner = child[..., 1] != own
+        later = (child[..., 1:] > own[:, None]).all(-1) & (child[..., 1:] < size[:count, None, None]).all(-1)
+        leaf = (child[..., 1:] == own[:, None]).all(-1)
+        feature = (child[..., 0] >= 0) & (child[..., 0] < max(self.num_features, 1))
+        ended = (size[:count] > 0).all() and not size[count:].any() and (size <= most).all()
+        if not ended or not (feature & np.where(inner, later, leaf))[here].all():
+            raise CheckpointError("the trees of this run lead out of themselves: its file is damaged; train again")
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[:count])])
+        nodes = child[here].copy()
+        nodes[:, 1:] += np.repeat(first[:-1], size[:count]).astype(np.int32)[:, None]
+        deepest = np.empty(count, np.int64)
+        depths(first, nodes, deepest)
+        threshold, value = self.threshold[:count].numpy()[here], self.value[:count].numpy()[here]
+        return Forest(first, deepest, nodes, threshold, value, float(self.baseline[0]))
+
+    def calibrated(self, scores: np.ndarray) -> np.ndarray:
+        """Return (Q,) probabilities of log-odds scores (Q,)."""
+        slope, shift = self.platt.tolist()
+        with np.errstate(over="ignore"):
+            return 1 / (1 + np.exp(-(slope * scores + shift)))
+
+    def importances(self) -> np.ndarray:
+        """Return (F,) each feature's share of all that splits gained; zeros where nothing was split."""
+        found = np.zeros(self.num_features)
+        np.add.at(found, self.child[..., 0].numpy().reshape(-1), self.gain.numpy().reshape(-1))
+        return found / max(found.sum(), np.finfo(float).tiny)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (Q,) log-odds of rows x (Q, F)."""
+        return torch.from_numpy(self.forest().scores(np.ascontiguousarray(x.numpy())))
+
+
+def platt(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Return slope and shift for which sigmoid(slope * score + shift) fits outcomes y (Q,) best, by Newton's method.
+
+    Args:
+        scores: (Q,) log-odds.
+        y: (Q,) 0 or 1.
+        weight: (Q,) of each.
+
+    Returns:
+        A slope above 0, so that the order of scores stays; (1, 0) where there is no such fit.
+    """
+    a, b = 1.0, 0.0
+    x = np.stack([scores, np.ones(len(scores))], 1)
+    for _ in range(50):
+        with np.errstate(over="ignore"):
+            p = 1 / (1 + np.exp(-(x @ np.array([a, b]))))
+        gradient = x.T @ (weight * (p - y))
+        curve = (x * (weight * np.maximum(p * (1 - p), 1e-12))[:, None]).T @ x + 1e-9 * np.eye(2)
+        step = np.linalg.solve(curve, gradient)
+        a, b = a - float(np.clip(step[0], -1, 1)), b - float(np.clip(step[1], -1, 1))
+        if np.abs(step).max() < 1e-10:
+            break
+    return (a, b) if np.isfinite([a, b]).all() and a > 1e-3 else (1.0, 0.0)

@@ -1,0 +1,170 @@
+"""Features of pairs: the compiled loop equals the row-by-row twin; nothing at or after a time changes them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hopstate.data.clock import Clock
+from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
+from hopstate.errors import DataError, ShapeError
+from hopstate.methods.pair_trees.features import NAMES, PairFeatures, feature_names, varied_columns
+from hopstate.methods.pair_trees.naive import pair_features_naive
+
+NONE = np.empty(0, np.int64)
+
+
+def events(count: int = 400, nodes: int = 9, *, seed: int = 0, floats: bool = False, **more: Any) -> EventStream:
+    """Return events with ties, repeated pairs, replies, self pairs, a busy pair and a node that meets nobody."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(0, nodes - 1, (2, count))
+    src[: count // 2], dst[: count // 2] = rng.integers(0, 3, (2, count // 2))
+    t = np.sort(rng.integers(0, 1 + count // 3, count))
+    return EventStream(src=src, dst=dst, t=t * 0.5 if floats else t * 7, num_nodes=nodes, **more)
+
+
+def queries(stream: EventStream, count: int = 120, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return pairs at the times of events, before all and after all, self pairs and one without a past among them."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.integers(0, stream.num_nodes, (2, count))
+    t = stream.t[rng.integers(0, len(stream), count)]
+    t[:4], t[4:9] = stream.t[0], stream.t[-1] + 3
+    v[9:14] = u[9:14]
+    u[0] = v[0] = stream.num_nodes - 1
+    return u, v, t
+
+
+def features(stream: EventStream, rows: np.ndarray | None = None, columns: np.ndarray = NONE) -> PairFeatures:
+    return PairFeatures(NeighborStore.from_stream(stream, rows), stream, Clock(unit=3.0), columns)
+
+
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 2, 40, 400, 1500])
+def test_equals_the_twin(count: int, floats: bool) -> None:
+    stream = events(max(count, 1), floats=floats)
+    if count == 0:
+        stream = stream.slice(0, 0)
+    asked = queries(events(max(count, 400), floats=floats))
+    expected = pair_features_naive(stream, Clock(unit=3.0), *asked)
+    found = features(stream).pairs(*asked)
+    assert found.shape == (120, len(NAMES))
+    for i, name in enumerate(NAMES):
+        np.testing.assert_allclose(found[:, i], expected[:, i], rtol=2e-7, atol=0, err_msg=name)
+    if count == 1500:
+        told = ~np.isnan(expected)
+        assert (told.any(0) & (np.nanmax(expected, 0) > np.nanmin(expected, 0))).all(), "a feature that says nothing"
+
+
+def test_of_some_events_alone() -> None:
+    """As in training: the store holds part of the stream."""
+    stream, rows = events(), np.arange(0, 300, 2)
+    asked = queries(stream)
+    expected = pair_features_naive(stream, Clock(unit=3.0), *asked, rows=rows)
+    np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=2e-7)
+
+
+def test_deletions_are_no_meetings() -> None:
+    kind = np.where(np.random.default_rng(2).random(400) < 0.3, DELETE, ADD).astype(np.int8)
+    stream = events(kind=kind)
+    asked = queries(stream)
+    added = stream.additions()
+    bare = EventStream(src=stream.src[added], dst=stream.dst[added], t=stream.t[added], num_nodes=stream.num_nodes)
+    assert np.array_equal(features(stream).pairs(*asked), features(bare).pairs(*asked), equal_nan=True)
+    np.testing.assert_allclose(
+        features(stream).pairs(*asked), pair_features_naive(stream, Clock(unit=3.0), *asked), rtol=2e-7
+    )
+
+
+def test_nothing_at_or_after_the_time_tells() -> None:
+    """Ties included: an event does not see itself, nor another of its time."""
+    stream = events(edge_attr=np.random.default_rng(3).normal(size=(400, 2)).astype(np.float32))
+    columns = np.arange(2)
+    rng = np.random.default_rng(4)
+    for row in (1, 150, 301, 399):
+        t = stream.t[row]
+        at = int(np.searchsorted(stream.t, t))
+        u, v = np.append(rng.integers(0, 9, 20), stream.src[row]), np.append(rng.integers(0, 9, 20), stream.dst[row])
+        when = np.full(21, t)
+        before = features(stream, columns=columns).pairs(u, v, when)
+        changed = {"src": stream.src.copy(), "dst": stream.dst.copy(), "edge_attr": stream.edge_attr.copy()}
+        changed["src"][at:], changed["dst"][at:] = rng.integers(0, 9, (2, 400 - at))
+        changed["edge_attr"][at:] = 9.0
+        for other in (stream.with_(**changed), stream.slice(0, at)):
+            assert np.array_equal(features(other, columns=columns).pairs(u, v, when), before, equal_nan=True)
+
+
+def test_alone_in_a_batch_and_in_another_order() -> None:
+    stream = events()
+    asked, held = queries(stream), features(stream)
+    whole = held.pairs(*asked)
+    order = np.random.default_rng(5).permutation(120)
+    assert np.array_equal(held.pairs(*(column[order] for column in asked)), whole[order], equal_nan=True)
+    for i in (0, 7, 60):
+        assert np.array_equal(held.pairs(*(column[i : i + 1] for column in asked)), whole[i : i + 1], equal_nan=True)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_the_unit_of_the_file_changes_nothing(unit: str) -> None:
+    many = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    late = events().with_(t=events().t * 86_399 + 1_650_000_000, time_unit="s")  # ns beyond what float64 holds exactly
+    fine = late.with_(t=late.t * many, time_unit=unit)
+    asked = queries(late)
+    clocks = [Clock.fit(stream.t, stream.time_unit) for stream in (late, fine)]
+    held = [
+        PairFeatures(NeighborStore.from_stream(stream), stream, clock, NONE)
+        for stream, clock in ((late, clocks[0]), (fine, clocks[1]), (fine, clocks[0]))
+    ]
+    expected = held[0].pairs(*asked)
+    for other in held[1:]:
+        found = other.pairs(*asked[:2], asked[2] * many)
+        assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_values_of_the_latest_events() -> None:
+    attr = np.random.default_rng(6).normal(size=(400, 12)).astype(np.float32) * np.arange(12)
+    stream, asked = events(edge_attr=attr.astype(np.float32)), queries(events())
+    columns = varied_columns(stream, np.arange(400), 3)
+    assert columns.tolist() == [9, 10, 11]
+    found = features(stream, columns=columns).pairs(*asked)[:, len(NAMES) :]
+    assert len(feature_names(columns)) == len(NAMES) + 9
+    for q, (u, v, t) in enumerate(zip(*(column.tolist() for column in asked))):
+        for place, keep in enumerate(
+            (
+                ((stream.src == u) & (stream.dst == v)) | ((stream.src == v) & (stream.dst == u)),
+                (stream.src == u) | (stream.dst == u),
+                (stream.src == v) | (stream.dst == v),
+            )
+        ):
+            rows = np.flatnonzero(keep & (stream.t < t))
+            expected = stream.edge_attr[rows[-1], columns] if len(rows) else np.full(3, np.nan)
+            assert np.array_equal(found[q, 3 * place : 3 * place + 3], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [1, 37, 400])
+def test_over_a_past_in_layers(size: int) -> None:
+    """A live run's look-ups are those of one store of all events, however they came; new nodes included."""
+    attr = np.random.default_rng(7).normal(size=(400, 2)).astype(np.float32)
+    stream = events(edge_attr=attr)
+    past = Past()
+    for a in range(0, 400, size):
+        names = ("src", "dst", "t", "edge_attr")
+        part = {name: getattr(stream, name)[a : a + size].copy() for name in names}
+        past = past.joined(replace(stream, **part), again=True)[1]
+    asked, columns = queries(stream), np.arange(2)
+    held = features(stream, columns=columns)
+    live = held.over(past)
+    assert np.array_equal(live.pairs(*asked), held.pairs(*asked), equal_nan=True)
+    assert np.array_equal(live.pairs(*(c[3:4] for c in asked)), held.pairs(*asked)[3:4], equal_nan=True)
+
+
+def test_what_cannot_be_asked_is_said() -> None:
+    held = features(events())
+    with pytest.raises(DataError, match="node 99"):
+        held.pairs(np.array([1]), np.array([99]), np.array([5]))
+    with pytest.raises(ShapeError, match="nodes but"):
+        held.pairs(np.array([1, 2]), np.array([1]), np.array([5]))
+    with pytest.raises(DataError, match="NaN"):
+        held.pairs(np.array([1]), np.array([1]), np.array([np.nan]))

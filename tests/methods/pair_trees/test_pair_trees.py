@@ -1,0 +1,133 @@
+"""Trees as arrays equal scikit-learn's; contributions add up; calibration; damaged trees are refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.methods.pair_trees.trees import PairTrees, platt
+
+NONE = np.empty(0, np.int64)
+
+
+def table(rows: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows with missing values, some of which tell, and a column that is constant; outcomes and weights."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(rows, 6)).astype(np.float32)
+    y = (x[:, 0] + x[:, 1] ** 2 + rng.normal(size=rows) > 0.7).astype(int)
+    x[rng.random(rows) < 0.3, 0] = np.nan
+    x[(rng.random(rows) < 0.5) & (y == 1), 2] = np.nan  # missing itself tells
+    x[:, 3], x[:, 4] = np.round(x[:, 3]), 1.0
+    return x, y, rng.uniform(0.1, 1, rows)
+
+
+def grown(trees: int = 40, **settings: Any) -> tuple[PairTrees, Any, np.ndarray]:
+    x, y, weight = table()
+    model = HistGradientBoostingClassifier(max_iter=trees, random_state=0, early_stopping=False, **settings)
+    model.fit(x, y, weight)
+    mine = PairTrees(PairTrees.Config(max_trees=trees + 3), 6, NONE)
+    mine.put(model._predictors, float(model._baseline_prediction.reshape(-1)[0]))
+    return mine, model, x
+
+
+def test_scores_are_those_of_scikit_learn_bit_for_bit() -> None:
+    mine, model, x = grown()
+    other = np.concatenate([x, table(500, 1)[0], np.full((1, 6), np.nan, np.float32)])
+    for rows in (other, other[:1], other[5:70], other.astype(np.float64)):
+        found = mine.forest().scores(rows)
+        assert np.array_equal(found, model.decision_function(rows.astype(np.float64)))
+        np.testing.assert_allclose(mine.calibrated(found), model.predict_proba(rows)[:, 1], rtol=0, atol=1e-12)
+
+
+def test_a_prefix_of_the_trees_is_scikit_learn_s_stage() -> None:
+    mine, model, x = grown()
+    stages = list(model.staged_decision_function(x.astype(np.float64)))
+    mine.keep(17)
+    assert mine.kept == 17
+    assert np.array_equal(mine.forest().scores(x), stages[16])
+
+
+def test_trees_of_one_leaf() -> None:
+    mine, model, x = grown(trees=3, min_samples_leaf=10**6)
+    assert mine.size[:3].tolist() == [1, 1, 1]
+    assert np.array_equal(mine.forest().scores(x), model.decision_function(x.astype(np.float64)))
+    assert not mine.importances().any()
+
+
+def test_contributions_add_up_and_go_to_what_was_split_on() -> None:
+    mine, _, x = grown()
+    forest = mine.forest()
+    parts, rest = forest.contributions(x[:200])
+    np.testing.assert_allclose(parts.sum(1) + rest, forest.scores(x[:200]), atol=1e-12)
+    assert not parts[:, 4].any()  # constant
+    assert (np.abs(parts).mean(0)[[0, 1]] > np.abs(parts).mean(0)[[3, 5]].max()).all()
+    share = mine.importances()
+    assert share.sum() == pytest.approx(1)
+    assert share[4] == 0
+    assert share[:3].sum() > 0.8
+
+
+def test_contributions_of_one_split_by_hand() -> None:
+    """A stump: the expected value is the mean of its leaves by their counts."""
+    mine, _, x = grown(trees=1, max_leaf_nodes=2)
+    forest = mine.forest()
+    parts, rest = forest.contributions(x)
+    leaf, count = forest.value[1:3], mine.cover[0, 1:3].numpy()
+    expected = (leaf * count).sum() / count.sum()
+    assert rest == pytest.approx(forest.baseline + expected)
+    column = int(forest.nodes[0, 0])
+    assert set(np.round(parts[:, column], 9)) == set(np.round(leaf - expected, 9))
+    assert not np.delete(parts, column, 1).any()
+
+
+def test_weights_come_back_from_a_checkpoint() -> None:
+    mine, _, x = grown()
+    other = PairTrees(mine.config, 6, NONE)
+    assert not other.forest().scores(x).any()
+    other.load_state_dict(mine.state_dict())
+    assert np.array_equal(other.forest().scores(x), mine.forest().scores(x))
+    assert other.half().to(torch.float16).value.dtype == torch.float64  # no device and no precision rounds trees
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("child", (0, 0, 1), 0),
+        ("child", (0, 0, 2), 61),
+        ("child", (0, 0, 3), -5),
+        ("child", (0, 0, 0), 6),
+        ("child", (0, 0, 0), -1),
+        ("size", (2,), 0),
+        ("size", (0,), 10**9),
+        ("size", (0,), -3),
+        ("size", (42,), 5),
+    ],
+)
+def test_damaged_trees_are_refused(name: str, place: tuple[int, ...], value: int) -> None:
+    mine, _, _ = grown()
+    getattr(mine, name)[place] = value
+    with pytest.raises(CheckpointError, match="damaged"):
+        mine.forest()
+
+
+def test_platt_finds_slope_and_shift() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200_000) * 2
+    y = rng.random(len(scores)) < 1 / (1 + np.exp(-(0.4 * scores - 1)))
+    slope, shift = platt(scores, y, np.ones(len(y)))
+    assert (slope, shift) == (pytest.approx(0.4, abs=0.02), pytest.approx(-1, abs=0.02))
+    weighed = platt(scores, y, np.where(y, 3.0, 1.0))
+    assert weighed[1] == pytest.approx(shift + np.log(3), abs=0.05)
+    assert platt(scores, ~y, np.ones(len(y))) == (1.0, 0.0)  # never turns the order round
+    assert platt(np.zeros(4), np.array([1, 1, 1, 1]), np.ones(4))[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("max_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0), ("patience", 0)]
+)
+def test_settings_that_cannot_work(setting: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=setting):
+        PairTrees.Config(**{setting: value})

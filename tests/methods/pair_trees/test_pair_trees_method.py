@@ -1,0 +1,256 @@
+"""`pair-trees` as a method: trained, evaluated, followed live, explained; the same whatever is not to matter."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import hopstate
+from hopstate.analysis import explain
+from hopstate.api import Run, evaluate, fit, predict, stream
+from hopstate.cli.main import main
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.evaluation.calibration import calibration
+from hopstate.methods.pair_trees.fitting import training_pairs
+from hopstate.testing.leak import check_leak
+from hopstate.trained import trained
+from hopstate.training.live import go_on, past_of
+
+SMALL = {
+    "model.max_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
+    "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu",
+}  # fmt: skip
+
+
+def events(count: int = 1200, seed: int = 0, **more: Any) -> EventStream:
+    """Return events in which pairs meet again soon, with ties and times of 60 units."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(0, 12, count), 12 + rng.integers(0, 12, count)
+    for i in range(20, count):
+        if rng.random() < 0.6:
+            back = i - 1 - rng.integers(0, 8)
+            src[i], dst[i] = src[back], dst[back]
+    t = 60 * np.sort(rng.integers(0, count, count)) + 1_650_000_000
+    attr = rng.normal(size=(count, 2)).astype(np.float32)
+    return EventStream(src=src, dst=dst, t=t, edge_attr=attr, num_nodes=26, time_unit="s", **more)
+
+
+def part(whole: EventStream, a: int, b: int) -> EventStream:
+    names = ("src", "dst", "t", "edge_attr")
+    return replace(whole, **{name: getattr(whole, name)[a:b].copy() for name in names})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return fit("pair-trees", events(), out=tmp_path_factory.mktemp("runs") / "run", config=SMALL)
+
+
+def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_path: Path) -> None:
+    floor = fit("recency", events(), out=tmp_path / "floor", config={"loop.progress": False})
+    for name in ("ap", "historical_ap", "inductive_ap"):
+        assert run.metrics["test"][name] > floor.metrics["test"][name] - 0.01
+    assert run.metrics["test"]["ap"] > 0.75
+
+
+def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None:
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    best = max(rows, key=lambda row: row["val_mean_ap"])
+    assert run.best_epoch == best["epoch"] <= 30
+    assert run.metrics["val"]["ap"] == pytest.approx(best["val_ap"], abs=1e-12)
+    assert {"val_ap", "val_historical_ap", "val_inductive_ap"} <= best.keys()
+    table = pd.read_csv(run.path / "importances.csv")
+    assert table.gain.sum() == pytest.approx(1, abs=1e-4)
+    assert (np.diff(table.gain) <= 0).all()
+    assert {"importances.csv", "model.safetensors", "result.json"} <= {file.name for file in run.path.iterdir()}
+
+
+def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_path: Path) -> None:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=3):
+        again = fit("pair-trees", events(), out=tmp_path / "again", config=SMALL)
+    assert again.metrics == run.metrics
+    with trained(run.path, events()) as (_, a), trained(again.path, events()) as (_, b):
+        for name, tensor in a.model.state_dict().items():
+            assert torch.equal(tensor, b.model.state_dict()[name]), name
+
+
+def test_evaluate_and_predict_are_what_training_saw(run: Run) -> None:
+    assert evaluate(run.path, data=events()) == run.metrics["test"]
+    table = predict(run.path, data=events(), split="test")
+    assert len(table) == run.metrics["test"].get("events", len(table))
+    assert table.score.between(0, 1).all()
+
+
+def test_the_unit_of_time_changes_no_score(run: Run, tmp_path: Path) -> None:
+    fine = events().with_(t=events().t * 10**9, time_unit="ns")
+    other = fit("pair-trees", fine, out=tmp_path / "ns", config=SMALL)
+    assert other.metrics == run.metrics
+    with trained(run.path, events()) as (_, task):
+        u, v, t = events().src[-50:], events().dst[-50:], events().t[-50:]
+        expected = task.scorer("test").score(u, v, t)
+        assert np.array_equal(task.scorer_over(fine).score(u, v, t * 10**9), expected)
+
+
+def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
+    """One call, many calls and one scorer over all events: the same bits."""
+    whole = events(1300)
+    own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
+    trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
+    with trained(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
+        past = past_of(task, own)
+        expected = task.scorer_over(whole).score(later.src, later.dst, later.t)
+        for size in (1, 33, 100):
+            found, now = [], past
+            for a in range(0, 100, size):
+                columns, now = go_on(task, now, part(later, a, min(a + size, 100)), again=True)
+                found.append(columns["score"])
+            assert np.array_equal(np.concatenate(found), expected), size
+    calls = [stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]
+    assert np.array_equal(pd.concat(calls).score.to_numpy(), expected)
+
+
+def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
+    with trained(run.path, events()) as (_, task):
+        assert check_leak(task.scorer_over, events(), moments=4, queries=40).scores > 0
+
+
+def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: Path) -> None:
+    """Trees follow from training and validation alone; features of training from training events alone."""
+    other, first = events(), len(events()) * 85 // 100 + 20
+    rng = np.random.default_rng(9)
+    src, dst = other.src.copy(), other.dst.copy()
+    src[first:], dst[first:] = rng.integers(0, 12, len(src) - first), 12 + rng.integers(0, 12, len(src) - first)
+    changed = fit("pair-trees", other.with_(src=src, dst=dst), out=tmp_path / "changed", config=SMALL)
+    with trained(run.path, events()) as (_, a), trained(changed.path, other.with_(src=src, dst=dst)) as (_, b):
+        assert torch.equal(a.model.threshold, b.model.threshold)
+        assert torch.equal(a.model.value, b.model.value)
+        split, known = a.split, a._features(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
+        whole = a._features(NeighborStore.from_stream(a.stream), a.stream)
+        few = {"seed": 0, "most": 10**6}
+        found, _ = training_pairs(a.stream, split, known, **few)
+        expected, _ = training_pairs(a.stream, split, whole, **few)
+        assert np.array_equal(found, expected, equal_nan=True)  # training ends first: the whole tells no more
+
+
+def test_probabilities_mean_what_they_say(run: Run) -> None:
+    """Of validation's events and the mixture that they stand beside: calibrated, the order kept."""
+    from hopstate.batching.negatives import draw_negatives
+
+    own = events()
+    with trained(run.path, own) as (_, task):
+        slope, shift = task.model.platt.tolist()
+        assert slope > 0
+        assert (slope, shift) != (1.0, 0.0)
+        rows, scorer = task.split.val, task.scorer("val")
+        drawn = draw_negatives(own, task.split, "val", "random")
+        p = scorer.score(own.src[rows], own.dst[rows], own.t[rows])
+        n = scorer.score(drawn.src, drawn.dst, own.t[rows])
+        assert calibration(np.repeat([1, 0], len(rows)), np.concatenate([p, n]), bins=5).ece < 0.1
+        raw = scorer.forest.scores(scorer.features.pairs(own.src[rows], own.dst[rows], own.t[rows]))
+        assert np.array_equal(np.argsort(raw, kind="stable"), np.argsort(p, kind="stable"))
+
+
+def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
+    own = events()
+    found = explain(run.path, 3, 15, own.t[-1], data=own, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
+    assert found.table.contribution.sum() + found.rest == pytest.approx(found.logit, abs=1e-9)
+    assert (np.diff(found.table.contribution.abs()) <= 0).all()
+    with trained(run.path, own) as (_, task):
+        score = task.scorer("test").score(np.array([3]), np.array([15]), own.t[-1:])
+    assert found.probability == score[0]
+    assert list(pd.read_csv(tmp_path / "why.csv").columns) == ["feature", "value", "contribution"]
+    assert (tmp_path / "why.png").stat().st_size > 1000
+
+
+def test_a_part_of_the_training_events(run: Run, tmp_path: Path) -> None:
+    few = fit("pair-trees", events(), out=tmp_path / "few", config={**SMALL, "max_events": 200})
+    with trained(few.path, events()) as (_, task):
+        training, others = training_pairs(
+            task.stream,
+            task.split,
+            task._features(NeighborStore.from_stream(task.stream), task.stream),
+            seed=0,
+            most=200,
+        )
+        assert {len(training), *(len(rows) for rows in others.values())} == {200}
+    assert few.metrics != run.metrics
+
+
+def test_settings_that_cannot_work() -> None:
+    for setting, value in (("historical", 1.5), ("max_events", 0), ("model.max_trees", 0), ("model.learning_rate", 2)):
+        with pytest.raises(ConfigError, match=setting.rpartition(".")[2]):
+            fit("pair-trees", events(), config={setting: value})
+
+
+def test_trees_that_lead_astray_are_refused(run: Run, tmp_path: Path) -> None:
+    from shutil import copytree
+
+    from safetensors.torch import load_file, save_file
+
+    bad = tmp_path / "bad"
+    copytree(run.path, bad)
+    weights = load_file(bad / "model.safetensors")
+    from safetensors import safe_open
+
+    with safe_open(bad / "model.safetensors", "pt") as file:
+        header = file.metadata()
+    weights["model/child"][0, 0, 1] = 10_000
+    save_file(weights, bad / "model.safetensors", metadata=header)
+    with pytest.raises(CheckpointError, match="damaged"):
+        evaluate(bad, data=events())
+
+
+def test_from_a_table_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = events(600)
+    table = pd.DataFrame({"src": own.src, "dst": own.dst, "t": own.t, "amount": own.edge_attr[:, 0]})
+    table.to_csv(tmp_path / "events.csv", index=False)
+    flags = [f"--{name}={value}" for name, value in SMALL.items()] + ["--read.edge_columns=[amount]"]
+    out = str(tmp_path / "run")
+    assert main(["fit", "pair-trees", "--data", str(tmp_path / "events.csv"), "--out", out, *flags]) == 0
+    assert main(["explain", out, "--pair", "3,15", "--time", str(own.t[-1]), "--top", "3"]) == 0
+    assert "since the pair met" in capsys.readouterr().out
+    assert main(["check-leak", out, "--moments", "2", "--queries", "16"]) == 0
+    assert main(["report", out, "--out", str(tmp_path / "page.html")]) == 0
+
+
+def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
+    """One pair alone: no historical pair can be drawn; and ties throughout."""
+    one = EventStream(src=np.zeros(60, np.int64), dst=np.ones(60, np.int64), t=np.arange(60), num_nodes=4)
+    tied = events(300).with_(t=events(300).t // 1500)
+    for i, own in enumerate((one.with_(dst=1 + np.arange(60) % 2), tied)):
+        found = hopstate.fit(
+            "pair-trees", own, out=tmp_path / str(i), config={**SMALL, "evaluation.strategies": ["random"]}
+        )
+        assert 0 <= found.metrics["test"]["ap"] <= 1
+
+
+def test_the_floor_is_quick_and_says_from_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees of a part of the training events, judged on a part of the test events with the negatives of the run."""
+    from hopstate.methods import get_method
+    from hopstate.methods.base import Context
+    from hopstate.methods.configuration import config_from
+    from hopstate.methods.floors import link_floors
+    from hopstate.methods.pair_trees import floor
+
+    own = events(2400)
+    config = config_from(get_method("graphmixer"), {"data": "x", "evaluation.strategies": ["random", "many"]})
+    context = Context(run=tmp_path, cache=tmp_path)
+    whole = link_floors(own, config, context, None)
+    assert set(whole) == {"recency", "edgebank", "pair-trees"}
+    assert whole["pair-trees"].keys() >= {"ap", "many_mrr"}
+    monkeypatch.setattr(floor, "JUDGED", 100)
+    monkeypatch.setattr(floor, "GROWN", 500)
+    metrics, said = floor.tree_floor(own, config, context)
+    assert said == "grown from 500 of 1,680 training events, judged on 100 of 360 test events"
+    assert metrics["ap"] == pytest.approx(whole["pair-trees"]["ap"], abs=0.1)
+    assert metrics["ap"] != whole["pair-trees"]["ap"]
+    assert not (tmp_path / "importances.csv").exists()
+    assert "pair-trees" not in link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)
