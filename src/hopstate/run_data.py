@@ -104,6 +104,7 @@ def settle(
     resume: bool = False,
     record: Any = None,
     suited: dict[str, Any] | None = None,
+    suit: bool = True,
 ) -> tuple[Any, Any]:
     """Return the configuration of a run, and its data where they had to be looked at.
 
@@ -114,16 +115,18 @@ def settle(
         parse: defaults by dotted name → configuration; what a user gives stands over them.
         out, resume, record: as in `hopstate.api.fit_config`.
         suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
+        suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    config = parse({})
+    with idle_reset():  # what suits the data may give a setting its meaning
+        config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
         held = flat(with_earlier(method, RunFolder(out).read_json("config.json")))
         known = flat(as_dict(config))
         return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
-    if method.suit is None:
-        return config, record
+    if method.suit is None or (not suit and getattr(config, "init", None) is None):
+        return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
     chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
     if suited is not None:

@@ -95,3 +95,23 @@ def test_sequences_keep_the_critical_start_and_nodes_see_no_pairs():
     stream = made().with_(labels=np.arange(600) % 2)
     nodes = settled("ctdg-ssm-nodes", stream)
     assert (nodes.model.filter_start, nodes.model.pair_dim, nodes.model.node_gaps) == (1.0, 0, False)
+
+
+def test_what_only_a_suited_setting_allows_can_be_given_alone():
+    """Static vectors have a size where there are some: those are suited, and no default."""
+    config = settled("ctdg-ssm", made(), **{"model.static_dim": 16})
+    assert (config.model.static, config.model.static_dim) == ("random", 16)
+    with pytest.raises(ConfigError, match="static_dim"):
+        settled("ctdg-ssm", made(), **{"model.static_dim": 16, "model.static": "none"})
+    chosen = get_method("ctdg-ssm")
+    parse = parse_given(chosen, {"data": "memory:toy", "loop.progress": False, "model.static_dim": 16})
+    with pytest.raises(ConfigError, match="static_dim"):
+        settle(chosen, parse, record=made(), suit=False)
+
+
+def test_nothing_is_suited_where_that_is_asked():
+    chosen = get_method("ctdg-ssm")
+    parse = parse_given(chosen, {"data": "memory:toy", "batch_size": 50})
+    assert settle(chosen, parse, record=made(), suit=False)[0] == config_from(
+        chosen, {"data": "memory:toy", "batch_size": 50}
+    )

@@ -11,14 +11,17 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from hopstate.cli.main import main
 from hopstate.cli.reproduce import changes_of, numbers_of
 from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
+from hopstate.methods.configuration import as_dict
 from hopstate.recipes import all_recipes, find_recipes
 from hopstate.reproduce import results, tables
 from hopstate.reproduce.availability import how_to_get, missing
 from hopstate.reproduce.runner import Trial, reproduce
+from hopstate.training.checkpoint import load_checkpoint
 
 GCN = "gcn/minesweeper-small"
 QUICK = {"data": "minesweeper-generated", "model.dim": 8, "model.num_layers": 1, "loop.epochs": 2, "loop.eval_every": 1}
@@ -83,6 +86,38 @@ def test_an_isolated_run_knows_its_own_memory_and_time(tmp_path: Path, capfd: py
     assert line["wall_seconds"] > 0
     assert line["altered"]["model.dim"] == 8
     assert "ROC AUC" in capfd.readouterr().out
+
+
+EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "loop.epochs": 1}
+
+
+def test_a_recipe_keeps_its_settings_whatever_suits_the_data(tmp_path: Path) -> None:
+    """In a process of its own, where the command chooses settings for others."""
+    changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
+    options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
+    (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
+    held = json.loads((tmp_path / "out" / f"ctdg-ssm/uci-{line['settings']}" / "run-0" / "config.json").read_text())
+    wanted = as_dict(Trial(recipe=all_recipes()["ctdg-ssm/uci"], changes=changes).config(0))
+    assert {k: v for k, v in held.items() if k in wanted} == wanted
+    assert held["batch_size"] == 128
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path: Path) -> None:
+    recipe = all_recipes()["ctdg-ssm/wikipedia-nodes-frozen"]
+    options = {"changes": EVENTS | QUIET, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
+    (line,) = reproduce(recipe, [1], isolate=isolate, **options)
+    names = [held["recipe"] for held in results.read(tmp_path / "r.jsonl")]
+    assert names == ["ctdg-ssm/wikipedia", "ctdg-ssm/wikipedia-nodes-frozen"]
+    links, head = (next((tmp_path / "out").rglob(f"{name}-????????????/run-1")) for name in names)
+    assert not set(line["altered"]) & {"init", "freeze"}
+    held = json.loads((head / "config.json").read_text())
+    assert (held["init"], held["freeze"], held["gap_unit"]) == (str(links), True, "seconds")
+    a, b = (load_checkpoint(folder / "model.safetensors").tensors["model"] for folder in (links, head))
+    assert all(torch.equal(a[k], b[k]) for k in b if k.startswith(("cells.", "encoder.", "filter.")))
+    before = Trial(recipe=recipe, changes=EVENTS).hash
+    assert Trial(recipe=recipe, changes=EVENTS, out=tmp_path).hash == before  # where it lies does not matter
+    assert reproduce(recipe, [1], isolate=isolate, **options) == [line]
 
 
 def test_missing_data_are_said_before_anything_runs(tmp_path: Path) -> None:

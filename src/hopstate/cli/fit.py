@@ -31,9 +31,13 @@ def run(argv: list[str]) -> int:
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
+    parser.add_argument(
+        "--no_suit", action="store_true", help="what is not given stays at its default, the papers', whatever the data"
+    )
     parsed = parser.parse_args(argv[2:])
-    out, resume = parsed.pop("out"), parsed.pop("resume")
-    config, record = settle(method, parse_words(method, parser, argv[2:], ("out", "resume")), out=out, resume=resume)
+    out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))
+    parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
+    config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
     done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True)
     if done.interrupted:
         print(

@@ -44,6 +44,7 @@ class Recipe:
         vary: settings that take the number of the run, so that runs are independent.
         runs: how many runs the row is a mean of.
         note: what the paper leaves open, or does otherwise.
+        first: name of the recipe of links whose run of the same number is begun from and frozen; "" for none.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Recipe:
     vary: tuple[str, ...] = SEEDS
     runs: int = 10
     note: str = ""
+    first: str = ""
 
     @property
     def reference(self) -> Published | None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ from hopstate import api
 from hopstate.errors import ConfigError, DownloadError, HopstateError
 from hopstate.methods import get_method
 from hopstate.methods.configuration import arguments_of, as_dict, config_from
-from hopstate.recipes import Recipe
+from hopstate.recipes import Recipe, find_recipes
 from hopstate.reproduce import results
 from hopstate.reproduce.availability import how_to_get
 from hopstate.training.run import RunFolder, flatten
 
 FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.checkpoint_seconds")  # change no result
+INIT = ("init", "freeze")  # of a recipe that begins from another's run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +37,12 @@ class Trial:
     Args:
         recipe: the row.
         changes: dotted settings that replace the recipe's.
+        out: where run folders lie.
     """
 
     recipe: Recipe
     changes: Mapping[str, Any] = field(default_factory=dict)
+    out: Path = Path("runs/reproduce")
 
     def __post_init__(self) -> None:
         for key in self.changes:
@@ -54,7 +57,23 @@ class Trial:
     def settings(self, run: int) -> dict[str, Any]:
         """Return the dotted settings of run number run, from 0."""
         numbered = dict.fromkeys(self.recipe.vary, run)
-        return {"data": self.recipe.data, **self.recipe.settings, **numbered, **self.changes}
+        begun = {} if self.first is None else {"init": str(self.first.home / f"run-{run}"), "freeze": True}
+        return {"data": self.recipe.data, **self.recipe.settings, **numbered, **begun, **self.changes}
+
+    @property
+    def first(self) -> Trial | None:
+        """The recipe that this one begins from, with those of the changes that it has settings for."""
+        if not self.recipe.first:
+            return None
+        (recipe,) = find_recipes(self.recipe.first)
+        known = flatten(as_dict(Trial(recipe=recipe).config(0)))
+        kept = {k: v for k, v in self.changes.items() if k in known}
+        return Trial(recipe=recipe, changes=kept, out=self.out)
+
+    @property
+    def home(self) -> Path:
+        """The folder of all runs."""
+        return self.out / f"{self.recipe.name}-{self.hash}"
 
     def config(self, run: int) -> Any:
         """Return the method's configuration of a run.
@@ -73,12 +92,15 @@ class Trial:
     @property
     def hash(self) -> str:
         """Names the resolved settings; runs of one trial share it."""
-        return hashlib.sha256(json.dumps(self._flat(self), sort_keys=True).encode()).hexdigest()[:12]
+        told = self._flat(self) | ({} if self.first is None else {"first": self.first.hash})
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 
     @staticmethod
     def _flat(trial: Trial) -> dict[str, Any]:
-        flat = flatten(as_dict(trial.config(0)))
-        return {key: value for key, value in flat.items() if key not in (*FREE, *trial.recipe.vary)}
+        method, bare = get_method(trial.recipe.method), replace(trial.recipe, first="")
+        flat = flatten(as_dict(config_from(method, Trial(recipe=bare, changes=trial.changes).settings(0))))
+        own = INIT if trial.recipe.first else ()
+        return {key: value for key, value in flat.items() if key not in (*FREE, *own, *trial.recipe.vary)}
 
 
 def reproduce(
@@ -108,14 +130,17 @@ def reproduce(
         DownloadError: the data are not here and cannot be fetched; the message says how to get them.
         HopstateError: a run failed.
     """
-    trial = Trial(recipe=recipe, changes=changes or {})
+    trial = Trial(recipe=recipe, changes=changes or {}, out=Path(out))
     missing = how_to_get(trial.data, fetchable=False)
     if missing:
         raise DownloadError(missing)
-    home = Path(out) / f"{recipe.name}-{trial.hash}"
+    if trial.first is not None:
+        before = {"changes": trial.first.changes, "out": out, "results_file": results_file, "isolate": isolate}
+        if reproduce(trial.first.recipe, runs, **before) is None:
+            return None
     lines = []
     for run in runs:
-        where = home / f"run-{run}"
+        where = trial.home / f"run-{run}"
         spent: dict[str, float | None] = {"wall_seconds": None, "cpu_seconds": None}
         if not (where / "result.json").is_file():
             fresh, start, cpu = not where.exists(), time.perf_counter(), _children_cpu()
@@ -138,7 +163,7 @@ def _here(trial: Trial, run: int, where: Path) -> bool:
 def _in_process(trial: Trial, run: int, where: Path) -> bool:
     """Fit in a process of its own; return False where it was stopped."""
     command = [sys.executable, "-m", "hopstate.cli.main", "fit", trial.recipe.method]
-    command += [*arguments_of(trial.settings(run)), f"--out={where}", "--resume"]
+    command += [*arguments_of(trial.settings(run)), f"--out={where}", "--resume", "--no_suit"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     with _forwarding(child):
         code = child.wait()
