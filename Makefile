@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test test-slow test-portable gpu lint types imports wheel docs release clean
+.PHONY: demo test test-slow fuzz test-portable gpu lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +32,11 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow and not gpu" -n 2 --dist loadfile
+
+# an hour of changed files at every reader; what it finds lies in fuzz/
+fuzz: $(VENV)/.installed-dev
+	$(PIP) -e '.[fuzz]'
+	$(BIN)/python tests/hostile/fuzz.py --seconds 3600 --out fuzz
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

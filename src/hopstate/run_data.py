@@ -30,7 +30,8 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
-    return method, with_earlier(method, settings)
+    with naming(folder.path / "config.json", "settings", CheckpointError):
+        return method, with_earlier(method, settings)
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:

@@ -211,3 +211,42 @@ def test_a_state_of_version_0_1_0_is_read(tmp_path: Path, ids: Any) -> None:
     assert load_past(tmp_path / "live").events().content_hash == past.events().content_hash
     with pytest.raises(CheckpointError, match="another model"):
         load_past(tmp_path / "old.safetensors", model="xyz")
+
+
+def test_a_state_that_is_replaced_while_it_is_read_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = after(Past(model="abc"), events(0, 8))
+    for first in range(8, 12):  # a few small layers, which the writer joins
+        past = save_past(after(past, events(first, 1)), tmp_path)
+    expected, read, writes = content(after(past, events(12, 9))), past_store._read, []
+
+    def overtaken(*arguments: Any) -> Any:
+        if not writes:
+            writes.append(1)
+            save_past(after(load_past(tmp_path), events(12, 9)), tmp_path)
+        return read(*arguments)
+
+    monkeypatch.setattr(past_store, "_read", overtaken)
+    found = content(load_past(tmp_path))
+    assert all(
+        np.array_equal(a, b, equal_nan=True) if isinstance(a, np.ndarray) else a == b for a, b in zip(found, expected)
+    )
+    assert writes
+
+
+@pytest.mark.parametrize("damage", ["nodes", "index.codes", "events.t", "memories.output", "index.start"])
+def test_parts_of_a_layer_are_what_they_were_written_as(tmp_path: Path, damage: str) -> None:
+    save_past(after(Past(model="abc"), events(0, 8)), tmp_path)
+    path = next(tmp_path.glob("layer-*"))
+    tensors, _ = tensor_file.read_tensors(path, format=past_store.FORMAT, what="x")
+    key = damage if damage in tensors else f"events.{damage}"
+    for wrong in (None, tensors[key].float().half(), tensors[key][:-1].clone(), tensors[key][None].clone()):
+        held = {name: value for name, value in tensors.items() if name != key} | ({} if wrong is None else {key: wrong})
+        write_tensors(path, held, {"first": 0}, format=past_store.FORMAT)
+        head = json.loads((tmp_path / "live.json").read_text())
+        head["layers"][0]["bytes"] = path.stat().st_size
+        (tmp_path / "live.json").write_text(json.dumps(head))
+        with pytest.raises(CheckpointError, match="damaged"):
+            past = load_past(tmp_path)
+            past.store().last(np.arange(5), np.full(5, 99), 3)

@@ -1,6 +1,7 @@
 """Graph sets of torch-geometric's and OGB's classes, from tiny processed folders and a stand-in for the package."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
+from hopstate.data.cache import cache_folder
 from hopstate.data.graph_sets import read_graph_set
 from hopstate.data.io import read_graph
 from hopstate.data.pyg_sets import degree_profile, stratified_folds
@@ -178,3 +180,39 @@ def test_ogb_names_what_is_wrong(ogb, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
     with pytest.raises(ConfigError, match="pip install ogb"):
         load_dataset("ogbn-products")
+
+
+class Runs:
+    """Runs something when it is unpickled."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("ran"),))
+
+
+class OnDisk(Nodes):
+    """Splits in a file that is loaded as the package does: whatever it holds."""
+
+    def get_idx_split(self):
+        return torch.load(cache_folder() / "ogb" / "split_dict.pt", weights_only=False)
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        (Runs(), "more than tensors"),
+        ({"train": [0], "valid": [1], "test": [7]}, r"'test' is no list of numbers in 0\.\.2"),
+        ({"train": [0], "valid": [1], "test": [0]}, "twice"),
+        ({"train": [0.5], "valid": [1], "test": [2]}, "no list of numbers"),
+        ({"train": [0], "elsewhere": [1]}, "elsewhere"),
+        ([3], "ogbn-arxiv"),
+    ],
+)
+def test_an_ogb_split_is_tensors_and_names_each_node_once(ogb, home, monkeypatch, split, told):
+    monkeypatch.chdir(home.parent)
+    monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "PygNodePropPredDataset", OnDisk)
+    (cache_folder() / "ogb").mkdir(parents=True, exist_ok=True)
+    torch.save({k: torch.tensor(v) for k, v in split.items()} if isinstance(split, dict) else split,
+               cache_folder() / "ogb" / "split_dict.pt")  # fmt: skip
+    with pytest.raises(FormatError, match=told):
+        read_graph("ogb:ogbn-arxiv")
+    assert not (home.parent / "ran").exists()

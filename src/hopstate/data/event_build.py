@@ -64,7 +64,7 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
             )
         return t.astype("datetime64[ns]").astype(np.int64)
     if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(f"{where}: a time is over 2^63")
+        raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
     if t.dtype.kind in "iub":
         return t.astype(np.int64, copy=False)
     try:
@@ -85,6 +85,9 @@ def rows_from(
     Raises:
         DataError: ids that are missing, fractions, or not in a vocabulary that was given.
     """
+    for name, column in (("src", src), ("dst", dst)):
+        if column.dtype.kind == "u" and column.max(initial=0) > np.iinfo(np.int64).max:
+            raise DataError(f"{where}: {name} names node {column.max()}, beyond 2^63 - 1; give such ids as strings")
     if all(column.dtype.kind in "iub" or not column.size for column in (src, dst)):
         return src.astype(np.int64, copy=False), dst.astype(np.int64, copy=False), vocabulary
     for name, column in (("src", src), ("dst", dst)):

@@ -100,7 +100,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         raise MissingFileError(f"no file or folder called {shown(text)}")
     kind = _detect(path) if format == "auto" else format
     if kind == "folder":
-        return _with_fields(load_events(path), text, options)
+        return _with_fields(load_events(path, num_nodes=options.get("num_nodes")), text, options)
     if kind == "tgb-zip":
         from hopstate.data.readers.tgb import read_tgb_zip
 
@@ -109,7 +109,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         _check_options(options, f"{text} (read as {kind})", _FACTS)
         return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
     _check_options(options, text, _table_options())
-    return readers.read_event_table(path, **{**_parquet_facts(path), **options})
+    return readers.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
@@ -262,7 +262,7 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
 
 
-def _parquet_facts(path: Path) -> dict[str, Any]:
+def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     """Return the fields that `write_events` kept beside the columns; nothing for other files."""
     import pyarrow.parquet as pq
 
@@ -281,7 +281,7 @@ def _parquet_facts(path: Path) -> dict[str, Any]:
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
     if facts.get("num_nodes", 0) < 0:
         raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
-    check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path))
+    check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
     if "node_ids" in facts:
         facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
     return facts

@@ -37,8 +37,13 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
 
-def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
-    """Return the stream of a folder that `save_events` wrote; with mmap, arrays stay on disk until touched.
+def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None = None) -> EventStream:
+    """Return the stream of a folder that `save_events` wrote.
+
+    Args:
+        folder: where.
+        mmap: arrays stay on disk until touched.
+        num_nodes: so many nodes are believed, however few events there are.
 
     Raises:
         MissingFileError: no such folder.
@@ -50,7 +55,7 @@ def load_events(folder: str | Path, *, mmap: bool = True) -> EventStream:
     if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):
         raise FormatError(f"{folder} holds other arrays than a saved event stream: {sorted(arrays)}; save it again")
     if arrays.get("x") is None and ids is None:
-        check_num_nodes(facts["num_nodes"], len(arrays["src"]), str(folder))
+        check_num_nodes(facts["num_nodes"], len(arrays["src"]), str(folder), num_nodes)
     if facts["first_id"] < 0:
         raise FormatError(f"{folder}: first_id is {facts['first_id']}; save the event stream again")
     with reading(folder, "a saved event stream"):

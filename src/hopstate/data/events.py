@@ -282,6 +282,8 @@ def _check(stream: EventStream) -> None:
         column = getattr(stream, name)
         if column is not None and (column.ndim != width or len(column) != num_events):
             raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
+    if stream.labels is not None:
+        _check_labels(stream.labels, where)
     table = stream.edge_table
     if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
         raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
@@ -307,6 +309,16 @@ def _check(stream: EventStream) -> None:
         _check_rows(stream, where, start, min(start + _CHUNK, num_events))
 
 
+def _check_labels(labels: np.ndarray, where: str) -> None:
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{where}: labels are numbers, but these are {labels.dtype}; number the classes")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.argmin(np.isfinite(labels)))
+        raise DataError(f"{where}: the label of event {row} is {labels[row]}; give a number, or -1 where it is unknown")
+    if labels.dtype.kind == "u" and labels.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: the label of event {int(np.argmax(labels))} is beyond 2^63 - 1: {labels.max()}")
+
+
 def _check_rows(stream: EventStream, where: str, start: int, stop: int) -> None:
     for name in ("src", "dst"):
         column = getattr(stream, name)[start:stop]
@@ -319,6 +331,10 @@ def _check_rows(stream: EventStream, where: str, start: int, stop: int) -> None:
     if t.dtype.kind == "f" and not np.isfinite(t).all():
         row = max(start - 1, 0) + int(np.flatnonzero(~np.isfinite(t))[0])
         raise DataError(f"{where}: the time of event {row} is {stream.t[row]}; remove the event or give it a time")
+    if t.dtype.kind == "i" and len(t) and t[0] == np.iinfo(np.int64).min:  # NaT, as whole numbers have it
+        raise DataError(
+            f"{where}: the time of event {max(start - 1, 0)} is missing; remove the event or give it a time"
+        )
     late = np.flatnonzero(t[1:] < t[:-1])
     if len(late):
         row = max(start - 1, 0) + int(late[0]) + 1

@@ -336,6 +336,13 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
     if y.dtype.kind not in "biuf":
         raise DataError(f"labels are numbers, but these are {y.dtype}; number the classes and give class_names")
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        row = int(np.argwhere(np.isinf(y))[0, 0])
+        raise DataError(f"the label of row {row} is {y[row]}; give a number, or NaN where it is unknown")
+    if y.dtype.kind == "u" and y.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(
+            f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
+        )
     return _frozen(y, np.float32 if y.dtype.kind == "f" else np.int64)
 
 

@@ -38,6 +38,7 @@ class LayeredStore:
             if not len(asked):
                 continue
             part = self._of(layer).last(local[asked], times[asked], k)
+            layer.check_found(part)
             count = np.minimum(part.lengths, left[asked])
             left[asked] -= count
             found.append((layer, asked, part, count))

@@ -17,6 +17,7 @@ import numpy as np
 from hopstate.data.events import GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
+from hopstate.ops.neighbors import PackedNeighbors
 
 LARGEST = 1 << 18  # events of a layer that is not merged any more, which bounds what one call may have to write
 
@@ -164,6 +165,21 @@ class Layer:
             if len(local) and (min(start.min(), length.min()) < 0 or (start + length).max() > len(index["codes"])):
                 raise DataError(f"{self.path} is damaged: its histories do not lie where its index says")
         return local
+
+    def check_found(self, found: PackedNeighbors) -> None:
+        """Check that what look-ups found are nodes and events of this layer.
+
+        Raises:
+            DataError: they are not; the file is damaged.
+        """
+        if self.path is None or not len(found.nodes):
+            return
+        nodes, ids = found.nodes, found.event_ids
+        if (
+            not 0 <= nodes.min() <= nodes.max() < len(self.nodes)
+            or not self.first <= ids.min() <= ids.max() < self.last
+        ):
+            raise DataError(f"{self.path} is damaged: its index names nodes or events that it does not hold")
 
     def features(self, ids: np.ndarray) -> np.ndarray:
         """Return (q, D) features of events by id.

@@ -263,13 +263,22 @@ def parse_json(text: str | bytes, where: str, *, kind: type | None = dict) -> An
     """
     names: dict[type, str] = {dict: "an object {...}", list: "a list [...]"}
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_once)
     except RecursionError:
         raise FormatError(f"{where} is nested too deep to be read") from None
     except ValueError as error:  # also no UTF-8, and numbers of too many digits
         raise FormatError(f"{where} is no JSON: {error}") from None
     if kind is not None and not isinstance(found, kind):
         raise FormatError(f"{where} holds {type(found).__name__}, not {names.get(kind, kind.__name__)}")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, in which no key may stand twice: readers differ in which of them counts."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {shown(next(name for name in names if names.count(name) > 1))!r} stands twice")
     return found
 
 

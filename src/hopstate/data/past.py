@@ -19,10 +19,11 @@ from hopstate.data.event_build import UNITS
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer, Memories
+from hopstate.data.opening import reading
 from hopstate.data.past_deletions import resolved
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, TimeOrderError
+from hopstate.errors import CheckpointError, DataError, TimeOrderError
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,6 +86,12 @@ class Past:
     def events(self, first: int = 0, stop: int | None = None) -> EventStream:
         """Return events first .. stop-1 under their ids, with their features where all were kept, without nodes'."""
         stop = len(self) if stop is None else stop
+        with reading(
+            next((x.path for x in self.layers if x.path is not None), "the past"), "earlier events", CheckpointError
+        ):
+            return self._events(first, stop)
+
+    def _events(self, first: int, stop: int) -> EventStream:
         parts = [x for x in self.layers if x.first < stop and x.last > first]
         cuts = [slice(max(first - x.first, 0), stop - x.first) for x in parts]
         columns: dict[str, Any] = {
@@ -115,7 +122,11 @@ class Past:
                 here, rows = held.find(missing)
                 parts.append(Memories(nodes=missing[here], **{k: getattr(held, k)[rows] for k in _REMEMBERED}))
                 missing = missing[~here]
-        return Memories.newest(parts) if parts else None
+        found = Memories.newest(parts) if parts else None
+        if found is not None and not (np.isfinite(found.memory).all() and np.isfinite(found.output).all()):
+            where = next((x.path.parent for x in self.layers if x.path is not None), "the past")
+            raise CheckpointError(f"{where} is damaged: its memories hold NaN or infinities; use an earlier copy")
+        return found
 
     # ---- what comes --------------------------------------------------------------------------------------
     def joined(self, new: EventStream, *, skip_features: bool = False, again: bool = False) -> tuple[EventStream, Past]:
@@ -208,7 +219,7 @@ def _rows(old: Past, new: EventStream) -> tuple[tuple[np.ndarray, np.ndarray], V
             )
         count = max(old.num_nodes, int(np.concatenate(names).max(initial=-1)) + 1)
         if count > old.num_nodes:  # rows are made for every number below the largest
-            check_num_nodes(count, len(old) + len(new), new.name)
+            check_num_nodes(count, len(old) + len(new), new.name, 2 * old.num_nodes)
         return names, None, count
     if old.node_ids.ids.dtype.kind == "U" and not text:
         names = names[0].astype(str), names[1].astype(str)

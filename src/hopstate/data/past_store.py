@@ -6,6 +6,7 @@ between leaves the state before or the state after, and files that the next writ
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import secrets
@@ -20,13 +21,15 @@ import torch
 from hopstate.data.events import EventStream
 from hopstate.data.files import check_writable, replace_file
 from hopstate.data.layers import Layer, Memories, compacted
+from hopstate.data.opening import read_json
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import resolved
 from hopstate.data.tensor_file import read_tensors, write_tensors
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
+from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
 
 FORMAT = "hopstate-live-1"
+_TRIES = 20
 HEAD = "live.json"
 _OLD = "hopstate-stream-state-1"  # one file with everything, of version 0.1.0
 _EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes", "ended", "gone")
@@ -87,8 +90,28 @@ def load_past(folder: str | Path, *, model: str | None = None) -> Past:
         return _load_old(folder, model)
     if not (folder / HEAD).is_file():
         raise MissingFileError(f"no live state in {folder}; it has no {HEAD}")
+    for _ in range(_TRIES):
+        before = _stamp(folder)
+        try:
+            return _load(folder, model)
+        except CheckpointError:  # of the state before, files may go while it is read: whoever writes is not waited for
+            if _stamp(folder) == before:
+                raise
+    return _load(folder, model)
+
+
+def _stamp(folder: Path) -> tuple[int, int]:
+    """Return what changes when a state is replaced."""
+    with contextlib.suppress(OSError):
+        facts = (folder / HEAD).stat()
+        return facts.st_ino, facts.st_mtime_ns
+    return 0, 0
+
+
+def _load(folder: Path, model: str | None) -> Past:
+    """Return the past that lies in a folder now; its files, once open, stay as they are."""
     try:
-        head = json.loads((folder / HEAD).read_text("utf-8"))
+        head = read_json(folder / HEAD)
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
         _check_model(folder, head["model"], model)
@@ -100,7 +123,9 @@ def load_past(folder: str | Path, *, model: str | None = None) -> Past:
         names = Vocabulary(np.concatenate(ids)) if head["ids"] else None
         past = Past(**facts, layers=layers, x=x, x_path=x_path, node_ids=names)
         _check(past)
-    except (KeyError, TypeError, ValueError, OSError, MissingFileError, DataError) as error:
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, OSError, HopstateError) as error:
         raise CheckpointError(
             f"the live state in {folder} is damaged ({error}); go on from a copy (--state), or from the end of the "
             "run's own data (--fresh)"
@@ -186,9 +211,45 @@ def _tensors(path: Path) -> dict[str, np.ndarray]:
     return {key: tensor.numpy() for key, tensor in tensors.items()}
 
 
+_KINDS = {"src": "i8", "dst": "i8", "t": "i8f8", "kind": "i1", "edge_attr": "f4", "nodes": "i8"}
+_KINDS |= {"ended": "i8", "gone": "i8"}
+_OF_INDEX = {"codes": "i4i8", "events": "i4i8", "times": "i8f8", "start": "i8", "length": "i8"}
+
+
+def _check_kinds(layer: Layer) -> None:
+    """Raise DataError where arrays of a layer are missing, or of another kind than was written."""
+    held = {key: getattr(layer, key) for key in _EVENTS}
+    for name, index in (("index", layer.index), ("added", layer.added)):
+        held |= {} if index is None else {f"{name}.{key}": index.get(key) for key in _OF_INDEX}
+    kinds = _KINDS | {f"{name}.{key}": kind for name in ("index", "added") for key, kind in _OF_INDEX.items()}
+    for key, array in held.items():
+        if array is None and key in ("kind", "edge_attr", "ended", "gone"):
+            continue
+        axes = 1 + (key in ("edge_attr", "ended", "gone"))
+        if array is None or array.dtype.str[1:] not in kinds[key] or array.ndim != axes:
+            raise DataError(f"its layer from event {layer.first} has no {key}, or another kind of it")
+        if key in ("src", "dst", "t", "kind") and len(array) != len(layer.src):
+            raise DataError(f"its layer from event {layer.first} has {len(array)} {key} of {len(layer.src)} events")
+    seen = layer.memories
+    if seen is not None:
+        rows = {len(seen.nodes), len(seen.memory), len(seen.output), len(seen.last_time)}
+        kinds = [seen.nodes.dtype.str[1:], seen.last_time.dtype.str[1:], seen.output.dtype, seen.memory.dtype.kind]
+        if kinds != ["i8", "f8", seen.memory.dtype, "f"]:
+            raise DataError(f"the memories of its layer from event {layer.first} are of another kind")
+        if len(rows) > 1 or seen.memory.ndim != 3 or seen.output.shape != seen.memory[:, 0].shape:
+            raise DataError(f"the memories of its layer from event {layer.first} disagree")
+
+
 def _check(past: Past) -> None:
+    kinds = {"num_nodes": int, "settled": int, "model": str, "tag": str, "last": str}
+    wrong = [key for key, kind in kinds.items() if type(getattr(past, key)) is not kind]
+    if wrong or not isinstance(past.time_unit, (str, type(None))) or not isinstance(past.clock, (int, float)):
+        raise DataError(f"{HEAD} gives {wrong[0] if wrong else 'clock or unit'} as another kind")
+    if not 0 <= past.num_nodes < 1 << 31:  # as many as the run's own data were said to have
+        raise DataError(f"{HEAD} gives {past.num_nodes} nodes")
     after = 0
     for layer in past.layers:
+        _check_kinds(layer)
         if layer.first != after:
             raise DataError(f"event {after} is followed by event {layer.first}")
         after = layer.last

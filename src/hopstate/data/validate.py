@@ -70,18 +70,20 @@ def check_ids(ids: np.ndarray, num_nodes: int, what: str) -> None:
         )
 
 
-def check_num_nodes(num_nodes: int, entries: int, where: str) -> None:
+def check_num_nodes(num_nodes: int, entries: int, where: str, stated: int | None = None) -> None:
     """Raise DataError where a number of nodes that a file claims is out of all proportion to what it holds.
 
     Args:
         num_nodes: claimed, or one more than the largest id.
         entries: edges or events of the file.
         where: the file, for the message.
+        stated: what whoever reads the file says of it; so many nodes are believed.
     """
-    if num_nodes > max(1 << 20, 100 * (entries + 1)) or num_nodes < 0:
+    if num_nodes > max(1 << 20, 100 * (entries + 1), stated or 0) or num_nodes < 0:
         raise DataError(
-            f"{where}: {num_nodes:,} nodes for {entries:,} edges or events; the number, or an id, is wrong. Where ids "
-            "are names rather than rows, give them as strings"
+            f"{where}: {num_nodes:,} nodes for {entries:,} edges or events; the number, or an id, seems wrong. Where "
+            f"it is right, say so: --read.num_nodes {num_nodes} (num_nodes in Python). Where ids are names rather than "
+            "rows, give them as strings"
         )
 
 

@@ -34,10 +34,12 @@ class Vocabulary:
             raise DataError(f"ids are a vector of integers or strings; got {ids.dtype} of shape {ids.shape}")
         if ids.dtype.kind in "OT":
             ids = ids.astype(str)
+        if ids.dtype.kind == "u" and ids.max(initial=0) > np.iinfo(np.int64).max:
+            raise DataError(f"id {ids.max()} is beyond 2^63 - 1; give such ids as strings")
         object.__setattr__(self, "ids", ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False))
         if not self._index.is_unique:
             again = self._index[self._index.duplicated()][0]
-            raise DataError(f"id {again!r} stands more than once; ids must be unique")
+            raise DataError(f"id {str(again)!r} stands more than once; ids must be unique")
 
     @cached_property
     def _index(self) -> pd.Index:

@@ -247,6 +247,8 @@ def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
             place = filled
             for group in groups:
                 place = place.setdefault(group, {})
+                if not isinstance(place, dict):
+                    raise ConfigError(f"{group} is a group of settings; got {shown(place)!r}")
             place[last] = value
     return filled
 

@@ -16,7 +16,8 @@ from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.opening import bounded, exists, reading
-from hopstate.data.readers.tables import Table, is_numeric, read_table, whole_numbers
+from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.tables import Table, is_numeric, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -178,9 +179,19 @@ def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[st
     if is_numeric(values):
         empty = values.isna().to_numpy()
         if empty.any():  # a class that nobody knows; of amounts there is none to take for it
-            return np.where(empty, -1, values.fillna(-1).to_numpy()), None, ()
+            found = np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy()
+            broken = np.flatnonzero(~empty & (found != np.floor(found)))
+            if len(broken):
+                raise DataError(
+                    f"{table.path}: column {column!r} holds amounts, {found[broken[0]]} in {table.place(broken[0])}, "
+                    f"and none in {table.place(int(np.argmax(empty)))}; fill it in, or remove the row"
+                )
+            return np.where(empty, -1, found), None, ()
         return _numbers(table, column), None, ()
     text = values.dropna().astype(str).str.strip()
+    if set(text.str.lower()) <= {"true", "false"}:  # beside gaps they are read as words
+        truth = values.astype(str).str.strip().str.lower().map({"false": 0, "true": 1})
+        return truth.fillna(-1).to_numpy(np.int64), None, ()
     counts = text.value_counts()
     if len(text) >= 20 and len(counts) > 0.5 * len(text):
         told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
@@ -320,7 +331,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
         raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
     num_nodes = largest if node is None else len(node) - 1
     if node is None:
-        check_num_nodes(num_nodes, len(table), str(path))
+        check_num_nodes(num_nodes, len(table), str(path), fields.get("num_nodes"))
     return stream_from_arrays(
         u - 1,
         i - 1,

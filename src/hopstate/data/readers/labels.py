@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.tables import IDS, Table, check_unique, given, is_numeric, read_npy, read_table
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError, nearest
@@ -119,7 +120,7 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
     check_unique(ids, str(path))
     if options.label_column is None:
         _check_no_names(table, label)
-    y, names, notes = classes_of(table.frame[label], f"{path}: column {label!r}", table.place, options)
+    y, names, notes = classes_of(table.kept(label), f"{path}: column {label!r}", table.place, options)
     parts = None if split is None else _parts(table, split)
     return LabelTable(ids, y, names, parts, (label, *given(split)), notes)
 
@@ -183,6 +184,10 @@ def classes_of(
     if values.dtype == bool:
         values = values.astype(np.int64)
     missing = values.isna().to_numpy() | _unlabelled(values, options.unlabelled)
+    if not is_numeric(values):
+        if options.unlabelled is None:
+            _check_words(values, where, place)
+        values = _numbers_beside(values, missing)
     told = [f"{int(missing.sum()):,} of {len(missing):,} rows without a label"] if missing.any() else []
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
@@ -210,6 +215,29 @@ def classes_of(
     return codes, None if plain else tuple(str(name) for name in classes), ("; ".join([note, *told]),)
 
 
+def _check_words(values: pd.Series, where: str, place: Place) -> None:
+    """Raise DataError where a label is a word for nothing, as R and pandas write it."""
+    words = values.astype(str).str.strip().isin(MISSING[1:]).to_numpy(bool) & values.notna().to_numpy(bool)
+    if words.any():
+        row = int(np.argmax(words))
+        word = str(values[row]).strip()
+        raise DataError(
+            f"{where} holds {word!r} in {int(words.sum())} rows, the first {place(row)}; say whether that is 'no "
+            f"label' (--read.unlabelled {word}) or a class of that name (--read.unlabelled none)"
+        )
+
+
+def _numbers_beside(values: pd.Series, missing: np.ndarray) -> pd.Series:
+    """Return texts as numbers where all are numbers but those that are missing."""
+    import pandas as pd
+
+    known = values[~missing].astype(str).str.strip()
+    if not missing.any() or known.str.match(r"[+-]?0[0-9]").any():
+        return values
+    numbers = pd.to_numeric(known, errors="coerce")
+    return values if numbers.isna().any() or not len(known) else numbers.reindex(values.index)
+
+
 def _unlabelled(values: pd.Series, said: str | None) -> np.ndarray:
     """Return where values equal the one that stands for "no label"."""
     if said in (None, "none", AS_BEFORE):
@@ -230,6 +258,13 @@ def _amounts(
     infinite = np.flatnonzero(known & ~np.isfinite(numbers))
     if len(infinite):
         raise DataError(f"{where} holds {numbers[infinite[0]]} in {place(int(infinite[0]))}, which is no label")
+    large = np.flatnonzero(known & (np.abs(numbers) >= EXACT))
+    if len(large) and options.task != "regression":
+        bad = int(large[0])
+        raise DataError(
+            f"{where} holds {numbers[bad]:.0f} in {place(bad)}, beyond 2^53, where neighbouring numbers become one; "
+            "write classes as text, or say --read.task regression (amounts)"
+        )
     broken = np.flatnonzero(known & (numbers != np.floor(numbers)))
     if len(broken) and options.task == "classification":
         bad = int(broken[0])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,18 +15,63 @@ import numpy as np
 
 from hopstate.data.arrays import load_npy
 from hopstate.data.opening import bounded, check_size, open_regular, reading
+from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "n/a", "-nan", "<NA>", "#N/A")
 IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 LONGEST = 1 << 24  # bytes of a line
 WIDEST = 1 << 15  # columns
-EXACT = 2**53  # beyond it float64 does not tell whole numbers apart
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Text:
+    """How a table lies in a text file, to be read once more as it is written.
+
+    Args:
+        path: the file.
+        names: of its columns.
+        options: of pandas' reader.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    options: dict[str, Any]
+
+    def frame(self, **options: Any) -> pd.DataFrame:
+        """Return the table as pandas reads it."""
+        import pandas as pd
+
+        with warnings.catch_warnings(), bounded(self.path, text=True) as file:
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more fields than the header
+            return pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
+
+    def column(self, name: str) -> pd.Series:
+        """Return a column as it is written."""
+        return self.frame(usecols=[name], dtype=str, na_filter=False)[name]
+
+    @cached_property
+    def leading_zeros(self) -> bool:
+        """Whether a number with zeros in front may stand anywhere."""
+        with bounded(self.path) as file:
+            last = b"\n\n"
+            while block := file.read(1 << 22):
+                text = np.frombuffer(last + block, np.uint8)
+                at = np.flatnonzero(text[2:-1] == ord("0")) + 2
+                at = at[(text[at + 1] >= ord("0")) & (text[at + 1] <= ord("9"))]
+                signed = _SIGNS[text[at - 1]]
+                if (_BEFORE[text[at - 1]] | (signed & _BEFORE[text[at - 2]])).any():
+                    return True
+                last = (last + block)[-3:]
+        return False
+
+
+_SIGNS, _BEFORE = (np.isin(np.arange(256), np.frombuffer(chars, np.uint8)) for chars in (b"+-", b'\r\n\t ,;"'))
 
 
 @dataclass(frozen=True)
@@ -38,12 +83,14 @@ class Table:
         path: the file.
         first_line: line of the file, from 1, that row 0 stands in; None where the file has no lines.
         rows: the file's own rows of those in frame, where some were left out; None where none was.
+        source: the text that it was read from, None where there is none.
     """
 
     frame: pd.DataFrame
     path: Path
     first_line: int | None
     rows: np.ndarray | None = None
+    source: Text | None = None
 
     def origin(self, rows: np.ndarray) -> np.ndarray:
         """Return the file's own numbers of rows of the frame."""
@@ -74,23 +121,28 @@ class Table:
         return names[otherwise]
 
     def ids(self, column: str) -> np.ndarray:
-        """Return a column of ids as int64 or str.
+        """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
+        return ids_of(self, column)
 
-        Raises:
-            DataError: an id is missing or a fraction; its row is named.
-        """
+    def text(self, column: str) -> pd.Series | None:
+        """Return a column as it is written, row by row; None where the file is no text."""
+        if self.source is None:
+            return None
+        found = self.source.column(column)
+        return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
+
+    def kept(self, column: str) -> pd.Series:
+        """Return a column, as it is written where a number of it has zeros in front."""
         values = self.frame[column]
-        missing = np.flatnonzero(values.isna().to_numpy())
-        if len(missing):
-            raise DataError(
-                f"{self.path}: no id in column {column!r}, {self.place(missing[0])}; fill it in or remove it"
-            )
-        array = values.to_numpy()
-        if array.dtype.kind in "iu" or str(values.dtype).startswith(("Int", "UInt")):
-            array = array.astype(np.uint64 if (array > np.iinfo(np.int64).max).any() else np.int64)
-        if array.dtype.kind in "iuf":
-            return whole_numbers(array, f"{self.path}: id", self.place)
-        return array.astype(str)
+        if values.dtype.kind not in "iuf" or not self.leading_zeros():
+            return values
+        text = self.text(column)
+        zeros = text is not None and bool(text.str.match(r"\s*[+-]?0[0-9]").any())
+        return text.str.strip().replace("", None) if text is not None and zeros else values
+
+    def leading_zeros(self) -> bool:
+        """Return whether anything in the file may be a number with zeros in front."""
+        return self.source is not None and self.source.leading_zeros
 
     def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
         """Return columns of numbers as (rows, columns) float64.
@@ -116,6 +168,13 @@ class Table:
         bad = ~np.isfinite(values)
         if nan == "zero":
             return np.where(bad, 0, values)
+        large = np.isfinite(values) & (np.abs(values) > _LARGEST)
+        if large.any():
+            row, at = map(int, np.argwhere(large)[0])
+            raise DataError(
+                f"{self.path}: {what} hold {values[row, at]:g} in {self.place(row)} of column {columns[at]!r}, beyond "
+                f"{_LARGEST:.1e}, the largest number of 32 bits; scale the column"
+            )
         if missing == "error" and bad.any():
             named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
             fill = "say how: --read.missing mean or median (of the training rows, with a column that marks them)"
@@ -147,37 +206,6 @@ class Table:
             more = f" ({len(rows)} rows in all)" if len(rows) > 1 else ""
             parts.append(f"{', '.join(self.place(int(row)) for row in rows[:3])} of column {columns[at]!r}{more}")
         return "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
-
-
-def whole_numbers(array: np.ndarray, what: str, place: Callable[[int], str]) -> np.ndarray:
-    """Return numbers that are ids as int64.
-
-    Args:
-        array: integers or floats.
-        what: how messages call a number of it.
-        place: from a row to how messages call it.
-
-    Raises:
-        DataError: a fraction, a number that float64 does not tell from its neighbours, or one beyond int64.
-    """
-    if array.dtype.kind == "f":
-        broken = np.flatnonzero(~(array == np.floor(array)))
-        if len(broken):
-            row = int(broken[0])
-            raise DataError(f"{what} {array[row]} in {place(row)} is no integer and no string")
-        large = np.flatnonzero(np.abs(array) >= EXACT)
-        if len(large):
-            row = int(large[0])
-            raise DataError(
-                f"{what} {array[row]:.0f} in {place(row)} is read as a fraction, beyond 2^53, where neighbouring ids "
-                "become one; write ids as integers without a decimal point, or as strings"
-            )
-    elif array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        row = int(np.argmax(array))
-        raise DataError(
-            f"{what} {array[row]} in {place(row)} is beyond 2^63 - 1; write ids as strings, e.g. n{array[row]}"
-        )
-    return array.astype(np.int64)
 
 
 def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
@@ -229,7 +257,17 @@ def read_parquet(path: Path) -> pd.DataFrame:
             raise FormatError(
                 f"{path}: column {nested[0]!r} holds lists or records; a table has one value in each cell"
             )
-    return pd.read_parquet(path, engine="pyarrow")
+    frame = pd.read_parquet(path, engine="pyarrow")
+    for field in schema:  # whole numbers with gaps: not by way of fractions, which would round large ones
+        if (
+            field.name in frame
+            and frame[field.name].dtype.kind == "f"
+            and str(field.type).lstrip("u").startswith("int")
+        ):
+            column = pq.read_table(path, columns=[field.name])[field.name]
+            whole = pd.UInt64Dtype() if str(field.type)[0] == "u" else pd.Int64Dtype()
+            frame[field.name] = column.to_pandas(types_mapper={field.type: whole}.get)
+    return frame
 
 
 def looks_like_text(path: Path) -> bool:
@@ -245,8 +283,6 @@ def looks_like_text(path: Path) -> bool:
 
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
-    import pandas as pd
-
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
@@ -255,6 +291,8 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
         raise FormatError(f"{path} is empty")
     if lines[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
         raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
+    if lines[0].lstrip().startswith(("{", "[")):
+        raise FormatError(f"{path} is JSON, not a table; write it as CSV or Parquet")
     separator = _separator(lines)
     rows = [_fields(line, separator) for line in lines]
     header = _has_header(rows, id_columns, num_ids, path)
@@ -265,27 +303,21 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
         raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
     lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
-    body = rows[1:] if header else rows
-    kept = {k: str for k in keys if any(re.match(r"0\d", r[names.index(k)]) for r in body if len(r) > names.index(k))}
-    missing = {name: [""] if name in keys else list(MISSING) for name in names}
-    with warnings.catch_warnings(), bounded(path, text=True) as file:
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more fields than the header
-        frame = pd.read_csv(
-            file,
-            sep=separator,
-            header=None,
-            names=names,
-            index_col=False,
-            skiprows=skip + header,
-            dtype=kept or None,  # type: ignore[arg-type]
-            keep_default_na=False,
-            na_values=missing,
-            low_memory=False,
-            encoding="utf-8-sig",
-            skipinitialspace=separator != r"\s+",
-        )
+    text = Text(
+        path,
+        tuple(names),
+        {
+            "sep": separator,
+            "skiprows": skip + header,
+            "keep_default_na": False,
+            "low_memory": False,
+            "encoding": "utf-8-sig",
+            "skipinitialspace": separator != r"\s+",
+        },
+    )
+    frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in names})
     frame = frame.drop(columns=[name for name in names if not name])  # a row number that pandas wrote
-    return Table(frame, path, skip + header + 1)
+    return Table(frame, path, skip + header + 1, source=text)
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:

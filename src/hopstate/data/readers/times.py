@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
-from hopstate.data.readers.tables import MISSING, Table
+from hopstate.data.readers.ids import EXACT, MISSING
+from hopstate.data.readers.tables import Table
 from hopstate.errors import ConfigError, DataError, FormatError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
     if values.dtype.kind in "iuf":
         if values.isna().any() and values.dtype.kind != "f":  # pandas' integers with gaps
             values = values.fillna(0)
-        return values.to_numpy(), None
+        return _exact(table, column, values.to_numpy(), absent), None
     if values.dtype.kind == "M":
         return None, pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy()
     known = values[~absent].astype(str).str.strip()
@@ -104,6 +105,22 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
     whole = np.full(len(values), np.datetime64("NaT"), raw.dtype)
     whole[~absent] = raw
     return None, whole
+
+
+def _exact(table: Table, column: str, numbers: np.ndarray, absent: np.ndarray) -> np.ndarray:
+    """Return numbers, those that stand as whole ones in a file as int64: read beside gaps, large ones are rounded."""
+    if numbers.dtype.kind != "f" or not (np.abs(numbers, where=~absent, out=np.zeros(len(absent))) >= EXACT).any():
+        return numbers
+    text = table.text(column)
+    whole = None if text is None else text[~absent].str.strip().str.extract(r"^([+-]?[0-9]{1,19})(?:\.0*)?$")[0]
+    if whole is None or whole.isna().any():
+        return numbers
+    values = [int(word) for word in whole]  # few files: nanoseconds with gaps
+    if max(map(abs, values)) > np.iinfo(np.int64).max:
+        return numbers
+    found = np.zeros(len(absent), np.int64)
+    found[~absent] = values
+    return found
 
 
 def _all_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, dates: pd.Series) -> pd.Series:

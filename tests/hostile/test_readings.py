@@ -1,0 +1,236 @@
+"""Nothing is read as something else: tables, arrays and notes that were once taken wrongly, each refused or right."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hopstate.data.arrays import load_npy
+from hopstate.data.event_io import read_events, write_events
+from hopstate.data.events import EventStream
+from hopstate.data.io import read_graph
+from hopstate.data.opening import parse_json
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, FormatError, HopstateError
+
+H = "src,dst,t\n"
+LATE = "".join(f"7,1,{i}\n" for i in range(1500)) + "007,1,9999\n"
+
+
+def events_of(path: Path, text: str | bytes, **options: Any) -> EventStream:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_events(path, **options)
+
+
+def ids(stream: Any) -> list[str]:
+    names = np.arange(stream.num_nodes) if stream.node_ids is None else stream.node_ids.ids
+    return [str(name) for name in names.tolist()]
+
+
+REFUSED = {
+    "an exponent": (H + "1e3,2,3\n1000,1,4\n", r"id 1e3 in row 0 \(line 2\) has an exponent"),
+    "a spreadsheet's exponent": (H + "5,2,3\n1.23457E+15,1,4\n", r"1\.23457E\+15 in row 1"),
+    "infinity": (H + "inf,2,3\n1,1,4\n", "id inf in row 0"),
+    "a word for nothing": (H + "7,2,3\nnan,1,4\n", r"no id but 'nan' in column 'src', row 1"),
+    "a missing quotation mark": (H + '"a,2,3\n2,1,4\nb",5,6\n', "goes over several lines"),
+    "a label that is infinite": (H[:-1] + ",label\n1,2,3,inf\n2,1,4,1\n", "label of event 0 is inf"),
+    "an amount that is missing": (H[:-1] + ",label\n1,2,3,0.5\n2,1,4,\n", r"none in row 1 \(line 3\)"),
+    "a feature beyond 32 bits": (H[:-1] + ",feat_0\n1,2,3,1e39\n2,1,4,1\n", "1e\\+39 in row 0"),
+    "a heading among the rows": (H + "1,2,3\nsrc,dst,t\n", "'t' in column 't'"),
+    "lines of JSON": ('{"src": 1, "dst": 2, "t": 3}\n', "JSON|no format"),
+    "UTF-16": ((H + "1,2,3\n").encode("utf-16"), "no format"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_events_are_refused(tmp_path: Path, name: str) -> None:
+    text, told = REFUSED[name]
+    with pytest.raises(HopstateError, match=told) as caught:
+        events_of(tmp_path / "e.csv", text)
+    assert "e.csv" in str(caught.value) or name == "a label that is infinite"
+
+
+READ = {
+    "zeros in front, far down": (H + LATE, ["007", "1", "7"]),
+    "zeros in front of a sign": (H + "+007,1,3\n7,1,4\n", ["+007", "1", "7"]),
+    "a plus": (H + "+5,1,3\n5,1,4\n", ["1", "5"]),
+    "spaces around numbers": (H + " 5 ,1,3\n5, 1 ,4\n", ["1", "5"]),
+    "spaces around texts": (H + "a ,b,3\na,b ,4\n b, a,6\n", ["a", "b"]),
+    "truth as it is written": (H + "True,x,3\nTRUE,x,4\ntrue,x,5\n", ["TRUE", "True", "true", "x"]),
+    "a word for nothing among names": (H + "NA,b,3\na,null,4\n", ["NA", "a", "b", "null"]),
+    "quoted numbers": (H + '"5","1",3\n5,1,4\n', ["1", "5"]),
+    "hexadecimal": (H + "0x10,16,3\n16,0x10,4\n", ["0x10", "16"]),
+    "decimals without a fraction": (H + "5.0,1,3\n5,1,4\n", ["1", "5"]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("packed", [False, True])
+def test_ids_stay_what_they_are(tmp_path: Path, name: str, packed: bool) -> None:
+    text, expected = READ[name]
+    data = gzip.compress(text.encode()) if packed else text.encode()
+    found = events_of(tmp_path / ("e.csv.gz" if packed else "e.csv"), data)
+    assert sorted(ids(found)) == sorted(expected)
+    assert len(found) == text.count("\n") - 1
+
+
+def test_whole_times_stay_exact_beside_gaps(tmp_path: Path) -> None:
+    whole = [1_700_000_000_123_456_789, 1_700_000_000_123_456_791]
+    text = f"{H}1,2,{whole[0]}\n2,1,\n1,2,{whole[1]}\n"
+    assert events_of(tmp_path / "e.csv", text, missing_time="drop").t.tolist() == whole
+    table = pa.table(
+        {"src": [1, 2, 1], "dst": [2, 1, 2], "t": [whole[0], None, whole[1]], "label": [2**60 + 1, None, 1]}
+    )
+    pq.write_table(table, tmp_path / "e.parquet")
+    found = read_events(tmp_path / "e.parquet", missing_time="drop")
+    assert found.t.tolist() == whole
+    assert found.labels is not None
+    assert found.labels.tolist() == [2**60 + 1, 1]
+
+
+def test_truth_beside_gaps_is_numbered_as_without(tmp_path: Path) -> None:
+    head = H[:-1] + ",label\n"
+    found = events_of(tmp_path / "e.csv", head + "1,2,3,True\n2,1,4,\n1,2,5,False\n1,2,6,True\n")
+    assert found.labels is not None
+    assert found.labels.tolist() == [1, -1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("source,target\n1,2\nsource,target\n2,1\n", r"row 1 \(line 3\) is the line of names once more"),
+        (
+            "source,target\n1,2\n# a note, by hand\n2,1\n",
+            "'# a note' in column 'source', row 1 .* a remark among numbers",
+        ),
+        ("source,target\n1e3,2\n1000,2\n", "exponent"),
+        ('{"source":1,"target":2}\n', "JSON, not a table"),
+    ],
+)
+def test_edges_are_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "g.csv").write_text(text)
+    with pytest.raises(HopstateError, match=told):
+        read_graph(tmp_path / "g.csv")
+
+
+@pytest.mark.parametrize("table", ["source,target\n#a,#b\n#b,#c\n", "source,target\nsource,b\nb,c\n"])
+def test_ids_that_only_look_like_remarks_or_headings_are_read(tmp_path: Path, table: str) -> None:
+    (tmp_path / "g.csv").write_text(table)
+    assert read_graph(tmp_path / "g.csv").num_nodes == 3
+
+
+def labelled(folder: Path, labels: list[str], **options: Any) -> Any:
+    count = range(len(labels))
+    (folder / "g.csv").write_text("source,target\n" + "".join(f"{i},{(i + 1) % len(labels)}\n" for i in count))
+    (folder / "l.csv").write_text("id,label\n" + "".join(f"{i},{label}\n" for i, label in zip(count, labels)))
+    return read_graph(folder / "g.csv", labels=folder / "l.csv", **options)
+
+
+def test_a_word_for_nothing_is_no_class_unless_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'NA' in 1 rows, the first row 1 \(line 3\).*--read.unlabelled NA"):
+        labelled(tmp_path, ["a", "NA", "b"])
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="NA").y.tolist() == [0, -1, 1]
+    assert labelled(tmp_path, ["a", "NA", "b"], unlabelled="none").class_names == ("NA", "a", "b")
+    numbers = labelled(tmp_path, ["0", "NA", "10", "2"], unlabelled="NA")
+    assert numbers.class_names == ("0", "2", "10")
+    amounts = labelled(tmp_path, ["0.5", "NA", "10", "2"], unlabelled="NA")
+    np.testing.assert_array_equal(amounts.y, np.array([0.5, np.nan, 10, 2], np.float32))
+
+
+def test_classes_do_not_merge(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"beyond 2\^53"):
+        labelled(tmp_path, ["9007199254740993", "9007199254740992", "2"])
+    assert labelled(tmp_path, ["01", "1", "2"]).class_names == ("01", "1", "2")
+
+
+# ---- arrays, records, notes ------------------------------------------------------------------------------------
+BAD = {
+    "node_labels": [np.array([2**64 - 1, 0, 1], np.uint64), np.array([np.inf, 0.5, 1])],
+    "edges": [np.array([[0, 2**63 + 1]], np.uint64)],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in BAD.items() for value in values])
+def test_numbers_do_not_wrap(tmp_path: Path, key: str, value: np.ndarray) -> None:
+    good = {"node_features": np.eye(3), "node_labels": np.array([0, 1, 0]), "edges": np.array([[0, 1]])}
+    np.savez(tmp_path / "g.npz", **{**good, key: value})
+    with pytest.raises(DataError, match=r"2\^63|is inf"):
+        read_graph(tmp_path / "g.npz")
+    with pytest.raises(DataError, match=r"2\^63"):
+        EventStream.from_arrays(np.array([2**63 + 1], np.uint64), np.array([1]), np.array([1]))
+    with pytest.raises(DataError, match=r"2\^63"):
+        Vocabulary(np.array([2**63 + 1], np.uint64))
+
+
+def test_bytes_in_another_order_or_width_are_the_same_numbers(tmp_path: Path) -> None:
+    x, edges = np.arange(12.0).reshape(4, 3), np.array([[0, 1], [1, 2], [2, 3]])
+    y = np.array([0, 1, 0, 1])
+    for order, number in ((">f8", ">i4"), ("<f2", "<u8"), ("<f4", "<i2")):
+        np.savez(tmp_path / "g.npz", node_features=np.asfortranarray(x.astype(order)), node_labels=y.astype(number),
+                 edges=edges.astype(number))  # fmt: skip
+        found = read_graph(tmp_path / "g.npz", undirected=False)
+        assert found.x is not None
+        assert found.y is not None
+        assert found.x.tolist() == x.tolist()
+        assert found.y.tolist() == y.tolist()
+        assert found.indices.tolist() == [1, 2, 3]
+
+
+def test_an_array_without_elements_claims_no_size(tmp_path: Path) -> None:
+    head = {"descr": "<f4", "fortran_order": False, "shape": (2**31, 10**12, 0)}
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, head)
+    with pytest.raises(FormatError, match=r"x\.npy.*without holding a single number"):
+        load_npy(tmp_path / "x.npy")
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(FormatError, match="'method' stands twice"):
+        parse_json('{"method": "mlp", "method": "gcn"}', "config.json")
+    assert parse_json('{"a": {"b": 1}, "b": 2}', "x") == {"a": {"b": 1}, "b": 2}
+
+
+def test_a_time_that_is_missing_is_missing_in_a_saved_stream_too() -> None:
+    with pytest.raises(DataError, match="time of event 0 is missing"):
+        EventStream(src=np.array([0]), dst=np.array([1]), t=np.array([np.iinfo(np.int64).min]))
+
+
+@pytest.mark.parametrize("name", ["few.parquet", "few"])
+def test_many_nodes_of_few_events_are_read_where_that_is_said(tmp_path: Path, name: str) -> None:
+    few = EventStream(src=np.array([1, 2]), dst=np.array([3, 4]), t=np.array([1, 2]), num_nodes=5_000_000)
+    write_events(few, tmp_path / name)
+    with pytest.raises(DataError, match=r"--read\.num_nodes 5000000"):
+        read_events(tmp_path / name)
+    assert read_events(tmp_path / name, num_nodes=5_000_000).num_nodes == 5_000_000
+    (tmp_path / "ml_x.csv").write_text(",u,i,ts,label,idx\n0,1,5000000,3,0,1\n")
+    with pytest.raises(DataError, match=r"--read\.num_nodes 5000000"):
+        read_events(tmp_path / "ml_x.csv")
+
+
+def test_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
+    def read(**columns: Any) -> EventStream:
+        made = {"src": [7, 9], "dst": [9, 7], "t": [3, 4]} | columns
+        pq.write_table(pa.table(made), tmp_path / "e.parquet")
+        return read_events(tmp_path / "e.parquet")
+
+    wrong: list[Callable[[], Any]] = [
+        lambda: read(src=["a", ""]), lambda: read(src=["a", " "]), lambda: read(src=[1, None]),
+        lambda: read(src=pa.array([2**63 + 1, 1], pa.uint64())), lambda: read(t=pa.array([2**63 + 1, 1], pa.uint64())),
+        lambda: read(t=pa.array([5, 6], pa.duration("s"))), lambda: read(t=pa.array([253370764800, 4], pa.timestamp("s"))),
+        lambda: read(feat_0=[[1.0], [2.0]]),
+    ]  # fmt: skip
+    for make in wrong:
+        with pytest.raises(HopstateError, match=r"e\.parquet"):
+            make()
+    assert ids(read(src=pa.array([7, 9]).dictionary_encode())) == ["7", "9"]
+    stamps = pa.array([1_700_000_000_123_456_789, 1_700_000_000_123_456_790], pa.timestamp("ns", "Europe/Berlin"))
+    assert read(t=stamps).t.tolist() == [1_700_000_000_123_456_789, 1_700_000_000_123_456_790]
+    assert read(label=pa.nulls(2)).labels.tolist() == [-1, -1]  # type: ignore[union-attr]
+    assert ids(read(src=["007", "7"], dst=["7", "007"])) == ["007", "7"]
