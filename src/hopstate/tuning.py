@@ -21,7 +21,7 @@ import yaml
 from hopstate import api
 from hopstate.data.lock import NAME as LOCK
 from hopstate.data.lock import locked
-from hopstate.data.opening import read_json
+from hopstate.data.opening import check_regular, exists, read_json, reading, shown
 from hopstate.data.table import write_table
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import get_method
@@ -136,9 +136,7 @@ def _go_on(
     optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Any
 ) -> Search:
     """Run the trials that are missing."""
-    study = optuna.create_study(
-        storage=f"sqlite:///{folder / 'study.db'}", study_name=method.name, direction="maximize", load_if_exists=True
-    )
+    study = _study(optuna, folder / "study.db", method.name)
     while (number := _next(study, trials)) is not None:
         study.sampler = optuna.samplers.TPESampler(seed=int(stream(seed, "search", number).integers(2**32)))
         trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
@@ -155,6 +153,28 @@ def _go_on(
     if not found.best:
         raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
     return found
+
+
+def _study(optuna: Any, path: Path, name: str) -> Any:
+    """Return the study that a file holds, or a new one there.
+
+    Raises:
+        UnreadableFileError: a folder, a pipe or a device.
+        CheckpointError: the file is damaged, or another search's.
+    """
+    if exists(path):
+        check_regular(path)
+    with reading(path, "a study of Optuna", CheckpointError):
+        study = optuna.create_study(
+            storage=f"sqlite:///{path}", study_name=name, direction="maximize", load_if_exists=True
+        )
+        for trial in study.trials:
+            held = trial.user_attrs
+            kinds = {"settings": dict, "metric": str, "mode": str, "value": float, "seconds": float, "error": str}
+            wrong = [key for key, kind in kinds.items() if key in held and not isinstance(held[key], kind)]
+            if wrong:
+                raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(held[wrong[0]])}")
+    return study
 
 
 def _optuna() -> Any:

@@ -248,5 +248,4 @@ def test_parts_of_a_layer_are_what_they_were_written_as(tmp_path: Path, damage: 
         head["layers"][0]["bytes"] = path.stat().st_size
         (tmp_path / "live.json").write_text(json.dumps(head))
         with pytest.raises(CheckpointError, match="damaged"):
-            past = load_past(tmp_path)
-            past.store().last(np.arange(5), np.full(5, 99), 3)
+            load_past(tmp_path)

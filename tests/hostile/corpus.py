@@ -52,7 +52,8 @@ def place(case: Case, good: Path, folder: Path, seed: int = 0) -> None:
         else:
             shutil.copy(good / name, folder / name)
     number = int.from_bytes(case.name.encode()[-16:], "little")
-    case.spoil(folder / case.target, np.random.default_rng([seed, number]))
+    target = next(folder.glob(case.target)) if "*" in case.target else folder / case.target
+    case.spoil(target, np.random.default_rng([seed, number]))
 
 
 # ---- damage of any file ----------------------------------------------------------------------------------------
@@ -102,8 +103,12 @@ ANY: dict[str, tuple[Spoil, bool]] = {  # how → (damage, whether a reading may
 }
 CARD = {"events": ("  events  ", "  nodes  "), "graph": ("  nodes  ", "  stored edges  ")}
 EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed.csv.gz", "jodie.csv", "ours.parquet")
+EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
 FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--out=new")
+TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_parts=2",
+       "--batching.parts_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
+       "--batching.top.folder=prepared", "--batching.top.refresh=0", "--batching.top.rank=3")  # fmt: skip
 TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *FIT)
 
 
@@ -147,6 +152,16 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
         yield ("run-mlp",), f"run-mlp/{name}", ("report", "run-mlp", "--out=page.html")
     memory = ("stream", "run-memory", "--data=later.csv", "--out=scores.csv")
     yield ("run-memory", "events.csv", "later.csv"), "run-memory/state/live.json", memory
+    for name in ("layer-*.safetensors", "live.json"):
+        other = ("stream", "kept", "--data=later.csv", "--state=kept/state", "--save=other", "--out=scores.csv")
+        yield ("kept", "events.csv", "later.csv"), f"kept/state/{name}", other
+    yield ("run-tokens", "h.npz"), "run-tokens/tokens/hops_*.npy", ("evaluate", "run-tokens")
+    top = ("fit", "gcn", "--data=h.npz", *TOP, *FIT)
+    yield ("prepared", "h.npz"), "prepared/basis.safetensors", top
+    search = ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")
+    for name in ("search.json", "study.db"):
+        yield ("search", "h.npz"), f"search/{name}", search
+    yield ("search", "h.npz"), "search/best.yaml", ("fit", "mlp", "--config=search/best.yaml", "--data=h.npz", *FIT[3:])
     yield ("results.jsonl",), "results.jsonl", ("report", "--results=results.jsonl", "--out=page.html")
     yield ("explain.csv",), "explain.csv", ("report", "explain.csv", "--out=page.html")
     yield ("settings.yaml", "h.npz"), "settings.yaml", ("fit", "mlp", "--data=h.npz", "--config=settings.yaml", *FIT)
@@ -168,7 +183,7 @@ def cases() -> list[Case]:
 # damage that means something where it stands: an empty table of metrics is that of a run that has not begun, a last line
 # that is torn (zeros after a power failure) is passed over, an empty file of settings changes none
 OPTIONAL: dict[str, tuple[str, ...]] = {
-    "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml"),
+    "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml", "search/best.yaml", "search/study.db"),
     "zeros": ("run-mlp/metrics.jsonl",),
     **dict.fromkeys(
         ("dangling", "loop"),
@@ -179,6 +194,10 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
             "run-memory/negatives/test_random.npz",
             "run-edgebank/negatives/test_random.npz",
             "run-memory/state/live.json",
+            "search/search.json",
+            "search/study.db",
+            "prepared/basis.safetensors",
+            "run-tokens/tokens/hops_*.npy",
             *(f"run-mlp/{name}" for name in ("metrics.jsonl", "result.json", "environment.json", "data.json")),
         ),
     ),

@@ -567,11 +567,6 @@ def prepare(good: Path) -> None:
     head = (state / "live.json").read_text().replace(layer.name, "layer.safetensors")
     layer.rename(state / "layer.safetensors")
     (state / "live.json").write_text(head)
-    import zipfile
-
-    with zipfile.ZipFile(good / "tgbl-wiki-v2.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.write(good / "jodie.csv", "tgbl_wiki/tgbl-wiki_edgelist_v2.csv")
-        archive.writestr("tgbl_wiki/tgbl-wiki_val_ns_v2.pkl", b"\x80\x04.")
 
 
 def watch(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,9 @@ def make_data(folder: Path) -> None:
     np.save(folder / "ml_x.npy", np.random.default_rng(1).random((EVENTS + 1, 3)))
     np.save(folder / "ml_x_node.npy", np.random.default_rng(2).random((NODES + 1, 4)))
     np.save(folder / "x.npy", np.random.default_rng(2).random((NODES, 4)))
+    with zipfile.ZipFile(folder / "tgbl-wiki-v2.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "jodie.csv", "tgbl_wiki/tgbl-wiki_edgelist_v2.csv")
+        archive.writestr("tgbl_wiki/tgbl-wiki_val_ns_v2.pkl", b"cos\nsystem\n(S'touch ran'\ntR.")
     write_events(read_events(str(folder / "events.csv")), folder / "stream")
     write_events(read_events(str(folder / "events.csv")), folder / "ours.parquet")
     _graphs(folder, pairs)
@@ -101,5 +105,7 @@ RUNS = {
                 "--tokens.eigenvectors=2", *LOOP],
     "run-memory": ["fit", "ctdg-ssm", "--data=events.csv", "--model.dim=8", "--model.static=random",
                    "--model.static_dim=4", "--model.time_dim=4", "--batch_size=16", *LOOP],
+    "run-tokens": ["fit", "nagphormer", "--data=h.npz", "--model.dim=8", "--model.num_heads=2", "--tokens.num_hops=2",
+                   "--tokens.eigenvectors=0", "--tokens.memory_budget=1000", *LOOP],
     "run-edgebank": ["fit", "edgebank", "--data=events.csv", *LOOP],
 }  # fmt: skip

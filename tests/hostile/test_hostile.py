@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from hostile import seeds, special  # noqa: E402
-from hostile.corpus import Case, cases, place  # noqa: E402
+from hostile.corpus import FIT, TOP, Case, cases, place  # noqa: E402
 
 QUICK = 150
 CORPUS = cases()
@@ -23,9 +25,9 @@ CORPUS = cases()
 class Server:
     """The process that runs cases; see `server.py`."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, *before: str) -> None:
         own = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "HOPSTATE_DATA": str(cache), "HOPSTATE_TYPECHECK": "0"}
-        command = [sys.executable, str(HERE / "server.py")]
+        command = [*before, sys.executable, str(HERE / "server.py")]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | own
         )
@@ -67,6 +69,11 @@ def good(few: Path, server: Server) -> Path:
         assert done["code"] == 0, done
     done = server.run(("stream", "run-memory", "--data=later.csv", "--fresh", "--out=scores.csv"), folder, seconds=300)
     assert done["code"] == 0, done
+    shutil.copytree(folder / "run-memory", folder / "kept")
+    for argv in (("fit", "gcn", "--data=h.npz", *TOP, *FIT[:-1], "--out=run-top"),
+                 ("tune", "mlp", "--data=h.npz", "--trials=1", "--space=model.dim=4,8", *FIT[:-1], "--out=search")):  # fmt: skip
+        done = server.run(argv, folder, seconds=300)
+        assert done["code"] == 0, done
     later = (folder / "later.csv").read_text().replace("20000", "30000").replace("20001", "30001")
     (folder / "later.csv").write_text(later)
     return folder
@@ -82,6 +89,8 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
         return f"code {done['code']}"
     if any((folder / name).exists() for name in ("evil", "evil.pyc", "ran")):
         return "foreign code ran"
+    if done["code"] == 0 and (misread := _misread(case, folder, done)):
+        return misread
     if done["code"] == 0:
         if case.reads is None:
             return ""
@@ -95,15 +104,32 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
     return ""
 
 
+def _misread(case: Case, folder: Path, done: dict) -> str:
+    """Return what is wrong with what was made of a file that was read, or nothing."""
+    if done.get("wrong"):  # a record that breaks its promises, or says something else than its table
+        return done["wrong"]
+    if case.argv[0] in ("evaluate", "fit") and re.search(r"\b(nan|inf)\b", done["out"], re.IGNORECASE):
+        return "metrics that are no numbers"
+    if case.argv[0] == "stream":
+        rows = [line.split(",") for line in (folder / "scores.csv").read_text().splitlines()]
+        good = [row[:3] for row in rows[1:]] == [["1", "7", "30000"], ["2", "8", "30001"]]
+        return "" if good and all(0 <= float(row[3]) <= 1 for row in rows[1:]) else f"scores {rows}"
+    if case.argv[0] == "report":
+        page = (folder / "page.html").read_text("utf-8")
+        return "" if page.rstrip().endswith("</html>") and not re.search(r">(nan|inf)<", page) else "a broken page"
+    return ""
+
+
 def check(case: Case, good: Path, folder: Path, server: Server) -> None:
     place(case, good, folder)
     (folder / "evil.py").write_text(f"open({str(folder / 'ran')!r}, 'w').close()\n")
-    done = server.run(case.argv, folder)
+    done = server.run(case.argv, folder, sound=True)
     assert not (wrong := verdict(case, folder, done)), f"{case.name}: {wrong}\n{case.argv}\n{done}"
 
 
 def _quick() -> list[Case]:
-    cheap = [c for c in CORPUS if c.argv[0] != "fit" and not {"run-hop", "run-memory", "run-edgebank"} & {*c.needs}]
+    runs = {"run-hop", "run-memory", "run-edgebank", "run-tokens", "kept", "search", "prepared"}
+    cheap = [c for c in CORPUS if c.argv[0] not in ("fit", "tune") and not runs & {*c.needs}]
     step = len(cheap) / QUICK
     return [cheap[int(i * step)] for i in range(QUICK)]
 

@@ -233,8 +233,8 @@ def _check_kinds(layer: Layer) -> None:
     seen = layer.memories
     if seen is not None:
         rows = {len(seen.nodes), len(seen.memory), len(seen.output), len(seen.last_time)}
-        kinds = [seen.nodes.dtype.str[1:], seen.last_time.dtype.str[1:], seen.output.dtype, seen.memory.dtype.kind]
-        if kinds != ["i8", "f8", seen.memory.dtype, "f"]:
+        found = [seen.nodes.dtype.str[1:], seen.last_time.dtype.str[1:], seen.output.dtype, seen.memory.dtype.kind]
+        if found != ["i8", "f8", seen.memory.dtype, "f"]:
             raise DataError(f"the memories of its layer from event {layer.first} are of another kind")
         if len(rows) > 1 or seen.memory.ndim != 3 or seen.output.shape != seen.memory[:, 0].shape:
             raise DataError(f"the memories of its layer from event {layer.first} disagree")

@@ -1,0 +1,106 @@
+"""Files and folders that may not be read, or not be written to: a named error that says so, for every reader and writer.
+
+Root may read and write everything, so where it runs the tests, commands run in a process that has given that up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from hostile import seeds, special
+from hostile.corpus import _readers, _runs
+from hostile.test_hostile import Server
+
+RIGHTS = "-dac_override,-dac_read_search"
+IS_ROOT = hasattr(os, "getuid") and os.getuid() == 0
+BEFORE = ("setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}") if IS_ROOT else ()
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork") or (IS_ROOT and shutil.which("setpriv") is None), reason="root cannot give up its rights"
+)
+FILES = [case for case in (*_readers(), *_runs()) if "run-hop" not in case[0] and "run-edgebank" not in case[0]]
+QUICK = [case for case in FILES if not any(name.startswith("run-memory") for name in case[0])]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("cache"), *BEFORE)
+    yield found
+    found.process.stdin.close()
+    found.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    seeds.make_data(folder)
+    special.extra(folder)
+    done = server.run((*seeds.RUNS["run-mlp"], "--out=run-mlp"), folder, seconds=300)
+    assert done["code"] == 0, done
+    return folder
+
+
+def given(needs: tuple[str, ...], good: Path, folder: Path) -> None:
+    folder.mkdir()
+    for name in needs:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (good / name).is_dir() else shutil.copy
+        copy(good / name, folder / name)
+
+
+@pytest.mark.parametrize(("needs", "target", "argv"), QUICK, ids=[f"{c[2][0]}-{c[1]}" for c in QUICK])
+def test_a_file_that_may_not_be_read(
+    needs: tuple[str, ...], target: str, argv: tuple[str, ...], good: Path, tmp_path: Path, server: Server
+) -> None:
+    folder = tmp_path / "case"
+    given(needs, good, folder)
+    (folder / target).chmod(0)
+    done = server.run(argv, folder)
+    assert done["code"] in (1, 2), done
+    assert "Traceback" not in done["err"]
+    assert "unforeseen" not in done["err"]
+    told = next(line for line in done["err"].splitlines() if line.startswith("error: "))
+    assert Path(target).name in told or target.split("/")[0] in told, told
+    assert "ermission" in told, told
+
+
+@pytest.mark.parametrize(
+    ("needs", "argv"),
+    [
+        (("h.npz",), (*seeds.RUNS["run-mlp"], "--out=closed/run")),
+        (("run-mlp", "h.npz"), ("predict", "run-mlp", "--data=h.npz", "--out=closed/p.csv")),
+        (("run-mlp", "h.npz"), ("report", "run-mlp", "--out=closed/page.html")),
+        (("h.npz",), ("inspect", "h.npz", "--plot=closed/card.png")),
+    ],
+    ids=["fit", "predict", "report", "inspect"],
+)
+def test_a_folder_that_may_not_be_written_to(
+    needs: tuple[str, ...], argv: tuple[str, ...], good: Path, tmp_path: Path, server: Server
+) -> None:
+    folder = tmp_path / "case"
+    given(needs, good, folder)
+    (folder / "closed").mkdir(mode=0o555)
+    done = server.run(argv, folder)
+    assert done["code"] in (1, 2), done
+    assert "Traceback" not in done["err"]
+    assert any(line.startswith("error: ") and "closed" in line for line in done["err"].splitlines()), done["err"]
+    assert not list((folder / "closed").iterdir())
+
+
+def test_a_folder_that_may_not_be_looked_into(good: Path, tmp_path: Path, server: Server) -> None:
+    folder = tmp_path / "case"
+    given(("run-mlp", "stream", "graph"), good, folder)
+    for name, argv in (("run-mlp", ("evaluate", "run-mlp")), ("stream", ("inspect", "stream", "--kind", "events")),
+                       ("graph", ("inspect", "graph", "--kind", "graph"))):  # fmt: skip
+        (folder / name).chmod(0)
+        done = server.run(argv, folder)
+        assert done["code"] in (1, 2), done
+        assert "Traceback" not in done["err"]
+        assert name in done["err"]
+        (folder / name).chmod(0o777)
