@@ -51,6 +51,9 @@ def place(case: Case, good: Path, folder: Path, seed: int = 0) -> None:
             shutil.copytree(good / name, folder / name)
         else:
             shutil.copy(good / name, folder / name)
+    if "search" in case.needs:  # which holds where its data lie
+        told = folder / "search" / "search.json"
+        told.write_text(told.read_text().replace(str(good), str(folder)))
     number = int.from_bytes(case.name.encode()[-16:], "little")
     target = next(folder.glob(case.target)) if "*" in case.target else folder / case.target
     case.spoil(target, np.random.default_rng([seed, number]))

@@ -20,6 +20,7 @@ from hostile.corpus import FIT, TOP, Case, cases, place  # noqa: E402
 
 QUICK = 150
 CORPUS = cases()
+OTHERS = {"run-hop", "run-memory", "run-edgebank", "run-tokens", "kept", "search", "prepared"}  # of `make_runs`
 
 
 class Server:
@@ -60,10 +61,8 @@ def few(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def good(few: Path, server: Server) -> Path:
-    """The same with the other runs."""
-    folder = few
+def make_runs(folder: Path, server: Server) -> None:
+    """Make the other runs, and what they write, beside good files and the run of mlp."""
     for name, argv in seeds.RUNS.items():
         done = server.run((*argv, f"--out={name}"), folder, seconds=300) if name != "run-mlp" else {"code": 0}
         assert done["code"] == 0, done
@@ -76,7 +75,13 @@ def good(few: Path, server: Server) -> Path:
         assert done["code"] == 0, done
     later = (folder / "later.csv").read_text().replace("20000", "30000").replace("20001", "30001")
     (folder / "later.csv").write_text(later)
-    return folder
+
+
+@pytest.fixture(scope="module")
+def good(few: Path, server: Server) -> Path:
+    """The same with the other runs."""
+    make_runs(few, server)
+    return few
 
 
 def verdict(case: Case, folder: Path, done: dict) -> str:
@@ -128,8 +133,7 @@ def check(case: Case, good: Path, folder: Path, server: Server) -> None:
 
 
 def _quick() -> list[Case]:
-    runs = {"run-hop", "run-memory", "run-edgebank", "run-tokens", "kept", "search", "prepared"}
-    cheap = [c for c in CORPUS if c.argv[0] not in ("fit", "tune") and not runs & {*c.needs}]
+    cheap = [c for c in CORPUS if c.argv[0] not in ("fit", "tune") and not OTHERS & {*c.needs}]
     step = len(cheap) / QUICK
     return [cheap[int(i * step)] for i in range(QUICK)]
 

@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hostile import seeds, special
 from hostile.corpus import _readers, _runs
-from hostile.test_hostile import Server
+from hostile.test_hostile import OTHERS, Server, make_runs
 
 RIGHTS = "-dac_override,-dac_read_search"
 IS_ROOT = hasattr(os, "getuid") and os.getuid() == 0
@@ -24,8 +24,9 @@ BEFORE = ("setpriv", f"--bounding-set={RIGHTS}", f"--inh-caps={RIGHTS}") if IS_R
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork") or (IS_ROOT and shutil.which("setpriv") is None), reason="root cannot give up its rights"
 )
-FILES = [case for case in (*_readers(), *_runs()) if "run-hop" not in case[0] and "run-edgebank" not in case[0]]
-QUICK = [case for case in FILES if not any(name.startswith("run-memory") for name in case[0])]
+FILES = [*_readers(), *_runs()]
+QUICK = [case for case in FILES if not OTHERS & {*case[0]}]
+REST = [case for case in FILES if OTHERS & {*case[0]}]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,12 @@ def good(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def whole(good: Path, server: Server) -> Path:
+    make_runs(good, server)
+    return good
+
+
 def given(needs: tuple[str, ...], good: Path, folder: Path) -> None:
     folder.mkdir()
     for name in needs:
@@ -54,20 +61,36 @@ def given(needs: tuple[str, ...], good: Path, folder: Path) -> None:
         copy(good / name, folder / name)
 
 
-@pytest.mark.parametrize(("needs", "target", "argv"), QUICK, ids=[f"{c[2][0]}-{c[1]}" for c in QUICK])
-def test_a_file_that_may_not_be_read(
-    needs: tuple[str, ...], target: str, argv: tuple[str, ...], good: Path, tmp_path: Path, server: Server
+def refused(
+    needs: tuple[str, ...], target: str, argv: tuple[str, ...], good: Path, folder: Path, server: Server
 ) -> None:
-    folder = tmp_path / "case"
     given(needs, good, folder)
-    (folder / target).chmod(0)
+    if "search" in needs:
+        told = folder / "search" / "search.json"
+        told.write_text(told.read_text().replace(str(good), str(folder)))
+    (next(folder.glob(target)) if "*" in target else folder / target).chmod(0)
     done = server.run(argv, folder)
     assert done["code"] in (1, 2), done
     assert "Traceback" not in done["err"]
     assert "unforeseen" not in done["err"]
-    told = next(line for line in done["err"].splitlines() if line.startswith("error: "))
-    assert Path(target).name in told or target.split("/")[0] in told, told
-    assert "ermission" in told, told
+    shown = next(line for line in done["err"].splitlines() if line.startswith("error: "))
+    assert Path(target).name in shown or target.split("/")[0] in shown, shown
+    assert "ermission" in shown or "unable to open" in shown, shown
+
+
+def _named(cases: list) -> list:
+    return [pytest.param(*case, id=f"{case[2][0]}-{case[1]}") for case in cases]
+
+
+@pytest.mark.parametrize(("needs", "target", "argv"), _named(QUICK))
+def test_a_file_that_may_not_be_read(needs, target, argv, good: Path, tmp_path: Path, server: Server) -> None:
+    refused(needs, target, argv, good, tmp_path / "case", server)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("needs", "target", "argv"), _named(REST))
+def test_a_file_of_a_run_that_may_not_be_read(needs, target, argv, whole: Path, tmp_path: Path, server: Server) -> None:
+    refused(needs, target, argv, whole, tmp_path / "case", server)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import hopstate
 from hopstate import evaluate, fit
 from hopstate.cli.main import main
 from hopstate.data.arrays import Archive, load_npy
@@ -260,3 +262,55 @@ def test_tables_start_no_cell_with_a_formula_unless_asked(tmp_path: Path) -> Non
     assert pd.read_csv(tmp_path / "raw.csv", keep_default_na=False, dtype=str)["id"].tolist() == ids_
     write_table(table, tmp_path / "t.parquet")
     assert pd.read_parquet(tmp_path / "t.parquet")["id"].tolist() == ids_
+
+
+def test_every_table_for_people_is_written_by_one_function() -> None:
+    source = Path(hopstate.__file__).parent
+    for path in source.rglob("*.py"):
+        text = path.read_text("utf-8")
+        name = path.relative_to(source).as_posix()
+        assert ".to_csv(" not in text or path.name == "table.py", name
+        assert not re.search(r"csv\.(writer|DictWriter)\(", text) or name == "training/run.py", name  # metrics.csv
+
+
+FORMULAS = ["=1+1", "+cmd", "@SUM(A1)", "-x"]
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_tables_of_each_command_start_no_cell_with_a_formula(tmp_path: Path, monkeypatch, raw: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    ids = [*FORMULAS, "a", "b"]
+    edges = pd.DataFrame({"source": ids, "target": ids[1:] + ids[:1]})
+    edges.to_csv("edges.csv", index=False)
+    pd.DataFrame({"id": ids, "x": range(6)}).to_csv("x.csv", index=False)
+    split = ["train", "train", "val", "val", "test", "test"]
+    pd.DataFrame({"id": ids, "label": ["=2", "b"] * 3, "split": split}).to_csv("y.csv", index=False)
+    rows = [(ids[i % 3], ids[3 + i % 3], i) for i in range(40)]
+    pd.DataFrame(rows, columns=["src", "dst", "t"]).to_csv("events.csv", index=False)
+    pd.DataFrame([(ids[0], ids[3], 99)], columns=["src", "dst", "t"]).to_csv("later.csv", index=False)
+    loop = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
+    nodes = ["--data=edges.csv", "--read.features=x.csv", "--read.labels=y.csv"]
+    small = ["--model.dim=8", "--model.static=random", "--model.static_dim=4", "--model.time_dim=4"]
+    assert main(["fit", "mlp", *nodes, "--model.dim=4", *loop, "--out=nodes"]) == 0
+    assert main(["fit", "ctdg-ssm", "--data=events.csv", *small, *loop, "--out=links"]) == 0
+    more = ["--raw"] if raw else []
+    assert main(["predict", "nodes", "--out=nodes.csv", *more]) == 0
+    assert main(["predict", "links", "--out=links.tsv", *more]) == 0
+    assert main(["stream", "links", "--data=later.csv", "--out=scores.csv", *more]) == 0
+    found = 0
+    for name in ("nodes.csv", "links.tsv", "scores.csv"):
+        table = pd.read_csv(name, sep="\t" if name.endswith("tsv") else ",", dtype=str, keep_default_na=False)
+        cells = [cell for column in (table.columns, *(table[c] for c in table)) for cell in column]
+        formulas = [c for c in cells if c.lstrip(" ").startswith(("=", "+", "-", "@")) and not _is_number(c)]
+        assert bool(formulas) == raw, (name, formulas)
+        found += sum(cell.startswith("'") for cell in cells)
+    assert bool(found) != raw
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

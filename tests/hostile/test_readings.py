@@ -17,6 +17,7 @@ from hopstate.data.event_io import read_events, write_events
 from hopstate.data.events import EventStream
 from hopstate.data.io import read_graph
 from hopstate.data.opening import parse_json
+from hopstate.data.readers.ids import ids_of
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateError
 
@@ -234,3 +235,21 @@ def test_columns_of_parquet_are_what_they_say(tmp_path: Path) -> None:
     assert read(t=stamps).t.tolist() == [1_700_000_000_123_456_789, 1_700_000_000_123_456_790]
     assert read(label=pa.nulls(2)).labels.tolist() == [-1, -1]  # type: ignore[union-attr]
     assert ids(read(src=["007", "7"], dst=["7", "007"])) == ["007", "7"]
+
+
+def test_parts_of_a_matrix_that_fall_at_the_end_are_refused(tmp_path: Path) -> None:
+    parts = {"data": np.ones(4, np.float32), "indices": np.array([0, 1, 0, 1]), "shape": np.array([2, 2])}
+    good = parts | {"indptr": np.array([0, 2, 4])}
+    for bad in ({"indptr": np.array([0, 4, 0])}, {"indptr": np.array([0, 2, 3])}, {"data": np.ones(3)}):
+        for where in ("adj", "attr"):
+            held = {f"{name}_{key}": value for name in ("adj", "attr") for key, value in good.items()}
+            held |= {f"{where}_{key}": value for key, value in bad.items()}
+            np.savez(tmp_path / "g.npz", **held)
+            with pytest.raises(DataError, match=rf"g\.npz: {where}_indptr must rise"):
+                read_graph(tmp_path / "g.npz")
+
+
+def test_facts_of_a_column_of_parquet_are_not_asked_for(tmp_path: Path) -> None:
+    """Where they are damaged pyarrow ends the process."""
+    source = (Path(ids_of.__code__.co_filename).parent / "tables.py").read_text("utf-8")
+    assert ".column(" not in source[source.index("def read_parquet") : source.index("def looks_like_text")]

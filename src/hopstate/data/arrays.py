@@ -70,7 +70,7 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
         raise FormatError(f"{where} holds {dtype} of shape {shape}; numbers, strings or dates are read")
     if len(shape) > 8:
         raise FormatError(f"{where} has {len(shape)} axes; arrays of one or two are read")
-    if 0 in shape and _nbytes(tuple(max(n, 1) for n in shape), dtype) > 2**48:
+    if 0 in shape and (max(shape) > 2**40 or _nbytes(tuple(max(n, 1) for n in shape), dtype) > 2**48):
         raise FormatError(f"{where} claims the shape {shape} without holding a single number")
     return shape, fortran, dtype, file.tell()
 

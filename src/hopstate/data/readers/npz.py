@@ -135,6 +135,12 @@ def _sparse(arrays: Archive, prefix: str) -> Any:
             f"{arrays.path}: {prefix}_shape says {shape}, but {prefix}_indptr has {len(parts['indptr'])} numbers; it "
             "has one more than there are rows"
         )
+    bounds, count = parts["indptr"], len(parts["indices"])
+    if bounds[0] != 0 or bounds[-1] != count or (bounds[1:] < bounds[:-1]).any() or len(parts["data"]) != count:
+        raise DataError(
+            f"{arrays.path}: {prefix}_indptr must rise from 0 to the length of {prefix}_indices, {count}, and "
+            f"{prefix}_data be as long; they are damaged"
+        )
     try:
         matrix = scipy.sparse.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
         matrix.check_format(full_check=True)

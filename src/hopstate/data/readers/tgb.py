@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.events import EventStream
-from hopstate.data.opening import Bounded, check_size
+from hopstate.data.opening import Bounded, check_regular, check_size
 from hopstate.data.readers import event_tables
 from hopstate.errors import ConfigError, FormatError
 
@@ -47,6 +47,7 @@ def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
 
 def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
     """Return the CSV of events, copied into a folder under a name of ours, and the data set's name."""
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = [(e, m) for e in archive.namelist() if (m := EDGES.fullmatch(e.rpartition("/")[2]))]
