@@ -188,6 +188,8 @@ def cases() -> list[Case]:
 OPTIONAL: dict[str, tuple[str, ...]] = {
     "empty": ("run-mlp/metrics.jsonl", "results.jsonl", "settings.yaml", "search/best.yaml", "search/study.db"),
     "zeros": ("run-mlp/metrics.jsonl",),
+    "pipe": ("run-tokens/tokens/hops_*.npy",),  # made anew
+    "device": ("run-tokens/tokens/hops_*.npy",),
     **dict.fromkeys(
         ("dangling", "loop"),
         (

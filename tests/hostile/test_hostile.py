@@ -103,7 +103,7 @@ def verdict(case: Case, folder: Path, done: dict) -> str:
         return f"it was read{f', without {missing}' if missing else ''}" if missing or not case.reads else ""
     if case.reads:
         return "it was refused"
-    names = {Path(case.target).name, Path(case.target).stem, *case.argv[1:3]}
+    names = {Path(case.target).name, Path(case.target).stem, *Path(case.target).parts[:-1], *case.argv[1:3]}
     if not errors or not any(name.split("=")[-1][:20] in told.replace("\\x00", "\0") for name in names):
         return "the error names no file"
     return ""

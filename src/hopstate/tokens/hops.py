@@ -74,6 +74,9 @@ class HopTokens:
 
         Returns:
             (b, K+1, F) float32, a copy.
+
+        Raises:
+            FormatError: the file of tokens is damaged.
         """
         if not isinstance(self.array, np.memmap):
             return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
@@ -85,6 +88,8 @@ class HopTokens:
             if self._read > self.memory_budget // 8:
                 _let_go(self.array)
                 self._read = 0
+        if not np.isfinite(out).all():
+            raise FormatError(f"{self.path} is damaged: it holds NaN or infinities; delete it, it is made anew")
         return torch.from_numpy(out)
 
 
