@@ -135,6 +135,9 @@ def hop_tokens(
     array = load_npy(path, mmap=True)
     if array.shape != shape or array.dtype != np.float32:
         raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
+    held = path.stat().st_size
+    if isinstance(array, np.memmap) and array.offset + array.nbytes != held:
+        raise FormatError(f"{path} is damaged: it holds {held:,} bytes, not {array.offset + array.nbytes:,}; remove it")
     _advise_random(array)
     return HopTokens(array, memory_budget=memory_budget)
 
