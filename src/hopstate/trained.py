@@ -111,6 +111,8 @@ class trained:  # noqa: N801 - a context manager
             record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
                 task = method.build(record, config, context)
+        if config.loop.precision == "64":
+            task.model.double()  # or loading rounds the weights
         load_weights(task.model, weights, where)
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)

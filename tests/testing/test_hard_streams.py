@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.api import fit, predict, stream
+from hopstate.api import evaluate, fit, predict, stream
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.evaluation.link import score_queries
@@ -152,3 +152,15 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
         found += stream(run.path, part(a, b), own=early, save=tmp_path / "parts", **options)["score"].tolist()
     assert found == whole
     assert len(predict(run.path, data=early)) == len(early.additions())
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_path: Path) -> None:
+    data = hard("deleted nodes", 60)
+    loop = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+    given = {**SMALL[method], **loop, "loop.precision": "64", "evaluation.strategies": ["random"]}
+    run = fit(method, data, out=tmp_path / "run", config=given)
+    assert evaluate(run.path, data=data) == run.metrics["test"]
+    columns = {"src": np.array([1, 2]), "dst": np.array([9, 10]), "t": np.array([99, 99])}
+    later = EventStream(**columns, edge_attr=np.ones((2, 2), np.float32), num_nodes=14)
+    assert np.isfinite(stream(run.path, later, own=data, fresh=True)["score"]).all()
