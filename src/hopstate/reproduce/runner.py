@@ -135,7 +135,12 @@ def reproduce(
     if missing:
         raise DownloadError(missing)
     if trial.first is not None:
-        before: dict[str, Any] = {"changes": trial.first.changes, "out": out, "results_file": results_file, "isolate": isolate}
+        before: dict[str, Any] = {
+            "changes": trial.first.changes,
+            "out": out,
+            "results_file": results_file,
+            "isolate": isolate,
+        }
         if reproduce(trial.first.recipe, runs, **before) is None:
             return None
     lines = []
