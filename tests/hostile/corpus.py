@@ -140,9 +140,22 @@ RUN_FILES = {
     "run-hop": ("config.json", "model.safetensors"),
     "run-memory": ("config.json", "data.json", "model.safetensors", "negatives/test_random.npz"),
     "run-edgebank": ("config.json", "negatives/test_random.npz"),
+    "run-trees": ("config.json", "model.safetensors"),
 }
-OF_RUN = {"run-mlp": "h.npz", "run-hop": "h.npz", "run-memory": "events.csv", "run-edgebank": "events.csv"}
-COMMAND_OF = {"run-mlp": "mlp", "run-hop": "nagphormer", "run-memory": "ctdg-ssm", "run-edgebank": "edgebank"}
+OF_RUN = {
+    "run-mlp": "h.npz",
+    "run-hop": "h.npz",
+    "run-memory": "events.csv",
+    "run-edgebank": "events.csv",
+    "run-trees": "events.csv",
+}
+COMMAND_OF = {
+    "run-mlp": "mlp",
+    "run-hop": "nagphormer",
+    "run-memory": "ctdg-ssm",
+    "run-edgebank": "edgebank",
+    "run-trees": "pair-trees",
+}
 
 
 def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:

@@ -20,7 +20,16 @@ from hostile.corpus import FIT, TOP, Case, cases, place  # noqa: E402
 
 QUICK = 150
 CORPUS = cases()
-OTHERS = {"run-hop", "run-memory", "run-edgebank", "run-tokens", "kept", "search", "prepared"}  # of `make_runs`
+OTHERS = {
+    "run-hop",
+    "run-memory",
+    "run-edgebank",
+    "run-trees",
+    "run-tokens",
+    "kept",
+    "search",
+    "prepared",
+}  # of `make_runs`
 
 
 class Server:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hopstate.batching.memory import ActiveEvents
+from hopstate.batching.mixture import TrainingNegatives
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -20,6 +21,7 @@ from hopstate.methods.base import Context, Method
 from hopstate.methods.event_nodes import learned_classes
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
+    RANDOM,
     RAW,
     EventReadOptions,
     LinkSplitConfig,
@@ -59,7 +61,8 @@ class CTDGSSMRun:
         num_neighbors: N_u, most recent events of context per end of a batch's events.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
-        batch_size: events that are scored, then move the memory, together; as many random negatives are added.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events that are scored, then move the memory, together.
         truncate: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
@@ -73,6 +76,7 @@ class CTDGSSMRun:
     model: CTDGSSM.Config = field(default_factory=_model)
     num_neighbors: int = 10
     gap_unit: GapUnit = "median"
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 128
     truncate: int = 4
     cut_ties: bool = True
@@ -142,7 +146,8 @@ def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLi
     """Return the task of predicting links of stream."""
     model, clock, parts = _parts(stream, config, context, "link")
     negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
-    task = MemoryLinkTask(model, stream, evaluation=config.evaluation, negatives=negatives, **parts)
+    kept: dict[str, Any] = {"negatives": negatives, "mixture": config.negatives}
+    task = MemoryLinkTask(model, stream, evaluation=config.evaluation, **kept, **parts)
     task.clock = clock
     return task
 
@@ -212,7 +217,7 @@ METHODS = {
         "arXiv:2606.04672",
         floors=link_floors,
         suit=suit_memory,
-        earlier={**RAW, "cut_ties": False},
+        earlier={**RAW, **RANDOM, "cut_ties": False},
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",

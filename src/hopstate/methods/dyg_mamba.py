@@ -17,6 +17,7 @@ from hopstate.methods.base import Context, Method
 from hopstate.methods.event_nodes import learned_classes
 from hopstate.methods.floors import link_floors
 from hopstate.methods.link import (
+    RANDOM,
     SECONDS,
     EventReadOptions,
     HistoryLinkRun,
@@ -56,7 +57,8 @@ class DyGMambaRun(HistoryLinkRun):
         model: encodings, state-space blocks, head.
         history: how much of the past a sequence holds, and where the node itself stands in it.
         evaluation: protocol and negatives.
-        batch_size: events a step; as many random negatives are added.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
@@ -175,7 +177,7 @@ METHODS = {
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
         suit=partial(suit_init, links="dyg-mamba"),
-        earlier=SECONDS,
+        earlier={**SECONDS, **RANDOM},
     ),
     "dyg-mamba": Method(
         "dyg-mamba",

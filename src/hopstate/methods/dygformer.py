@@ -11,7 +11,7 @@ from functools import partial
 from hopstate.data.events import EventStream
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
-from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
+from hopstate.methods.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.methods.suit_events import BUDGET, suit_history
 from hopstate.models.baselines.dygformer import DyGFormer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
@@ -28,7 +28,8 @@ class DyGFormerRun(HistoryLinkRun):
         split: which events are for training, validation and test.
         model: the Transformer over past events; its max_length is also how much of the past is looked up.
         evaluation: protocol and negatives.
-        batch_size: events a step; as many random negatives are added.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
@@ -61,6 +62,6 @@ METHODS = {
         "arXiv:2303.13047",
         floors=link_floors,
         suit=partial(suit_history, budget=BUDGET["dygformer"]),
-        earlier=SECONDS,
+        earlier={**SECONDS, **RANDOM},
     )
 }

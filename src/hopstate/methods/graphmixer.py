@@ -14,7 +14,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.base import Context, Method
 from hopstate.methods.floors import link_floors
-from hopstate.methods.link import SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
+from hopstate.methods.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.methods.suit_events import BUDGET, suit_history
 from hopstate.models.baselines.graphmixer import GraphMixer
 from hopstate.tokens.history import Deletions
@@ -34,7 +34,8 @@ class GraphMixerRun(HistoryLinkRun):
         num_neighbors: most recent neighbours whose features are averaged.
         window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
         evaluation: protocol and negatives.
-        batch_size: events a step; as many random negatives are added.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
@@ -82,6 +83,6 @@ METHODS = {
         "arXiv:2302.11636",
         floors=link_floors,
         suit=partial(suit_history, budget=BUDGET["graphmixer"]),
-        earlier=SECONDS,
+        earlier={**SECONDS, **RANDOM},
     )
 }

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import nn
 
+from hopstate.batching.mixture import TrainingNegatives
 from hopstate.batching.negatives import Negatives, load_or_draw, one_against_many
 from hopstate.batching.scorer import PairTokenizer
 from hopstate.data.clock import Clock, GapUnit
@@ -23,8 +24,14 @@ from hopstate.training.link_task import HistoryLinkTask, LinkEvaluation
 from hopstate.training.loop import LoopConfig
 from hopstate.training.optim import OptimConfig
 
+# the papers' choice, and what all runs had before there was another
+RANDOM: dict[str, Any] = {
+    **{f"negatives.mixture.{kind}": 0.0 for kind in ("historical", "inductive", "popular")},
+    "negatives.mixture.random": 1.0,
+    "negatives.loss": "binary",
+}
+RAW: dict[str, Any] = {"gap_unit": "raw"}  # of other models
 SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
-RAW: dict[str, Any] = {"gap_unit": "raw"}  # the others
 
 
 _NONE = np.empty(0, np.int64)
@@ -133,7 +140,8 @@ class HistoryLinkRun:
         read: how a file is read.
         split: which events are for training, validation and test.
         evaluation: protocol and negatives.
-        batch_size: events a step; as many random negatives are added.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
@@ -145,6 +153,7 @@ class HistoryLinkRun:
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 200
     gap_unit: GapUnit = "median"
     deletions: Deletions = "marked"
@@ -186,7 +195,7 @@ def history_task(
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
-        config: fields split, evaluation, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
+        config: fields split, evaluation, negatives, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
         tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
         pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
     """
@@ -204,6 +213,7 @@ def history_task(
         pairs_at_once=pairs_at_once,
         tokens_at_once=tokens_at_once,
         seed=config.loop.seed,
+        mixture=config.negatives,
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
     )

@@ -82,10 +82,13 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str)
     """Copy weights into model.
 
     Raises:
-        CheckpointError: names or shapes differ; the first differences are listed.
+        CheckpointError: names or shapes differ (the first differences are listed), or the model refuses the values.
     """
     check_weights(model, weights, where)
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except CheckpointError as error:
+        raise CheckpointError(f"{where}: {error}") from None
 
 
 def check_weights(model: torch.nn.Module, weights: dict[str, Tensor], where: str, *, some: bool = False) -> None:

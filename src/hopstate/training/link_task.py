@@ -1,13 +1,15 @@
 """Dynamic link prediction as a `Task`: past events in, the probability that two nodes meet out.
 
-Training goes through the training events in time order, one random negative for each, redrawn every epoch from
-(seed, epoch); look-ups see training events alone. Evaluation is `evaluation.link`'s.
+Training goes through the training events in time order, pairs that did not meet beside each (`batching.mixture`; by
+default one random pair), redrawn every epoch from (seed, epoch); look-ups see training events alone. Evaluation is
+`evaluation.link`'s.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -16,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hopstate.batching.mixture import MixedNegatives, TrainingNegatives
 from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
 from hopstate.batching.prefetch import Prefetcher
 from hopstate.batching.scorer import HistoryScorer, PairTokenizer
@@ -246,6 +249,7 @@ class HistoryLinkTask(LinkTask):
         inputs: stream → tokenizer over all of it, for evaluation.
         batch_size: training events a step.
         seed: fixes the negatives of training.
+        mixture: what stands beside the events in training; None is one random pair each.
         prefetch: prepare the next batch in a background thread.
         pairs_at_once: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
             None computes all at once.
@@ -266,6 +270,7 @@ class HistoryLinkTask(LinkTask):
         inputs: Callable[[EventStream], PairTokenizer],
         batch_size: int = 200,
         seed: int = 0,
+        mixture: TrainingNegatives | None = None,
         prefetch: bool = True,
         pairs_at_once: int | None = None,
         tokens_at_once: int | None = None,
@@ -281,6 +286,8 @@ class HistoryLinkTask(LinkTask):
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
         self._rows = stream.additions(split.train)
+        self.mixture = mixture or TrainingNegatives()
+        self._drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training events."""
@@ -293,28 +300,25 @@ class HistoryLinkTask(LinkTask):
 
     def _batches(self, epoch: int, start: int) -> Iterator[Parts]:
         rows, stream = self._rows, self.stream
-        negatives = training_negatives(stream, rows, self.batch_size, self.seed, epoch)
+        drawn = self._drawn.of(epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
             part = slice(first, first + self.batch_size)
             src, dst, t = stream.src[rows[part]], stream.dst[rows[part]], stream.t[rows[part]]
-            ends = np.concatenate([src, src]), np.concatenate([dst, negatives[part]])
-            labels = torch.cat([torch.ones(len(src)), torch.zeros(len(src))])
-            yield self._parts(*ends, np.concatenate([t, t]), labels)
+            yield self._parts(*beside(src, dst, t, drawn[0][part], drawn[1][part], self.mixture.group))
 
     def _parts(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Parts:
-        size, found = self.pairs_at_once or len(u), []
+        group, found = self.mixture.group, []
+        size = max(group, (self.pairs_at_once or len(u)) // group * group)
         for first in range(0, len(u), size):
             p = slice(first, first + size)
-            for tokens, q in even_parts(self.train_inputs, u[p], v[p], t[p], self.tokens_at_once):
+            for tokens, q in even_parts(self.train_inputs, u[p], v[p], t[p], self.tokens_at_once, group):
                 found.append((tokens, labels[p][q], len(labels)))
         return Parts(found)
 
     def loss(self, batch: tuple[Any, Tensor, int]) -> Tensor:
-        """Return the part's share of the batch's mean binary cross-entropy."""
+        """Return the part's share of the batch's mean cross-entropy."""
         inputs, labels, count = batch
-        logits = self.model(inputs)
-        total = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-        return total / count
+        return link_loss(self.model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
     def scorer(self, part: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
@@ -339,11 +343,12 @@ class HistoryLinkTask(LinkTask):
 
 
 def even_parts(
-    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None, group: int = 1
 ) -> Iterator[tuple[Any, slice]]:
     """Yield the input of P pairs and which of them it holds, in parts of about equally many tokens, at most `most`.
 
-    A part may hold up to one pair's tokens more, and a pair is never cut. None, or few tokens, gives one part.
+    A part may hold up to one pair's tokens more (one group's, of pairs that are told apart together), and none is ever
+    cut. None, or few tokens, gives one part.
     """
     tokens = inputs.pairs(u, v, t)
     if most is None or len(tokens.nodes) <= most:
@@ -352,7 +357,7 @@ def even_parts(
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
     parts = -(-until[-1] // most)
     inner = np.searchsorted(until, until[-1] * np.arange(1, parts) / parts, side="right")
-    for a, b in pairwise(np.unique([0, *inner, len(u)]).tolist()):
+    for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
         yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)
 
 
@@ -374,6 +379,68 @@ def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, s
     """Return (P,) a random destination for each event at rows (P,), drawn from (seed, epoch)."""
     draw = int(random_stream(seed, "negatives", epoch).integers(2**32))
     return random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw)
+
+
+class EpochNegatives:
+    """The pairs beside the training events, drawn anew from (seed, epoch).
+
+    Args:
+        stream: the events.
+        rows: (P,) positions of the training events.
+        batch_size: events a step, which random destinations are drawn by.
+        seed: of the run.
+        mixture: kinds and loss.
+    """
+
+    def __init__(
+        self, stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, mixture: TrainingNegatives
+    ) -> None:
+        self._of, self._config = (stream, rows, batch_size, seed), mixture
+
+    @cached_property
+    def _mixed(self) -> MixedNegatives:
+        return MixedNegatives(*self._of[:2], self._config)
+
+    def of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return sources and destinations (P, K) of an epoch's pairs."""
+        stream, rows, batch_size, seed = self._of
+        random = [training_negatives(stream, rows, batch_size, seed, epoch)]
+        for k in range(1, self._config.candidates):
+            draw = int(random_stream(seed, "negatives", epoch, k).integers(2**32))
+            random.append(random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw))
+        return self._mixed.draw(np.stack(random, 1), int(random_stream(seed, "mixture", epoch).integers(2**32)))
+
+
+def beside(
+    src: np.ndarray, dst: np.ndarray, t: np.ndarray, others_src: np.ndarray, others_dst: np.ndarray, group: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Tensor]:
+    """Return ends, times and labels of events (B,) and of the pairs beside them (B, K).
+
+    Args:
+        src, dst, t: the events.
+        others_src, others_dst: the pairs.
+        group: 1 puts all events first, then all pairs; else each event stands before its own K = group - 1.
+    """
+    width = 1 + others_src.shape[1]
+    columns = [np.concatenate([own[:, None], other], 1) for own, other in ((src, others_src), (dst, others_dst))]
+    columns.append(np.repeat(t[:, None], width, 1))
+    labels = np.zeros((len(src), width), np.float32)
+    labels[:, 0] = 1
+    order: Literal["F", "C"] = "F" if group == 1 else "C"
+    u, v, when = (column.flatten(order) for column in columns)
+    return u, v, when, torch.from_numpy(labels.flatten(order))
+
+
+def link_loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
+    """Return the summed cross-entropy of logits (Q,): binary where group is 1, else of each event among its group.
+
+    Args:
+        labels: (Q,) 1 of events, 0 of pairs that did not meet.
+        group: rows that are told apart together, the event first.
+    """
+    if group == 1:
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
+    return -logits.view(-1, group).log_softmax(1)[:, 0].sum()
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:

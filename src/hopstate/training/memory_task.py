@@ -1,7 +1,7 @@
 """Tasks with a node memory, links and nodes: the stream in time order, truncated back-propagation through time.
 
 Each epoch starts from an empty memory and goes through the training events in batches. Batch k is scored (links: with
-one random negative for each event) from the memory that batches 0..k-1 have made; only then does it move the memory.
+pairs that did not meet beside each event) from the memory that batches 0..k-1 have made; only then does it move that.
 One step of the loop is a window of T batches:
 
     update with batch k-1, score batch k, update with batch k, ..., score batch k+T-1,
@@ -24,6 +24,7 @@ from torch import Tensor
 from hopstate.batching.events import batch_edges, piece_edges
 from hopstate.batching.following import FollowingMemory
 from hopstate.batching.memory import ActiveEvents, MemoryScorer
+from hopstate.batching.mixture import TrainingNegatives
 from hopstate.batching.negatives import Negatives
 from hopstate.data.active import ActiveBatch
 from hopstate.data.event_splits import EventSplit
@@ -31,7 +32,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.node_state import NodeState
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.training.link_task import LinkEvaluation, LinkTask, training_negatives
+from hopstate.training.link_task import EpochNegatives, LinkEvaluation, LinkTask, beside, link_loss
 
 
 class MemoryTask:
@@ -184,6 +185,7 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         model: see `hopstate.batching.memory.MemoryScorer`.
         stream, split: the data.
         evaluation, negatives: see `LinkTask`.
+        mixture: what stands beside the events in training; None is one random pair each.
         rest: see `MemoryTask`; seed fixes the negatives of training.
     """
 
@@ -197,26 +199,34 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         *,
         evaluation: LinkEvaluation,
         negatives: Mapping[tuple[str, str], Negatives] | None = None,
+        mixture: TrainingNegatives | None = None,
         **rest: Any,
     ) -> None:
         LinkTask.__init__(self, model, stream, split, evaluation=evaluation, negatives=negatives)
         MemoryTask.__init__(self, model, stream, split, **rest)
-        self._added = stream.additions(split.train)
+        self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
+        self._drawn = EpochNegatives(stream, self._added, self.batch_size, self.seed, self.mixture)
 
-    def _draw(self, epoch: int) -> np.ndarray:
-        return training_negatives(self.stream, self._added, self.batch_size, self.seed, epoch)
+    def _draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._drawn.of(epoch)
 
-    def _queries(self, part: slice, drawn: np.ndarray) -> dict[str, Tensor]:
+    def _queries(self, part: slice, drawn: tuple[np.ndarray, np.ndarray]) -> dict[str, Tensor]:
         rows = self.stream.additions(self.split.train[part])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
-        negative = drawn[np.searchsorted(self._added, rows)]
-        pairs = np.concatenate([src, src]), np.concatenate([dst, negative]), np.concatenate([t, t])
+        at = np.searchsorted(self._added, rows)
+        *pairs, labels = beside(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
         return {
             "source": torch.from_numpy(pairs[0]),
             "target": torch.from_numpy(pairs[1]),
             "gap": self.train_inputs.query_gaps(*pairs),
-            "labels": torch.cat([torch.ones(len(src)), torch.zeros(len(src))]),
+            "labels": labels,
         }
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        group = self.mixture.group
+        if group == 1:
+            return super()._loss(logits, labels)
+        return link_loss(logits, labels, group) / (len(labels) // group)
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
         return self.model.link_logits(state, step["source"], step["target"], step["gap"], back=True)

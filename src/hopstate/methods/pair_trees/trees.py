@@ -89,9 +89,9 @@ class PairTrees(nn.Module):
             l2: penalty on the values of leaves.
         """
 
-        max_trees: int = 300
+        max_trees: int = 250
         patience: int = 100
-        learning_rate: float = 0.06
+        learning_rate: float = 0.1
         max_leaves: int = 31
         min_leaf: int = 100
         l2: float = 10.0
@@ -129,6 +129,19 @@ class PairTrees(nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
         return self  # trees are walked on the CPU, in float64, wherever and however else is computed
+
+    def load_state_dict(self, *given: Any, **options: Any) -> Any:
+        """Take trees from a file.
+
+        Raises:
+            CheckpointError: they lead out of themselves, or look at event features that are not there.
+        """
+        found = super().load_state_dict(*given, **options)
+        columns = self.columns
+        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.edge_dim:
+            raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
+        self.forest()
+        return found
 
     @property
     def kept(self) -> int:
@@ -176,7 +189,7 @@ class PairTrees(nn.Module):
         """Return the trees as they are walked.
 
         Raises:
-            CheckpointError: they lead out of themselves; the file was damaged.
+            CheckpointError: they lead out of themselves.
         """
         from hopstate.methods.pair_trees.tree_kernels import depths
 
@@ -190,7 +203,7 @@ class PairTrees(nn.Module):
         feature = (child[..., 0] >= 0) & (child[..., 0] < max(self.num_features, 1))
         ended = (size[:count] > 0).all() and not size[count:].any() and (size <= most).all()
         if not ended or not (feature & np.where(inner, later, leaf))[here].all():
-            raise CheckpointError("the trees of this run lead out of themselves: its file is damaged; train again")
+            raise CheckpointError("the trees lead out of themselves: they are damaged; train again")
         first = np.concatenate([np.zeros(1, np.int64), np.cumsum(size[:count])])
         nodes = child[here].copy()
         nodes[:, 1:] += np.repeat(first[:-1], size[:count]).astype(np.int32)[:, None]

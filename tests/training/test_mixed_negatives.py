@@ -1,0 +1,161 @@
+"""Training beside a mixture of pairs: every link method, resumed exactly; softmax in closed form; old runs open."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.api import fit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method
+from hopstate.methods.base import Context
+from hopstate.methods.configuration import config_from, parse_words, parser_of
+from hopstate.recipes import all_recipes
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.link_task import beside, link_loss, training_negatives
+from hopstate.training.loop import Trainer, seed_everything
+from hopstate.training.run import RunFolder
+
+LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6},
+    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
+    "dygformer": {**WIDTHS, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
+}
+MIXED = {"negatives.mixture.historical": 0.3, "negatives.mixture.popular": 0.2}
+SOFTMAX = {**MIXED, "negatives.loss": "softmax", "negatives.candidates": 4}
+
+
+def events(count: int = 300) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 200, count)), num_nodes=20)
+
+
+def task_of(method: str, folder: Path, **settings: Any) -> Any:
+    chosen = get_method(method)
+    given = {"data": "x", "batch_size": 40, "evaluation.batch_size": 40, "evaluation.strategies": ["random"]}
+    config = config_from(chosen, given | LOOP | SMALL[method] | settings)
+    seed_everything(0)
+    return chosen.build(events(), config, Context(run=folder, cache=folder)), config
+
+
+def pairs_of(batch: Any) -> tuple[list[float], int]:
+    """Return the labels of a batch in order, and how many rows it has."""
+    steps = batch["steps"] if isinstance(batch, dict) else [{"labels": part[1]} for part in batch]
+    labels = torch.cat([step["labels"] for step in steps])
+    return labels.tolist(), len(labels)
+
+
+def test_softmax_over_candidates_is_the_closed_form() -> None:
+    logits = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    labels = torch.zeros(6, 4)
+    labels[:, 0] = 1
+    loss = link_loss(logits.flatten(), labels.flatten(), 4)
+    p = logits.detach().exp() / logits.detach().exp().sum(1, keepdim=True)
+    torch.testing.assert_close(loss, -p[:, 0].log().sum())
+    (found,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(found, p - labels.double())
+    one = link_loss(logits[:, :2].flatten(), labels[:, :2].flatten(), 2)  # two: the logistic function of the difference
+    torch.testing.assert_close(one, -torch.nn.functional.logsigmoid(logits[:, 0] - logits[:, 1]).sum())
+
+
+def test_groups_stand_together_and_binary_pairs_after_the_events() -> None:
+    src, dst, t = np.array([1, 2]), np.array([3, 4]), np.array([5.0, 6.0])
+    others = np.array([[1, 1], [2, 2]]), np.array([[7, 8], [9, 10]])
+    u, v, when, labels = beside(src, dst, t, *others, 3)
+    assert (u.tolist(), v.tolist()) == ([1, 1, 1, 2, 2, 2], [3, 7, 8, 4, 9, 10])
+    assert (when.tolist(), labels.tolist()) == ([5, 5, 5, 6, 6, 6], [1, 0, 0, 1, 0, 0])
+    u, v, when, labels = beside(src, dst, t, others[0][:, :1], others[1][:, :1], 1)
+    assert (v.tolist(), labels.tolist()) == ([3, 4, 7, 9], [1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("settings", [MIXED, SOFTMAX], ids=["binary", "softmax"])
+@pytest.mark.parametrize("method", SMALL)
+def test_every_link_method_trains_and_resumes_to_the_same_bits(
+    method: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    task, _ = task_of(method, tmp_path, **settings)
+    width = 5 if settings is SOFTMAX else 2
+    total = 0
+    for batch in task.batches(0):
+        labels, rows = pairs_of(batch)
+        total += rows
+        assert sum(labels) == rows / width
+    assert total == width * len(task.split.train)
+    ends = []
+    for cut in (False, True):
+        folder = RunFolder.create(tmp_path / f"{cut}", {"method": method, "data": "x", "loop": {}})
+        if cut:
+            stopped, config = task_of(method, tmp_path, **settings)
+            trainer = Trainer(stopped, config.loop, folder, method=method)
+            trainer._step = partial(_stop_after, trainer, trainer._step)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                trainer.fit()
+        whole, config = task_of(method, tmp_path, **settings)
+        result = Trainer(whole, config.loop, folder, method=method).fit(resume=cut)
+        ends.append((result.metrics, load_checkpoint(folder.weights).tensors["model"]))
+    assert ends[0][0] == ends[1][0]
+    assert all(torch.equal(ends[0][1][name], ends[1][1][name]) for name in ends[0][1])
+
+
+def _stop_after(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
+    step(batch, count)
+    if trainer.progress.epoch == 1 and trainer.progress.step == 2:
+        trainer.save()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", ["dyg-mamba", "graphmixer"])
+def test_parts_hold_whole_groups_and_add_up(method: str, tmp_path: Path) -> None:
+    task, _ = task_of(method, tmp_path, **SOFTMAX)
+    task.model.eval()
+    (whole,) = next(iter(task.batches(0)))
+    loss = task.loss(whole)
+    task.pairs_at_once, task.tokens_at_once = 23, None if method == "graphmixer" else 60
+    parts = next(iter(task.batches(0)))
+    assert len(parts) > 2
+    assert all(len(part[1]) % 5 == 0 and part[1][0] == 1 for part in parts)
+    torch.testing.assert_close(sum(task.loss(part) for part in parts), loss)
+
+
+def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
+    task, config = task_of("graphmixer", tmp_path)
+    rows = task.split.train
+    src, dst = task._drawn.of(3)
+    assert np.array_equal(dst[:, 0], training_negatives(task.stream, rows, 40, config.loop.seed, 3))
+    assert np.array_equal(src[:, 0], task.stream.src[rows])
+
+
+def test_a_run_from_before_the_setting_has_random_pairs_and_resumes(tmp_path: Path) -> None:
+    config = {**LOOP, **SMALL["graphmixer"], "evaluation.strategies": ["random"]}
+    run = fit("graphmixer", events(), out=tmp_path / "run", config=config)
+    stored = json.loads((run.path / "config.json").read_text())
+    assert stored.pop("negatives")["mixture"]["historical"] == 0
+    (run.path / "config.json").write_text(json.dumps(stored))
+    again = fit("graphmixer", events(), out=run.path, resume=True, config=config)
+    assert again.metrics == run.metrics
+    with pytest.raises(ConfigError, match="historical"):
+        fit("graphmixer", events(), out=run.path, resume=True, config={**config, "negatives.mixture.historical": 0.1})
+
+
+def test_recipes_of_papers_train_as_the_papers_do() -> None:
+    for recipe in all_recipes().values():
+        assert not any(name.startswith("negatives") for name in recipe.settings), recipe.name
+    for method in SMALL:
+        negatives = config_from(get_method(method), {"data": "x"}).negatives
+        assert (negatives.mixture.shares().tolist(), negatives.loss) == ([1, 0, 0, 0], "binary")
+
+
+def test_the_command_line_takes_the_shares_as_one_value() -> None:
+    parser = parser_of(get_method("ctdg-ssm"))
+    words = ["--data=x", "--negatives.mixture", "{random: 0.9, historical: 0.1}"]
+    config = parse_words(get_method("ctdg-ssm"), parser, words)({})
+    assert config.negatives.mixture.shares().tolist() == pytest.approx([0.9, 0.1, 0, 0])
