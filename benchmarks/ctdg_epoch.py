@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.batching.events import event_batches
 from hopstate.datasets.registry import load_dataset
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.methods.ctdg_ssm import METHODS, build
-from hopstate.ops.transition import DenseTransition
-from hopstate.training.loop import peak_memory_mb
-from hopstate.training.memory_task import MemoryLinkTask
+from hopstate.methods.ctdg_ssm.method import METHODS, build
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.ops.filters.transition import DenseTransition
+from hopstate.sampling.event_batches import event_batches
+from hopstate.training.tasks.memory import MemoryLinkTask
+from hopstate.training.trainer import peak_memory_mb
 
 
 def epoch_seconds(task: MemoryLinkTask, windows: int | None = None) -> tuple[float, float, int]:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("data", help="a name, or a file of events")
     parser.add_argument("--order", type=int, default=1)
     options = parser.parse_args()
-    require_green("tests/models/test_ctdg_ssm.py", "tests/training/test_memory_task.py")
+    require_green("tests/methods/ctdg_ssm/test_ctdg_ssm.py", "tests/training/tasks/test_memory_task.py")
     print(machine())
     torch.manual_seed(0)
     stream = load_dataset(options.data)

@@ -22,7 +22,7 @@ import numpy as np
 import hopstate
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.training.run import RunFolder, write_text
+from hopstate.training.run_folder import RunFolder, write_text
 
 # longest path → the bias of its first step: the memory has to outlast the path
 STEP_BIAS = {20: -3.0, 50: -4.0, 100: -5.0, math.inf: -6.0}
@@ -74,7 +74,7 @@ def main() -> None:
     rows = [Row(*values) for values in itertools.product(*axes)]
     print(machine())
     if not args.table:
-        require_green("tests/training/test_sequence_task.py", "tests/layers/test_hippo.py")
+        require_green("tests/training/tasks/test_sequence_task.py", "tests/methods/ctdg_ssm/test_hippo.py")
         for row in rows:
             for seed in numbers(args.seeds):
                 fit(args, row, seed)

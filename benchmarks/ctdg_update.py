@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from common import machine, median_time, require_green
-from hopstate.data.active import ActiveBatch, recent_context
-from hopstate.data.figure import draw_figure
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.datasets.temporal_generators import MessageConfig, generate_messages
-from hopstate.models.ctdg_ssm import CTDGSSM
-from hopstate.ops.laplacian import dense_laplacian, sparse_laplacian
-from hopstate.ops.quadrature import evolve
-from hopstate.ops.transition import DenseTransition, SparseTransition, Transition
+from hopstate.io.figure import draw_figure
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.ops.filters.laplacian import dense_laplacian, sparse_laplacian
+from hopstate.ops.filters.quadrature import evolve
+from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
+from hopstate.streaming.active_batch import ActiveBatch, recent_context
 
 DIM, LAYERS = 32, 2
 LISTED_LIMIT = 512  # active nodes up to which the baseline is run: beyond, it takes minutes
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="also draw the update's cost there")
     options = parser.parse_args()
     quick = options.quick
-    require_green("tests/ops/test_quadrature.py", "tests/models/test_ctdg_ssm.py")
+    require_green("tests/ops/filters/test_quadrature.py", "tests/methods/ctdg_ssm/test_ctdg_ssm.py")
     print(machine())
     torch.manual_seed(0)
     sizes = [16, 32, 64, 128, 256] if quick else [16, 32, 64, 128, 256, 512, 1024, 2048, 4000]

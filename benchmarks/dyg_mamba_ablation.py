@@ -18,7 +18,7 @@ import numpy as np
 import hopstate
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.training.run import RunFolder, write_text
+from hopstate.training.run_folder import RunFolder, write_text
 
 BLOCK = "model__block__"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def main() -> None:
     names = list(VARIANTS) if args.variants is None else args.variants.split(",")
     print(machine())
     if not args.table:
-        require_green("tests/models/test_dyg_mamba.py", "tests/layers/test_timespan.py")
+        require_green("tests/methods/dyg_mamba/test_dyg_mamba.py", "tests/methods/dyg_mamba/test_timespan.py")
         for name in names:
             for seed in numbers(args.seeds):
                 fit(args, name, seed)

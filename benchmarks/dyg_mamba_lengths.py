@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from common import machine, median_time, require_green
 from dyg_mamba_step import Batch, peak, stepper
 from hopstate.data.events import EventStream
-from hopstate.data.figure import draw_figure
-from hopstate.methods.dyg_mamba import MAX_TOKENS
-from hopstate.models.baselines.dygformer import DyGFormer
-from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
+from hopstate.io.figure import draw_figure
+from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.dyg_mamba.method import MAX_TOKENS
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 
 NAMES = ("DyG-Mamba", "DyGFormer")
 Found = tuple[float, float] | None  # seconds, GiB
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=16.0, help="most memory of a process on the CPU")
     parser.add_argument("--plot", type=Path, help="also draw it there: .png, .pdf or .svg")
     args = parser.parse_args()
-    require_green("tests/models/test_dyg_mamba.py", "tests/tokens/test_history_tokens.py")
+    require_green("tests/methods/dyg_mamba/test_dyg_mamba.py", "tests/tokens/test_history_tokens.py")
     print(machine())
     titles = (
         ("L", 6),

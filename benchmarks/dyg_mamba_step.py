@@ -22,15 +22,15 @@ from torch import nn
 
 from common import machine, median_time, require_green
 from dygformer_step import UCI, load
-from hopstate.batching.scorer import to_device
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.methods.dyg_mamba import MAX_TOKENS
-from hopstate.models.baselines.dygformer import DyGFormer
-from hopstate.models.dyg_mamba import DyGMamba, DyGMambaConfig
+from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.dyg_mamba.method import MAX_TOKENS
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
+from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
-from hopstate.training.arithmetic import matrix_products
-from hopstate.training.link_task import even_parts
+from hopstate.training.precision import matrix_products
+from hopstate.training.tasks.link import even_parts
 
 
 def main() -> None:
@@ -46,7 +46,9 @@ def main() -> None:
     parser.add_argument("--no-baseline", action="store_true", help="leave DyGFormer out")
     args = parser.parse_args()
     require_green(
-        "tests/models/test_dyg_mamba.py", "tests/tokens/test_history_tokens.py", "tests/ops/test_span_step.py"
+        "tests/methods/dyg_mamba/test_dyg_mamba.py",
+        "tests/tokens/test_history_tokens.py",
+        "tests/ops/test_span_step.py",
     )
     torch.set_num_threads(args.threads)
     print(machine())

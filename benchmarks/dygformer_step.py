@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from common import ROOT, machine, median_time, require_green
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.models.baselines.dygformer import DyGFormer
-from hopstate.models.baselines.dygformer_naive import dygformer_naive
+from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
 UCI = ROOT.parent / "shared" / "data" / "temporal" / "uci" / "ml_uci.csv"
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-baseline", action="store_true", help="measure the packed step alone, and its memory")
     args = parser.parse_args()
-    require_green("tests/models/baselines/test_dygformer.py", "tests/tokens/test_history.py")
+    require_green("tests/methods/baselines/test_dygformer.py", "tests/tokens/test_history_tokens.py")
     torch.set_num_threads(1)
     stream = load(args.data)
     tokenizer = HistoryTokenizer(NeighborStore.from_stream(stream), stream, HistoryConfig(max_length=args.length))

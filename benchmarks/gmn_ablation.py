@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from common import machine
-from hopstate.api import fit
 from hopstate.cli.compare import numbers
+from hopstate.runs.api import fit
 
 ROWS: dict[str, dict[str, Any]] = {
     "full": {},

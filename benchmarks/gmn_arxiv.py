@@ -19,9 +19,9 @@ import torch
 from common import machine, require_green
 from gmn_scaling import peak, resident
 from hopstate.data.graph import Graph
-from hopstate.methods.base import Context
-from hopstate.methods.gmn import EncodingConfig, GMNRun, WalksConfig, build
-from hopstate.models.gmn import GMN
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, build
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.method import Context
 
 EDGES, FEATURES, CLASSES = 1_166_243 / 169_343, 128, 40  # edges a node
 
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--budget", default="4GiB")
     parser.add_argument("--nodes", type=int, default=169_343)
     options = parser.parse_args()
-    require_green("tests/methods/test_gmn_inference.py", "tests/models/test_gps.py")
+    require_green("tests/methods/gmn/test_gmn_inference.py", "tests/methods/gmn/test_gps.py")
     torch.set_num_threads(1)
     print(machine())
     graph = made(options.nodes)

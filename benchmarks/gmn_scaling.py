@@ -28,10 +28,10 @@ def point(nodes: int, walks: dict[str, int], repeats: int) -> dict[str, float]:
     """Return seconds and bytes of a step on a random graph of mean degree 8."""
     from hopstate.data.graph import Graph
     from hopstate.layers.message import Adjacency
-    from hopstate.methods.gmn_nodes import token_inputs
-    from hopstate.models.gmn import GMN, GMNInputs
+    from hopstate.methods.gmn.model import GMN, GMNInputs
+    from hopstate.methods.gmn.nodes import token_inputs
+    from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
     from hopstate.ops.walks import WalkTable
-    from hopstate.tokens.walks import WalkSettings, token_order, walk_tokens
 
     torch.set_num_threads(1)
     rng, settings = np.random.default_rng(0), WalkSettings(**walks)
@@ -67,7 +67,7 @@ def resident() -> float:
 
 def peak() -> float:
     """Return the peak of resident memory so far, in bytes."""
-    from hopstate.training.loop import peak_memory_mb
+    from hopstate.training.trainer import peak_memory_mb
 
     return 1e6 * (peak_memory_mb() or 0.0)
 
@@ -96,7 +96,7 @@ def main() -> None:
     if options.point:
         print(json.dumps(point(*json.loads(options.point))))
         return
-    require_green("tests/layers/test_ssm.py", "tests/tokens/test_walk_tokens.py")
+    require_green("tests/layers/test_ssm.py", "tests/methods/gmn/test_walk_tokens.py")
     print(machine())
     import matplotlib
 

@@ -20,10 +20,10 @@ from gpu import append
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.training.arithmetic import make_fabric
-from hopstate.training.loop import LoopConfig
-from hopstate.training.task import Parts
+from hopstate.methods.method import Context
+from hopstate.training.precision import make_fabric
+from hopstate.training.tasks.protocols import Parts
+from hopstate.training.trainer import LoopConfig
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
 STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32), "enron": (184, 125_235, 113_740_399, 256)}
@@ -243,9 +243,9 @@ def gmn(device: str, tiny: bool, data: Path) -> Lines:
 
 def top(device: str, tiny: bool, data: Path) -> Lines:
     """A 3-layer SAGE on the same graph: TOP's batches of uniformly drawn nodes beside the whole graph."""
-    from hopstate.batching.top import TopConfig
-    from hopstate.methods.batching import Batching
-    from hopstate.models.backbones import Backbone
+    from hopstate.compensation.top.top import TopConfig
+    from hopstate.methods.message_passing.batching import Batching
+    from hopstate.methods.message_passing.model import Backbone
 
     graph = arxiv_like(tiny)
     model = Backbone.Config(dim=8 if tiny else 256, num_layers=3)
@@ -287,7 +287,7 @@ def precision(device: str, tiny: bool, data: Path) -> Lines:
 
 
 def with_products(products: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    from hopstate.training.arithmetic import matrix_products
+    from hopstate.training.precision import matrix_products
 
     with matrix_products(products):  # type: ignore[arg-type]
         return measure()

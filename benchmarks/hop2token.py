@@ -22,8 +22,8 @@ import torch
 
 from common import machine, median_time, require_green
 from hopstate.data.graph import Graph
+from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.ops.propagate import hop_powers
-from hopstate.tokens.hops import hop_tokens
 
 # nodes, entries, features: as many as Minesweeper, Cora and a mid-sized graph have
 CASES = {"minesweeper": (10_000, 78_804, 7), "cora": (2_708, 10_556, 1_433), "200k": (200_000, 2_600_000, 128)}
@@ -138,7 +138,7 @@ def main() -> None:
     if options.what == "budget-child":
         budget(options.folder, options.size)
         return
-    require_green("tests/ops/test_propagate.py", "tests/tokens/test_hops.py")
+    require_green("tests/ops/test_propagate.py", "tests/methods/nagphormer/test_hops.py")
     print(machine())
     if options.what == "speed":
         torch.set_num_threads(1)

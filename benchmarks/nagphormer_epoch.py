@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import machine, median_time, require_green
-from hopstate.models.nagphormer import NAGphormer
+from hopstate.methods.nagphormer.model import NAGphormer
 
 
 class PlainAttention(nn.Module):
@@ -89,7 +89,11 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs of each, after one untimed")
     options = parser.parse_args()
-    require_green("tests/models/test_nagphormer.py", "tests/layers/test_attention.py", "tests/layers/test_readout.py")
+    require_green(
+        "tests/methods/nagphormer/test_nagphormer.py",
+        "tests/layers/test_attention.py",
+        "tests/methods/nagphormer/test_readout.py",
+    )
     print(machine())
     x, y = torch.randn(5000, 11, 7), torch.randint(0, 2, (5000,))
     config = NAGphormer.Config(dim=options.dim)

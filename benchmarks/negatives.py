@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 
 from common import machine, median_time, require_green
-from hopstate.batching.negatives import draw_negatives, one_against_many
-from hopstate.data.event_io import read_events
 from hopstate.data.event_splits import EventSplit, dyglib_split
 from hopstate.data.events import EventStream
+from hopstate.data.readers.read_events import read_events
+from hopstate.sampling.negatives import draw_negatives, one_against_many
 
 
 def made_stream() -> EventStream:
@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
-    require_green("tests/batching/test_negatives.py")
+    require_green("tests/sampling/test_negatives.py")
     print(machine())
     for stream in [made_stream(), *map(read_events, options.files)]:
         measure(stream)

@@ -20,9 +20,9 @@ import torch
 from torch_geometric.nn.models.tgn import LastNeighborLoader
 
 from common import machine, median_time, require_green
-from hopstate.data.event_io import read_events
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.readers.read_events import read_events
 from hopstate.ops.neighbors import PackedNeighbors
 
 

@@ -23,15 +23,15 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.batching.top import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
-from hopstate.methods.base import Context, ReadOptions, SplitConfig
-from hopstate.methods.batching import Batching
-from hopstate.methods.full_batch import FullBatchRun, build
-from hopstate.models.backbones import BackboneConfig
-from hopstate.run_data import load_data
-from hopstate.training.loop import LoopConfig
-from hopstate.training.seed import seed_everything
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.method import FullBatchRun, build
+from hopstate.methods.message_passing.model import BackboneConfig
+from hopstate.methods.method import Context, ReadOptions, SplitConfig
+from hopstate.random import seed_everything
+from hopstate.runs.data import load_data
+from hopstate.training.trainer import LoopConfig
 
 PARTS = 100
 KINDS = ["full", "top", "top@random", "random", "cluster", "gas", "saint", "neighbor", "labor"]
@@ -212,7 +212,7 @@ def main() -> None:
     o = parser.parse_args()
     if o.what == "run":
         if not o.no_tests:
-            require_green("tests/batching/test_top.py")
+            require_green("tests/compensation/top/test_top.py")
         graph = load_data(o.data, ReadOptions(), "graph")
         for seed in o.seeds:
             for name in o.kinds:

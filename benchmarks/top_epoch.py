@@ -24,20 +24,20 @@ import psutil
 import torch
 
 from common import machine, require_green
-from hopstate.batching.history import History
-from hopstate.batching.partition import partition
-from hopstate.batching.refresh import Refresher
-from hopstate.batching.samplers import NodeSampler, PartSampler, UniformSampler
-from hopstate.batching.subgraph import GraphBatch, NodeSetSource, whole_graph
-from hopstate.batching.top import TopConfig
+from hopstate.compensation.gas import History
+from hopstate.compensation.top.refresh import Refresher
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.store import load_graph, save_graph
 from hopstate.datasets.generators import stochastic_block_model
-from hopstate.methods.batching import embedder, exact_inference, prepared_top
-from hopstate.models.backbones import Backbone
-from hopstate.training.batch_graph_task import SubgraphTask
-from hopstate.training.node_task import FullGraphTask, NodeLabels
-from hopstate.training.target import Target
+from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.sampling.partition import partition
+from hopstate.sampling.samplers import NodeSampler, PartSampler, UniformSampler
+from hopstate.sampling.subgraph import GraphBatch, NodeSetSource, whole_graph
+from hopstate.training.tasks.node import FullGraphTask, NodeLabels
+from hopstate.training.tasks.subgraph import SubgraphTask
+from hopstate.training.tasks.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
     if not o.no_tests:
-        require_green("tests/batching/test_top.py")
+        require_green("tests/compensation/top/test_top.py")
     if o.kind == "make":
         settings = {"degree": o.degree, "homophily": o.homophily, "num_features": o.features, "signal": o.signal}
         save_graph(stochastic_block_model(o.nodes, o.classes, seed=0, **settings), o.folder)

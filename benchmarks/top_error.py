@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F
 
 from common import machine, require_green
-from hopstate.batching.subgraph import whole_graph
-from hopstate.batching.top import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
-from hopstate.methods.base import ReadOptions
-from hopstate.methods.batching import Batching
-from hopstate.methods.top_error import relative_errors
-from hopstate.models.backbones import Backbone
-from hopstate.run_data import load_data
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.message_passing.top_error import relative_errors
+from hopstate.methods.method import ReadOptions
+from hopstate.runs.data import load_data
+from hopstate.sampling.subgraph import whole_graph
 
 BATCHES = (("parts", 0.5), ("parts", 0.1), ("random", 0.5), ("saint-walk", 0.5))
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
     if not o.no_tests:
-        require_green("tests/batching/test_top.py")
+        require_green("tests/compensation/top/test_top.py")
     graph = load_data(o.data, ReadOptions(), "graph")
     torch.manual_seed(0)
     config = Backbone.Config(dim=o.dim, num_layers=3, dropout=0.5, norm=o.norm, block=o.block)

@@ -20,14 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import machine, require_green
-from hopstate.batching.history import History
-from hopstate.batching.samplers import UniformSampler
-from hopstate.batching.subgraph import BatchSource, GraphBatch, NodeSetSource
-from hopstate.batching.top import TopConfig
+from hopstate.compensation.gas import History
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.store import load_graph
-from hopstate.methods.batching import prepared_top
-from hopstate.models.backbones import Backbone
+from hopstate.methods.message_passing.batching import prepared_top
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.sampling.samplers import UniformSampler
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource
 from top_epoch import WholeSource
 
 BATCHES = 6
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
     if not o.no_tests:
-        require_green("tests/batching/test_top.py")
+        require_green("tests/compensation/top/test_top.py")
     measure(o, load_graph(o.folder))
     print(machine())
 

@@ -68,7 +68,7 @@ def main() -> None:
     require_green("tests/ops/test_walks.py")
     print(machine())
     if options.minesweeper:
-        from hopstate.data.io import read_graph
+        from hopstate.data.readers.read_graph import read_graph
 
         board = read_graph(options.minesweeper)
     else:

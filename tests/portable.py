@@ -2,8 +2,9 @@
 
     make test-portable
 
-What runs: all of tests/ops and tests/layers, and the stored loss curves of one method of each kind. Compiled kernels of
-another processor are kept in .portable/, apart from those of this one. Two settings run side by side.
+What runs: all of tests/ops and tests/layers, the layers of methods, and the stored loss curves of one method of each
+kind. Compiled kernels of another processor are kept in .portable/, apart from those of this one. Two settings run
+side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/ops", "tests/layers", "tests/test_curves.py")
+TESTS = (
+    "tests/ops",
+    "tests/layers",
+    "tests/methods/ctdg_ssm/test_hippo.py",
+    "tests/methods/dyg_mamba/test_timespan.py",
+    "tests/methods/nagphormer/test_readout.py",
+    "tests/test_curves.py",
+)
 # comparisons of thread counts choose their own; Triton's interpreter takes minutes and runs none of our kernels
 LEFT_OUT = "not two_threads and not interpreted"
 AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt"  # numba adds this processor's own otherwise

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate import api, load_dataset
+from hopstate import load_dataset
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.methods import get_method
-from hopstate.methods.configuration import config_from
+from hopstate.methods.settings import config_from
+from hopstate.runs import api
 
 pytestmark = pytest.mark.portable
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from hopstate import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.base import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.node import check_width, node_labels
-from hopstate.tokens.hops import hop_tokens
-from hopstate.training.loop import LoopConfig
-from hopstate.training.node_task import NodeBatchTask
+from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.node import NodeBatchTask
+from hopstate.training.trainer import LoopConfig
 
 
 # ---- the model: tensors only ------------------------------------------------------------------------------

@@ -10,37 +10,37 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hopstate.kernel_cache import ensure_kernel_cache
+from hopstate.io.kernel_cache import ensure_kernel_cache
 
 __version__ = "0.1.0"
 
 # public name → module; imported when first used, so that `import hopstate` stays quick
 _PUBLIC = {
-    "fit": "hopstate.api",
-    "evaluate": "hopstate.api",
-    "predict": "hopstate.api",
-    "stream": "hopstate.api",
-    "node_outputs": "hopstate.asking",
-    "explain": "hopstate.analysis",
-    "robustness": "hopstate.analysis",
-    "open_run": "hopstate.api",
-    "tune": "hopstate.tuning",
-    "Run": "hopstate.api",
+    "fit": "hopstate.runs.api",
+    "evaluate": "hopstate.runs.api",
+    "predict": "hopstate.runs.api",
+    "stream": "hopstate.runs.api",
+    "node_outputs": "hopstate.runs.asking",
+    "explain": "hopstate.runs.analysis.questions",
+    "robustness": "hopstate.runs.analysis.questions",
+    "open_run": "hopstate.runs.api",
+    "tune": "hopstate.runs.tune",
+    "Run": "hopstate.runs.api",
     "load_dataset": "hopstate.datasets.registry",
     "Graph": "hopstate.data.graph",
-    "read_graph": "hopstate.data.io",
-    "NAGphormer": "hopstate.models.nagphormer",
+    "read_graph": "hopstate.data.readers.read_graph",
+    "NAGphormer": "hopstate.methods.nagphormer.model",
 }
 
 if TYPE_CHECKING:
-    from hopstate.analysis import explain, robustness
-    from hopstate.api import Run, evaluate, fit, open_run, predict, stream
-    from hopstate.asking import node_outputs
     from hopstate.data.graph import Graph
-    from hopstate.data.io import read_graph
+    from hopstate.data.readers.read_graph import read_graph
     from hopstate.datasets.registry import load_dataset
-    from hopstate.models.nagphormer import NAGphormer
-    from hopstate.tuning import tune
+    from hopstate.methods.nagphormer.model import NAGphormer
+    from hopstate.runs.analysis.questions import explain, robustness
+    from hopstate.runs.api import Run, evaluate, fit, open_run, predict, stream
+    from hopstate.runs.asking import node_outputs
+    from hopstate.runs.tune import tune
 
 __all__ = [
     "Graph",

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hopstate.data.active import recent_context
 from hopstate.data.clock import Clock, elapsed
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
+from hopstate.streaming.active_batch import recent_context
 
 NS = 10**9
 START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 holds it to 256

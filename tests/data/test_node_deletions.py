@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hopstate.data.cards.card import inspect_stream
 from hopstate.data.deletions import edge_ends, expanded, stated
 from hopstate.data.event_build import check_deletes
-from hopstate.data.event_io import read_events, write_events
 from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
-from hopstate.data.inspect import inspect_stream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
+from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data import past_store, tensor_file
+from hopstate.data import past_store
 from hopstate.data.events import EventStream
 from hopstate.data.layers import Memories
 from hopstate.data.past import Past
 from hopstate.data.past_store import check_folder, load_past, save_past
-from hopstate.data.tensor_file import write_tensors
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
+from hopstate.io import tensor_file
+from hopstate.io.tensor_file import write_tensors
 
 
 def events(first: int, count: int, ids: Any = None, kind: bool = False) -> EventStream:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopstate.data import files, folders, store
+from hopstate.data import store
 from hopstate.data.graph import Graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
+from hopstate.io import files, folders
 
 
 @pytest.fixture

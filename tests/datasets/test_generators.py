@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hopstate.data.graph import Graph
-from hopstate.data.io import read_graph
+from hopstate.data.readers.read_graph import read_graph
 from hopstate.datasets.generators import long_range, minesweeper, rmat, stochastic_block_model
 from hopstate.errors import ConfigError
 

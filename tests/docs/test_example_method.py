@@ -13,8 +13,8 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
+from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.testing.conformance import ModelCase, check_model
-from hopstate.tokens.hops import hop_tokens
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 QUICK = ["--loop.epochs=5", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from hopstate.data import folders
+from hopstate.io import folders
 
 Names = dict[int, dict[str, int]]  # folder → name → file or folder, all of them by number
 Change = dict[str, int | None]  # name → what it is of after a call, None where it is gone

@@ -23,21 +23,21 @@ import pytest
 import torch
 
 import hopstate
-from hopstate.batching.compensation_store import CompensationStore
-from hopstate.batching.history import History
-from hopstate.batching.negatives import Negatives
 from hopstate.cli.main import main
-from hopstate.data import folders
-from hopstate.data.cache import cached_array
-from hopstate.data.event_io import write_events
+from hopstate.compensation.gas import History
+from hopstate.compensation.top.store import CompensationStore
 from hopstate.data.events import EventStream
-from hopstate.data.figure import draw_figure
-from hopstate.data.table import write_table
+from hopstate.data.readers.read_events import write_events
 from hopstate.errors import StorageError
-from hopstate.reproduce.results import append
-from hopstate.tokens.hops import hop_tokens
+from hopstate.io import folders
+from hopstate.io.cache import cached_array
+from hopstate.io.figure import draw_figure
+from hopstate.io.table import write_table
+from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.runs.reproduce.results import append
+from hopstate.sampling.negatives import Negatives
 from hopstate.training.checkpoint import Checkpoint, save_checkpoint
-from hopstate.training.run import RunFolder, write_text
+from hopstate.training.run_folder import RunFolder, write_text
 
 BIG = 20_000  # numbers
 

@@ -22,7 +22,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.methods import MODULES, get_method
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.run import RunFolder
+from hopstate.training.run_folder import RunFolder
 
 LOOP = {"epochs": 5, "checkpoint_seconds": 0.001, "progress": False, "tensorboard": "no", "device": "cpu"}
 GMN = {"dim": 8, "expand": 1.0, "state_dim": 4}
@@ -49,8 +49,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ctdg-ssm-nodes": {"model": MEMORY, "batch_size": 40},
     "ctdg-ssm-sequences": {"model": {"dim": 6}, "read": {"length": 5, "count": 40}, "batch_size": 20},
 }
-IMPORTED = ["hopstate.api", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba", "filelock"]
-IMPORTED += ["matplotlib.backends.backend_agg", "docstring_parser", "attrs"]
+IMPORTED = ["hopstate.runs.api", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba"]
+IMPORTED += ["filelock", "matplotlib.backends.backend_agg", "docstring_parser", "attrs"]
 BATCHED = {"kind": "gas", "histories": "disk", "num_parts": 6, "parts_per_batch": 2}
 
 

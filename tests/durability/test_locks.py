@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import hopstate
-from hopstate.data.lock import file_lock, locked
 from hopstate.errors import BusyError, StorageError
-from hopstate.reproduce.results import append
-from hopstate.training.run import RunFolder
+from hopstate.io.lock import file_lock, locked
+from hopstate.runs.reproduce.results import append
+from hopstate.training.run_folder import RunFolder
 
 HOLD = """
 import sys, time
-from hopstate.data.lock import locked
+from hopstate.io.lock import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

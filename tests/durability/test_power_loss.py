@@ -13,13 +13,14 @@ import torch
 from forgetful_disk import Disk
 
 import hopstate
-from hopstate import api
-from hopstate.batching.history import History
-from hopstate.data import folders
-from hopstate.data.files import replace_file
+from hopstate.compensation.gas import History
 from hopstate.errors import DataError, HopstateError
-from hopstate.reproduce import results
-from hopstate.training import progress, run
+from hopstate.io import folders
+from hopstate.io.files import replace_file
+from hopstate.runs import api
+from hopstate.runs.reproduce import results
+from hopstate.training import progress
+from hopstate.training import run_folder as run
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "tensorboard": "no", "device": "cpu"}
@@ -149,7 +150,7 @@ def test_histories(tmp_path: Path) -> None:
 def test_histories_are_not_safe_without_a_journal_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(f"hopstate.batching.history.{name}", lambda path, *_: None)
+    monkeypatch.setattr(f"hopstate.compensation.gas.{name}", lambda path, *_: None)
     with pytest.raises(AssertionError, match="power lost before"):
         histories(tmp_path)
 
@@ -175,7 +176,7 @@ def test_a_finished_run_that_is_continued_stands_until_the_next_one_does(tmp_pat
 # ---- what is made before training -------------------------------------------------------------------------------
 @QUICK_OR_ALL
 def test_tokens_on_disk(tmp_path: Path, step: int) -> None:
-    from hopstate.tokens.hops import hop_tokens
+    from hopstate.methods.nagphormer.hops import hop_tokens
 
     root, made = tmp_path / "root", graph()
     root.mkdir()

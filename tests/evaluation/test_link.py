@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.batching.events import batch_edges, event_batches
-from hopstate.batching.negatives import draw_negatives, one_against_many
 from hopstate.data.event_splits import chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.evaluation.link import evaluate_link, score_queries
 from hopstate.evaluation.ranking import mrr, ranks
-from hopstate.models.baselines.edgebank import EdgeBank
-from hopstate.models.baselines.recency import Recency
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.negatives import draw_negatives, one_against_many
 
 
 def made_stream(num_events: int = 1200, span: int = 300) -> EventStream:

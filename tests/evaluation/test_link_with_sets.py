@@ -1,19 +1,19 @@
 """The recency floor on negatives drawn by Python sets in DyGLib's own order: every published digit comes back.
 
-The sampler below is the definition of the historical and inductive strategies; `hopstate.batching.negatives` draws
+The sampler below is the definition of the historical and inductive strategies; `hopstate.sampling.negatives` draws
 from the same pairs in an order of its own.
 """
 
 import numpy as np
 import pytest
 
-from hopstate.batching.negatives import SEEDS, Negatives, draw_negatives
-from hopstate.data.event_io import read_events
 from hopstate.data.event_splits import EventSplit, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.readers.read_events import read_events
 from hopstate.evaluation.link import evaluate_link
-from hopstate.models.baselines.recency import Recency
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.sampling.negatives import SEEDS, Negatives, draw_negatives
 
 # AUC and AP of historical, then inductive; transductive, then inductive
 FLOOR = {

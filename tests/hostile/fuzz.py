@@ -60,21 +60,21 @@ def readers() -> list[Reader]:
     """Return all of them; good files lie in the present folder."""
     from yaml import YAMLError
 
-    from hopstate.batching.negatives import Negatives
-    from hopstate.data.arrays import Archive, load_npy
-    from hopstate.data.event_io import read_events
-    from hopstate.data.io import read_graph
     from hopstate.data.past_store import load_past
+    from hopstate.data.readers.read_events import read_events
+    from hopstate.data.readers.read_graph import read_graph
     from hopstate.data.readers.tu import read_tu
     from hopstate.errors import ConfigError
+    from hopstate.io.arrays import Archive, load_npy
     from hopstate.methods import get_method
-    from hopstate.methods.configuration import config_from, load_yaml
-    from hopstate.report.collect import influence, read_run
-    from hopstate.reproduce import results
-    from hopstate.run_data import config_of_run, known_data, settings_of_run
-    from hopstate.trained import trained
+    from hopstate.methods.settings import config_from, load_yaml
+    from hopstate.runs.data import config_of_run, known_data, settings_of_run
+    from hopstate.runs.load import trained
+    from hopstate.runs.report.collect import influence, read_run
+    from hopstate.runs.reproduce import results
+    from hopstate.sampling.negatives import Negatives
     from hopstate.training.checkpoint import load_checkpoint
-    from hopstate.training.run import RunFolder
+    from hopstate.training.run_folder import RunFolder
     from hostile import sound
 
     found = []
@@ -493,24 +493,11 @@ def work(good: Path, out: Path, names: list[str], seconds: float, seed: int) -> 
     """Fuzz until the time is over; the present folder becomes a copy of the good files."""
     import atheris
 
-    inner = ["hopstate.data.build_kernels", "hopstate.ops", "hopstate.models", "hopstate.layers", "hopstate.batching"]
-    with atheris.instrument_imports(include=["hopstate.data", "hopstate.run_data", "hopstate.methods.configuration",
-                                             "hopstate.training.run", "hopstate.training.checkpoint", "hopstate.report",
-                                             "hopstate.reproduce.results"], exclude=inner):  # fmt: skip
-        import hopstate.data.event_io
-        import hopstate.data.io
-        import hopstate.data.past_store
-        import hopstate.data.pyg
-        import hopstate.data.readers.edge_list
-        import hopstate.data.readers.event_tables
-        import hopstate.data.readers.npz
-        import hopstate.data.readers.tgb
-        import hopstate.data.readers.times
-        import hopstate.data.readers.tu
-        import hopstate.methods.configuration
-        import hopstate.report.collect
-        import hopstate.reproduce.results
-        import hopstate.run_data  # noqa: F401
+    inner = ["hopstate.data.build_kernels", "hopstate.ops", "hopstate.layers", "hopstate.sampling"]
+    with atheris.instrument_imports(include=["hopstate.data", "hopstate.io", "hopstate.runs.data", "hopstate.methods.settings",
+                                             "hopstate.training.run_folder", "hopstate.training.checkpoint", "hopstate.runs.report",
+                                             "hopstate.runs.reproduce.results"], exclude=inner):  # fmt: skip
+        pass
     place = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     shutil.copytree(good, place, dirs_exist_ok=True)
     os.chdir(place)

@@ -31,8 +31,8 @@ def edges(seed: int = 0) -> pd.DataFrame:
 
 def make_data(folder: Path) -> None:
     """Write a good file of each format."""
-    from hopstate.data.event_io import read_events, write_events
-    from hopstate.data.io import read_graph
+    from hopstate.data.readers.read_events import read_events, write_events
+    from hopstate.data.readers.read_graph import read_graph
 
     table, pairs = events(), edges()
     table.to_csv(folder / "events.csv", index=False)

@@ -73,7 +73,7 @@ def _case(case: dict, out: Path, err: Path) -> None:
 def _wrong(argv: list[str]) -> str:
     """Return what is wrong with the record that a file was read as."""
     from hopstate.cli.inspect import load
-    from hopstate.data.io import read_graph
+    from hopstate.data.readers.read_graph import read_graph
     from hostile import sound
 
     record = load(argv[1], argv[3])
@@ -97,8 +97,8 @@ def serve() -> None:
     import torch_geometric.data  # noqa: F401
 
     import hopstate.data.build_kernels
-    import hopstate.data.event_io
-    import hopstate.data.io  # noqa: F401
+    import hopstate.data.readers.read_events
+    import hopstate.data.readers.read_graph  # noqa: F401
     import hostile.sound  # noqa: F401
 
     answers = os.fdopen(os.dup(1), "w")

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hopstate.data.arrays import load_npy
-from hopstate.data.event_io import read_events, write_events
 from hopstate.data.events import EventStream
-from hopstate.data.io import read_graph
-from hopstate.data.opening import parse_json
 from hopstate.data.readers.ids import ids_of
+from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateError
+from hopstate.io.arrays import load_npy
+from hopstate.io.opening import parse_json
 
 H = "src,dst,t\n"
 LATE = "".join(f"7,1,{i}\n" for i in range(1500)) + "007,1,9999\n"

@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopstate.api import evaluate, fit, predict
-from hopstate.batching.negatives import draw_negatives, one_against_many
 from hopstate.data.event_build import check_deletes
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
+from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.models.baselines.edgebank import EdgeBank
-from hopstate.models.baselines.recency import Recency
-from hopstate.testing.leak import check_leak
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import evaluate, fit, predict
+from hopstate.sampling.negatives import draw_negatives, one_against_many
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hopstate.api import fit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
-from hopstate.layers.timespan import TimeSpanConfig
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.methods.graphmixer import GraphMixerRun
-from hopstate.methods.graphmixer import build as build_graphmixer
-from hopstate.methods.link import feature_dims
-from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.methods.baselines.graphmixer import GraphMixerRun
+from hopstate.methods.baselines.graphmixer import build as build_graphmixer
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.methods.shared.link import feature_dims
+from hopstate.runs.api import fit
 
 IDLE = [
     ("dyg-mamba", {"model.block.step": "data"}, "model.block.step_function", "log"),

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
-from hopstate.api import evaluate, fit, predict, stream
-from hopstate.asking import node_outputs
-from hopstate.batching.memory import ActiveEvents
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
-from hopstate.models.baselines.edgebank import EdgeBank
-from hopstate.models.ctdg_ssm import CTDGSSM
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.asking import node_outputs
+from hopstate.streaming.memory_scorer import ActiveEvents
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}

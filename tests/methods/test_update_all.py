@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.api import fit
-from hopstate.batching.memory import ActiveEvents
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past_store import load_past, save_past
+from hopstate.evaluation.leak import check_leak
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.models.ctdg_ssm import CTDGSSM
-from hopstate.testing.leak import check_leak
-from hopstate.training.live import go_on, past_of
-from hopstate.training.loop import Trainer, seed_everything
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import fit
+from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.training.trainer import Trainer, seed_everything
 
 SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}
 SMALL |= {"evaluation.strategies": ["random"]}

@@ -10,8 +10,8 @@ import scipy.linalg  # noqa: F401  its BLAS is limited too
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from hopstate.ops.cpu.parallel import run_units
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
-from hopstate.ops.parallel import run_units
 from hopstate.ops.threads import one_thread, usual_threads
 
 

@@ -7,8 +7,8 @@ import scipy.stats
 import torch
 
 from hopstate.errors import ConfigError, DataError
-from hopstate.ops import walks as walks_module
 from hopstate.ops.walks import WalkTable, random_walks, random_walks_naive, walk_features, walk_subgraphs
+from hopstate.ops.walks import walks as walks_module
 
 WALKS = {"max_length": 4, "repeats": 2, "walks": 3, "seed": 5}
 
@@ -38,7 +38,7 @@ def test_walks_are_the_definition_number_by_number(graph, length):
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_steps_that_ask_for_records_beforehand_are_the_same(graph, length):
-    from hopstate.ops import walk_kernels
+    from hopstate.ops.walks import kernels as walk_kernels
 
     table = WalkTable.of(*csr(graph))
     start, state = table.place[[0, 7, 61, 7]], np.arange(4, dtype=np.uint64)

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.api import evaluate, fit, predict, stream
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
+from hopstate.evaluation.leak import check_leak
 from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.testing.leak import check_leak
-from hopstate.training.loop import LoopConfig, Trainer, seed_everything
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import evaluate, fit, predict, stream
 from hopstate.training.optim import OptimConfig
-from hopstate.training.run import RunFolder
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.trainer import LoopConfig, Trainer, seed_everything
 
 WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {

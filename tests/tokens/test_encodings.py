@@ -6,9 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from hopstate.data import cache as kept
 from hopstate.data.graph import Graph
 from hopstate.errors import HopstateWarning, StorageError
+from hopstate.io import cache as kept
 from hopstate.ops.eigenvectors import laplacian_eigenvectors
 from hopstate.tokens import encodings
 from hopstate.tokens.encodings import laplacian_encoding

@@ -9,16 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hopstate.batching.events import batch_edges, event_batches, piece_edges
 from hopstate.data.events import EventStream
 from hopstate.datasets.temporal_generators import SessionConfig, generate_sessions
 from hopstate.errors import ConfigError
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from
-from hopstate.methods.ctdg_ssm import METHODS
-from hopstate.testing.leak import check_leak
-from hopstate.training.link_task import training_negatives
-from hopstate.training.seed import seed_everything
+from hopstate.evaluation.leak import check_leak
+from hopstate.methods.ctdg_ssm.method import METHODS
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.random import seed_everything
+from hopstate.sampling.event_batches import batch_edges, event_batches, piece_edges
+from hopstate.training.tasks.link import training_negatives
 
 SIZE = 16
 
@@ -156,7 +156,7 @@ def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
 def _scores(t: Any, time: float) -> torch.Tensor:
     (batch,) = t.batches(0)
     state, found = t.model.initial_state(t.stream.num_nodes), []
-    from hopstate.data.active import ActiveBatch
+    from hopstate.streaming.active_batch import ActiveBatch
 
     for k, step in enumerate(batch["steps"]):
         for piece in (piece for update in step["updates"] for piece in update):

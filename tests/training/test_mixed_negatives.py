@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.api import fit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.base import Context
-from hopstate.methods.configuration import config_from, parse_words, parser_of
-from hopstate.recipes import all_recipes
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from, parse_words, parser_of
+from hopstate.runs.api import fit
+from hopstate.runs.reproduce.recipes import all_recipes
 from hopstate.training.checkpoint import load_checkpoint
-from hopstate.training.link_task import beside, link_loss, training_negatives
-from hopstate.training.loop import Trainer, seed_everything
-from hopstate.training.run import RunFolder
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import beside, link_loss, training_negatives
+from hopstate.training.trainer import Trainer, seed_everything
 
 LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6}

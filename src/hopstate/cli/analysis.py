@@ -6,11 +6,11 @@ import argparse
 import csv
 from typing import Any
 
-from hopstate import analysis
-from hopstate.data.table import RAW
 from hopstate.errors import ConfigError
-from hopstate.methods.explain import Explanation
-from hopstate.methods.robustness import LEVELS
+from hopstate.io.table import RAW
+from hopstate.runs.analysis import questions as analysis
+from hopstate.runs.analysis.explain import Explanation
+from hopstate.runs.analysis.robustness import LEVELS
 
 
 def run(argv: list[str]) -> int:

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from hopstate import api
-from hopstate.data.table import RAW
 from hopstate.errors import ConfigError
+from hopstate.io.table import RAW
+from hopstate.runs import api
 
 
 def run(argv: list[str]) -> int:

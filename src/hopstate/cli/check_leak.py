@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from hopstate.errors import ConfigError
-from hopstate.trained import trained
+from hopstate.runs.load import trained
 
 
 def run(argv: list[str]) -> int:
     """Run the command; 1 where a score changed (the message names pair, time and alteration)."""
-    from hopstate.testing.leak import check_leak, check_node_leak
+    from hopstate.evaluation.leak import check_leak, check_node_leak
 
     parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")

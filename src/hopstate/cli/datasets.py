@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hopstate.data.cache import cache_folder
 from hopstate.datasets.registry import dataset_table
+from hopstate.io.cache import cache_folder
 
 
 def run(argv: list[str]) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from hopstate.api import Run, fit_config
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
-from hopstate.methods.base import Method
-from hopstate.methods.configuration import parse_words, parser_of
-from hopstate.methods.floors import below
-from hopstate.run_data import settle
-from hopstate.training.run import RunFolder
+from hopstate.methods.method import Method
+from hopstate.methods.settings import parse_words, parser_of
+from hopstate.methods.shared.floors import below
+from hopstate.runs.api import Run, fit_config
+from hopstate.runs.data import settle
+from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hopstate.data.cache import cache_folder
-from hopstate.training.run import environment
+from hopstate.io.cache import cache_folder
+from hopstate.training.run_folder import environment
 
 
 def run(argv: list[str]) -> int:

@@ -14,10 +14,10 @@ from hopstate.data.graph import Graph
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
-from hopstate.methods.base import ReadOptions
-from hopstate.methods.configuration import config_from
-from hopstate.methods.link import EventReadOptions
-from hopstate.run_data import reading
+from hopstate.methods.method import ReadOptions
+from hopstate.methods.settings import config_from
+from hopstate.methods.shared.link import EventReadOptions
+from hopstate.runs.data import reading
 
 
 def run(argv: list[str]) -> int:
@@ -29,13 +29,13 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw degrees, times and gaps")
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
-    from hopstate.data.inspect import inspect_graph, inspect_stream
+    from hopstate.data.cards.card import inspect_graph, inspect_stream
 
     record = load(options.data, options.kind, read)
     card = inspect_graph(record) if isinstance(record, Graph) else inspect_stream(record)
     print(card.text())
     if options.plot:
-        from hopstate.data.card_plots import plot_card
+        from hopstate.data.cards.plots import plot_card
 
         plot_card(record, options.plot)
         print(f"plots: {options.plot}")
@@ -50,8 +50,8 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         kind: "graph", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
-    from hopstate.data.event_io import read_events
-    from hopstate.data.io import read_graph
+    from hopstate.data.readers.read_events import read_events
+    from hopstate.data.readers.read_graph import read_graph
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:

@@ -7,7 +7,7 @@ import os
 import sys
 import webbrowser
 
-from hopstate.report import write_report
+from hopstate.runs.report import write_report
 
 
 def run(argv: list[str]) -> int:

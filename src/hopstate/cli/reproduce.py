@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import ConfigError
-from hopstate.recipes import Recipe, find_recipes
-from hopstate.recipes import all_recipes as known_recipes
+from hopstate.runs.reproduce.recipes import Recipe, find_recipes
+from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
 
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -> int:
-    from hopstate.reproduce.runner import reproduce
+    from hopstate.runs.reproduce.runner import reproduce
 
     for recipe in chosen:
         count = f"{recipe.runs}" if o.seeds is None else o.seeds
@@ -59,7 +59,7 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
 
 
 def _show(chosen: list[Recipe], o: argparse.Namespace) -> None:
-    from hopstate.reproduce import results, tables
+    from hopstate.runs.reproduce import results, tables
 
     lines = results.read(o.results)
     if o.table is not None:
@@ -112,8 +112,8 @@ def _list(recipes: list[Recipe]) -> None:
     from rich.table import Table
 
     from hopstate.datasets.registry import find_dataset, on_disk
-    from hopstate.reproduce.availability import missing
-    from hopstate.reproduce.tables import figure, metric_words
+    from hopstate.runs.reproduce.availability import missing
+    from hopstate.runs.reproduce.tables import figure, metric_words
 
     table = Table("recipe", "data here", "metric", "published", "runs", "source")
     for column in table.columns:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 
-from hopstate.batching.top import TopConfig
+from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
 from hopstate.errors import ConfigError
-from hopstate.methods.base import Context
-from hopstate.methods.batching import Batching
-from hopstate.methods.configuration import as_made
-from hopstate.methods.edges import message_graph
-from hopstate.methods.full_batch import backbone_for, place_of
-from hopstate.methods.node import node_labels
-from hopstate.methods.prepare import prepared
-from hopstate.methods.top_error import relative_errors
-from hopstate.models.backbones import Backbone
-from hopstate.run_data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.methods.message_passing.batching import Batching
+from hopstate.methods.message_passing.method import backbone_for, place_of
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.message_passing.top_error import relative_errors
+from hopstate.methods.method import Context
+from hopstate.methods.settings import as_made
+from hopstate.methods.shared.edges import message_graph
+from hopstate.methods.shared.node import node_labels
+from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.room import not_beyond
-from hopstate.training.run import RunFolder
+from hopstate.training.run_folder import RunFolder
 
 EPILOG = """Train first, e.g. `hopstate fit gcn --data minesweeper --out RUN`. The error is |H* - H| / |H*| of the last
 layer over the batches of an epoch, H* on the whole graph. "top" makes its basis from the trained weights, "random" from

@@ -1,1 +1,5 @@
-"""Immutable typed records and how they are read, checked and stored."""
+"""Immutable records of graphs, sets of graphs and event streams; how they are checked, split, looked up in and stored.
+
+Files enter through `readers`; out come `Graph`, `GraphSet`, `EventStream` and, for runs that go on, a `Past`. Ids are
+rows 0..N-1; a `Vocabulary` holds the user's own. `cards` says what a record holds and what looks wrong about it.
+"""

@@ -7,11 +7,11 @@ from typing import Any
 
 from hopstate.data.events import EventStream
 from hopstate.data.features import FeatureTable
-from hopstate.data.opening import exists, reading
 from hopstate.data.store import read_folder, write_folder
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
+from hopstate.io.opening import exists, reading
 
 VERSION = 1
 META = "events.json"

@@ -224,14 +224,14 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Data, **fields: Any) -> Graph:
-        """Build a graph from a torch-geometric `Data`; see `hopstate.data.pyg`."""
-        from hopstate.data.pyg import graph_from_pyg
+        """Build a graph from a torch-geometric `Data`; see `hopstate.data.readers.pyg`."""
+        from hopstate.data.readers.pyg import graph_from_pyg
 
         return graph_from_pyg(data, **fields)
 
     def to_pyg(self) -> Data:
         """Return a torch-geometric `Data`: x, y, edge_index, edge_attr, edge_weight and train/val/test masks."""
-        from hopstate.data.pyg import graph_to_pyg
+        from hopstate.data.readers.pyg import graph_to_pyg
 
         return graph_to_pyg(self)
 

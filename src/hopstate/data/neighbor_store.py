@@ -152,7 +152,7 @@ class NeighborStore:
             ShapeError: nodes and times differ in length.
             DataError: a node that is negative or not under num_nodes.
         """
-        from hopstate.ops.neighbor_kernels import copy_out, find
+        from hopstate.ops.neighbors.kernels import copy_out, find
 
         nodes, times = self._query(nodes, times, k)
         first, offsets = np.empty(len(nodes), np.int64), np.empty(len(nodes) + 1, np.int64)
@@ -177,7 +177,7 @@ class NeighborStore:
         Raises:
             ShapeError, DataError: as `last`.
         """
-        from hopstate.ops.neighbor_kernels import find_standing, gather
+        from hopstate.ops.neighbors.kernels import find_standing, gather
 
         nodes, times = self._query(nodes, times, k)
         offsets = np.empty(len(nodes) + 1, np.int64)
@@ -194,7 +194,7 @@ class NeighborStore:
 
         Args, errors: as `last`; all events where there are at most k. Oldest first. Query q draws from (seed, q).
         """
-        from hopstate.ops.neighbor_kernels import gather, sample_offsets, sample_positions
+        from hopstate.ops.neighbors.kernels import gather, sample_offsets, sample_positions
 
         nodes, times = self._query(nodes, times, k)
         available, offsets = np.empty(len(nodes), np.int64), np.empty(len(nodes) + 1, np.int64)
@@ -236,7 +236,7 @@ class NeighborStore:
         Returns:
             (Q,) times in the store's type, 0 where they never met; (Q,) bool.
         """
-        from hopstate.ops.neighbor_kernels import last_meeting_kernel
+        from hopstate.ops.neighbors.kernels import last_meeting_kernel
 
         src, times = self._query(src, times, 0)
         dst = self._query(dst, times, 0)[0]
@@ -246,7 +246,7 @@ class NeighborStore:
 
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
         """Return (Q,) int64: how often each pair met strictly before its time; directed as in `last_meeting`."""
-        from hopstate.ops.neighbor_kernels import count_meetings_kernel
+        from hopstate.ops.neighbors.kernels import count_meetings_kernel
 
         src, times = self._query(src, times, 0)
         dst, count = self._query(dst, times, 0)[0], np.empty(len(src), np.int64)
@@ -276,7 +276,7 @@ class NeighborStore:
             TimeOrderError: a time before an earlier one; nothing was added.
             DataError: a negative row, or too many events.
         """
-        from hopstate.ops.neighbor_kernels import count_events, fill, move_segments, reserve
+        from hopstate.ops.neighbors.kernels import count_events, fill, move_segments, reserve
 
         src, dst, t, ids = self._events_in(src, dst, t, event_ids)
         if not len(src):
@@ -297,7 +297,7 @@ class NeighborStore:
         self._compact()
 
     def _build(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
-        from hopstate.ops.neighbor_kernels import count_events, fill
+        from hopstate.ops.neighbors.kernels import count_events, fill
 
         if not len(src) == len(dst) == len(t):
             raise ShapeError(f"src, dst and t differ in length: {len(src)}, {len(dst)}, {len(t)}")
@@ -374,7 +374,7 @@ class NeighborStore:
 
     def _compact(self) -> None:
         """Pack the segments again once more than half of the arena is left behind by moved histories."""
-        from hopstate.ops.neighbor_kernels import move_segments
+        from hopstate.ops.neighbors.kernels import move_segments
 
         if self._top < 4096 or 2 * self._left <= self._top:
             return

@@ -19,11 +19,11 @@ from hopstate.data.event_build import UNITS
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer, Memories
-from hopstate.data.opening import reading
 from hopstate.data.past_deletions import resolved
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
+from hopstate.io.opening import reading
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

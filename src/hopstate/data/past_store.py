@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from hopstate.data.events import EventStream
-from hopstate.data.files import check_writable, replace_file
 from hopstate.data.layers import Layer, Memories, compacted
-from hopstate.data.opening import read_json
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import resolved
-from hopstate.data.tensor_file import read_tensors, write_tensors
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
+from hopstate.io.files import check_writable, replace_file
+from hopstate.io.opening import read_json
+from hopstate.io.tensor_file import read_tensors, write_tensors
 
 FORMAT = "hopstate-live-1"
 _TRIES = 20
@@ -41,7 +41,7 @@ _FACTS = ("num_nodes", "time_unit", "settled", "clock", "model", "tag", "last")
 def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = lambda: None) -> Past:
     """Write a past into a folder; of layers that are there already nothing is written again, but for small ones joined.
 
-    Whoever calls holds the folder (`hopstate.data.lock`).
+    Whoever calls holds the folder (`hopstate.io.lock`).
 
     Args:
         past: what is kept.

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.arrays import load_npy
 from hopstate.data.features import FeatureTable
-from hopstate.data.files import save_array
-from hopstate.data.folders import recover_folder, replace_folder
 from hopstate.data.graph import Graph
-from hopstate.data.opening import exists, read_json, reading
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
+from hopstate.io.arrays import load_npy
+from hopstate.io.files import save_array
+from hopstate.io.folders import recover_folder, replace_folder
+from hopstate.io.opening import exists, read_json, reading
 
 VERSION = 1
 META = "graph.json"

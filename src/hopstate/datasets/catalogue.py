@@ -34,8 +34,8 @@ class Dataset:
         papers: which of the five papers use it.
         files: what is downloaded; empty where nothing has a stable address.
         make: generator of an embedded data set.
-        pyg: address for `hopstate.data.pyg.read_pyg_dataset`, where that class is the reader.
-        ogb: name for `hopstate.data.ogb.read_ogb`, where that package is the reader.
+        pyg: address for `hopstate.data.readers.pyg.read_pyg_dataset`, where that class is the reader.
+        ogb: name for `hopstate.data.readers.ogb.read_ogb`, where that package is the reader.
         nodes, features, classes: what the file must hold; 0 where not known here.
     """
 
@@ -64,7 +64,7 @@ def _heterophilous(
     return Dataset(
         name=name,
         kind="node",
-        loader="hopstate.data.io.read_graph",
+        loader="hopstate.data.readers.read_graph.read_graph",
         address=home,
         split="10 stored 50/25/25",
         metric=metric,
@@ -82,7 +82,7 @@ def _gnn_benchmark(name: str, file: str, nodes: int, features: int, classes: int
     return Dataset(
         name=name,
         kind="node",
-        loader="hopstate.data.io.read_graph",
+        loader="hopstate.data.readers.read_graph.read_graph",
         address=home,
         split=RANDOM,
         metric="accuracy",
@@ -131,7 +131,7 @@ def _temporal(name: str, *papers: str) -> Dataset:
     return Dataset(
         name=name,
         kind="link",
-        loader="hopstate.data.event_io.read_events",
+        loader="hopstate.data.readers.read_events.read_events",
         address="https://zenodo.org/record/7213796",
         split="70/15/15 by time",
         metric="average_precision",
@@ -147,7 +147,7 @@ def _tgb(name: str, *papers: str) -> Dataset:
     return Dataset(
         name=name,
         kind="link",
-        loader="hopstate.data.event_io.read_events",
+        loader="hopstate.data.readers.read_events.read_events",
         address=f"{_TGB}/{name}-v2.zip",
         split="official, by time",
         metric="mrr",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hopstate.data.cache import cache_folder
 from hopstate.errors import DownloadError
+from hopstate.io.cache import cache_folder
 
 RETRIES = 3
 TIMEOUT = 60.0  # seconds without an answer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hopstate.data.cache import cache_folder
 from hopstate.data.graph import Graph
 from hopstate.datasets.catalogue import CATALOGUE, Dataset
 from hopstate.datasets.download import RemoteFile, fetch
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
+from hopstate.io.cache import cache_folder
 
 _BY_NAME = {entry.name: entry for entry in CATALOGUE}
 
@@ -24,7 +24,7 @@ def load_dataset(name: str, **options: Any) -> Any:
 
     Args:
         name: a name that `dataset_table` lists.
-        options: those of the generator, or of `hopstate.data.io.read_graph`.
+        options: those of the generator, or of `hopstate.data.readers.read_graph.read_graph`.
 
     Raises:
         DataError: an unknown name, or a data set that is listed but has no reader.
@@ -37,12 +37,12 @@ def load_dataset(name: str, **options: Any) -> Any:
     if entry.make is not None:
         return entry.make(**options)
     if entry.files:
-        from hopstate.data.io import read_graph
+        from hopstate.data.readers.read_graph import read_graph
 
         paths = [fetch(file) for file in entry.files]
         return _checked(entry, read_graph(paths[0], **{"name": entry.name, **options}), paths[0])
     if entry.pyg and entry.kind == "node":
-        from hopstate.data.pyg import read_pyg_dataset
+        from hopstate.data.readers.pyg import read_pyg_dataset
 
         return read_pyg_dataset(entry.pyg, **{"name": entry.name, **options})
     if _tu_file(entry).is_file():
@@ -50,11 +50,11 @@ def load_dataset(name: str, **options: Any) -> Any:
 
         return read_tu(_tu_file(entry), **options)
     if entry.pyg:
-        from hopstate.data.pyg_sets import read_pyg_set
+        from hopstate.data.readers.pyg_sets import read_pyg_set
 
         return read_pyg_set(entry.pyg, **{"name": entry.name, **options})
     if entry.ogb:
-        from hopstate.data.ogb import read_ogb
+        from hopstate.data.readers.ogb import read_ogb
 
         return read_ogb(entry.ogb, **{"name": entry.name, **options})
     if entry.kind == "link":
@@ -110,7 +110,7 @@ def _event_folder(entry: Dataset) -> Path:
 
 def _events(entry: Dataset, options: dict[str, Any]) -> Any:
     """Return the event stream of a temporal data set whose files the user has put in place, or of a TGB one."""
-    from hopstate.data.event_io import read_events
+    from hopstate.data.readers.read_events import read_events
 
     if entry.name.startswith("tgb"):
         return read_events(fetch(_tgb_file(entry)), **{"name": entry.name, **options})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hopstate.ops.random_kernels import STEP, mix, seeded
+from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
 
 
 @njit(cache=True, nogil=True)

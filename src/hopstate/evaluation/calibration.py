@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError
-from hopstate.evaluation.metrics import check_scores
+from hopstate.streaming.scores import check_scores
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -3,7 +3,7 @@
 The driver scores a batch of events and their negatives, then lets the model see the batch. A batch never ends amid
 events of one time (unless asked to, for published protocols), so what a model has seen is strictly earlier than
 what it scores. A model that looks its events up in a store must look strictly before the query time;
-`hopstate.testing.leak` checks that.
+`hopstate.evaluation.leak` checks that.
 
 Protocols: "pooled" (default) takes AP and ROC AUC over all scores of a part; "dyglib" averages them over batches of
 200, streams the split's own training events and cuts ties, so that published tables can be compared.
@@ -20,16 +20,16 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hopstate.batching.events import batch_edges, event_batches
-from hopstate.batching.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.drive import Observer, drive, drive_anywhere
 from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
+from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
+from hopstate.streaming.replay import Observer, drive, drive_anywhere
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200

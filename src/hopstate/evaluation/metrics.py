@@ -6,20 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hopstate.errors import ConfigError, DataError, nearest
-
-
-def check_scores(scores: np.ndarray, what: str = "scores") -> np.ndarray:
-    """Return scores as float64; what names them in the message.
-
-    Raises:
-        DataError: a score is NaN or infinite; the first is named.
-    """
-    scores = np.asarray(scores, np.float64)
-    bad = np.flatnonzero(~np.isfinite(scores).reshape(len(scores), -1).all(1)) if scores.size else scores
-    if len(bad):
-        raise DataError(f"{len(bad)} of {len(scores)} {what} are NaN or infinite, the first at row {bad[0]}")
-    return scores
+from hopstate.errors import ConfigError, nearest
+from hopstate.streaming.scores import check_scores
 
 
 def accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:

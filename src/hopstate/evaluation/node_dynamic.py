@@ -12,8 +12,8 @@ import numpy as np
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
-from hopstate.evaluation.drive import Observer, drive_anywhere, drive_part
 from hopstate.evaluation.event_classes import EventClasses, event_classes
+from hopstate.streaming.replay import Observer, drive_anywhere, drive_part
 
 
 class NodeScorer(Observer, Protocol):
@@ -66,7 +66,7 @@ def score_node_events(
 
     Args:
         scorer: the model; reset first.
-        asked, rows: see `hopstate.evaluation.drive.drive_part`.
+        asked, rows: see `hopstate.streaming.replay.drive_part`.
     """
 
     def score(at: np.ndarray) -> Any:

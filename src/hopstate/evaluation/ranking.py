@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.evaluation.metrics import check_scores
+from hopstate.streaming.scores import check_scores
 
 
 def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:

@@ -6,33 +6,33 @@ import os
 from dataclasses import replace
 from importlib import import_module
 
-from hopstate.data.opening import shown
 from hopstate.errors import CheckpointError, ConfigError, nearest
-from hopstate.methods.base import Method
+from hopstate.io.opening import shown
+from hopstate.methods.method import Method
 
 # name → module that defines METHODS; imported when first asked for, so that the command line starts quickly
 MODULES = {
-    "nagphormer": "hopstate.methods.nagphormer",
-    "gmn": "hopstate.methods.gmn",
-    "gmn-graphs": "hopstate.methods.gmn_graphs",
-    "gin-graphs": "hopstate.methods.gmn_graphs",
-    "mlp": "hopstate.methods.full_batch",
-    "gcn": "hopstate.methods.full_batch",
-    "sage": "hopstate.methods.full_batch",
-    "gin": "hopstate.methods.full_batch",
-    "gat": "hopstate.methods.full_batch",
-    "pna": "hopstate.methods.full_batch",
-    "gcnii": "hopstate.methods.full_batch",
-    "recency": "hopstate.methods.zero_parameter",
-    "edgebank": "hopstate.methods.zero_parameter",
-    "pair-trees": "hopstate.methods.pair_trees",
-    "dygformer": "hopstate.methods.dygformer",
-    "dyg-mamba": "hopstate.methods.dyg_mamba",
-    "dyg-mamba-nodes": "hopstate.methods.dyg_mamba",
-    "graphmixer": "hopstate.methods.graphmixer",
-    "ctdg-ssm": "hopstate.methods.ctdg_ssm",
-    "ctdg-ssm-nodes": "hopstate.methods.ctdg_ssm",
-    "ctdg-ssm-sequences": "hopstate.methods.ctdg_ssm_sequences",
+    "nagphormer": "hopstate.methods.nagphormer.method",
+    "gmn": "hopstate.methods.gmn.method",
+    "gmn-graphs": "hopstate.methods.gmn.graphs",
+    "gin-graphs": "hopstate.methods.gmn.graphs",
+    "mlp": "hopstate.methods.message_passing.method",
+    "gcn": "hopstate.methods.message_passing.method",
+    "sage": "hopstate.methods.message_passing.method",
+    "gin": "hopstate.methods.message_passing.method",
+    "gat": "hopstate.methods.message_passing.method",
+    "pna": "hopstate.methods.message_passing.method",
+    "gcnii": "hopstate.methods.message_passing.method",
+    "recency": "hopstate.methods.heuristics.method",
+    "edgebank": "hopstate.methods.heuristics.method",
+    "pair-trees": "hopstate.methods.pair_trees.method",
+    "dygformer": "hopstate.methods.baselines.dygformer",
+    "dyg-mamba": "hopstate.methods.dyg_mamba.method",
+    "dyg-mamba-nodes": "hopstate.methods.dyg_mamba.method",
+    "graphmixer": "hopstate.methods.baselines.graphmixer",
+    "ctdg-ssm": "hopstate.methods.ctdg_ssm.method",
+    "ctdg-ssm-nodes": "hopstate.methods.ctdg_ssm.method",
+    "ctdg-ssm-sequences": "hopstate.methods.ctdg_ssm.sequences",
 }
 
 
@@ -102,5 +102,5 @@ def _outside(name: str) -> Method:
             f"no module {module!r} for method {name!r}; install it, or name its folder in PYTHONPATH"
         ) from None
     if not isinstance(found, Method):
-        raise ConfigError(f"{name!r} is no hopstate.methods.base.Method but {type(found).__name__}")
+        raise ConfigError(f"{name!r} is no hopstate.methods.method.Method but {type(found).__name__}")
     return replace(found, name=name)

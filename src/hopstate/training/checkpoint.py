@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hopstate.data.files import replace_file
-from hopstate.data.opening import exists, shown
-from hopstate.data.tensor_file import header_record, safe_tensors
 from hopstate.errors import CheckpointError, MissingFileError
+from hopstate.io.files import replace_file
+from hopstate.io.opening import exists, shown
+from hopstate.io.tensor_file import header_record, safe_tensors
 
 FORMAT = 1
 

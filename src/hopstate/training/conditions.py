@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hopstate.errors import CheckpointError
-from hopstate.training.run import RunFolder, machine
+from hopstate.training.run_folder import RunFolder, machine
 
 LIBRARIES = ("torch", "numpy", "numba")
 

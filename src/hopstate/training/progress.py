@@ -17,14 +17,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from hopstate.data.figure import draw_figure
 from hopstate.errors import ConfigError, MissingExtraError
-from hopstate.training.run import RunFolder
+from hopstate.io.figure import draw_figure
+from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hopstate.training.loop import LoopConfig
+    from hopstate.training.trainer import LoopConfig
 
 QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
 BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at

@@ -14,17 +14,17 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import hopstate
-from hopstate.analysis import explain
-from hopstate.api import Run, evaluate, fit, predict, stream
 from hopstate.cli.main import main
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.calibration import calibration
+from hopstate.evaluation.leak import check_leak
 from hopstate.methods.pair_trees.fitting import training_pairs
-from hopstate.testing.leak import check_leak
-from hopstate.trained import trained
-from hopstate.training.live import go_on, past_of
+from hopstate.runs.analysis.questions import explain
+from hopstate.runs.api import Run, evaluate, fit, predict, stream
+from hopstate.runs.load import trained
+from hopstate.streaming.live import go_on, past_of
 
 SMALL = {
     "model.max_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
@@ -145,7 +145,7 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
 
 def test_probabilities_mean_what_they_say(run: Run) -> None:
     """Of validation's events and the mixture that they stand beside: calibrated, the order kept."""
-    from hopstate.batching.negatives import draw_negatives
+    from hopstate.sampling.negatives import draw_negatives
 
     own = events()
     with trained(run.path, own) as (_, task):
@@ -243,10 +243,10 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
 def test_the_floor_is_quick_and_says_from_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees of a part of the training events, judged on a part of the test events with the negatives of the run."""
     from hopstate.methods import get_method
-    from hopstate.methods.base import Context
-    from hopstate.methods.configuration import config_from
-    from hopstate.methods.floors import link_floors
+    from hopstate.methods.method import Context
     from hopstate.methods.pair_trees import floor
+    from hopstate.methods.pair_trees.floor import link_floors
+    from hopstate.methods.settings import config_from
 
     own = events(2400)
     config = config_from(get_method("graphmixer"), {"data": "x", "evaluation.strategies": ["random", "many"]})

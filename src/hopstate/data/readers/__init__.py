@@ -1,1 +1,4 @@
-"""One reader per kind of file; `hopstate.data.io.read_graph` chooses among them."""
+"""Files and other libraries' objects to records.
+
+`read_graph`, `read_events` and `read_graph_set` choose among the other modules, each of which reads one kind of file.
+"""

@@ -11,8 +11,8 @@ import numpy as np
 
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
-from hopstate.data.notes import edge_notes
 from hopstate.data.readers.labels import LabelOptions, LabelTable, read_labels
+from hopstate.data.readers.notes import edge_notes
 from hopstate.data.readers.tables import IDS, Table, check_unique, given, is_numeric, read_npy, read_table
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary

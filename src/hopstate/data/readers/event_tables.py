@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.arrays import load_npy
 from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
-from hopstate.data.opening import bounded, exists, reading
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.tables import Table, is_numeric, read_table
 from hopstate.data.readers.times import timed
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError, nearest
+from hopstate.io.arrays import load_npy
+from hopstate.io.opening import bounded, exists, reading
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.arrays import Archive
 from hopstate.data.graph import Graph
-from hopstate.data.notes import notes_of_list
-from hopstate.data.opening import check_size
+from hopstate.data.readers.notes import notes_of_list
 from hopstate.data.validate import SPLITS, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning
+from hopstate.io.arrays import Archive
+from hopstate.io.opening import check_size
 
 LAYOUTS = {
     "heterophilous": ("node_features", "node_labels", "edges"),

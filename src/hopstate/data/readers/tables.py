@@ -13,11 +13,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.arrays import load_npy
-from hopstate.data.opening import bounded, check_size, open_regular, reading
 from hopstate.data.readers.ids import MISSING, ids_of
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, nearest
+from hopstate.io.arrays import load_npy
+from hopstate.io.opening import bounded, check_size, open_regular, reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -371,7 +371,7 @@ def read_npy(path: Path) -> np.ndarray:
     """Return the array of a .npy file, memory-mapped.
 
     Raises:
-        MissingFileError, UnreadableFileError, FormatError: as `hopstate.data.arrays.load_npy`.
+        MissingFileError, UnreadableFileError, FormatError: as `hopstate.io.arrays.load_npy`.
         DataError: neither a vector nor a matrix, or of neither numbers nor strings.
     """
     array = load_npy(path, mmap=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.events import EventStream
-from hopstate.data.opening import Bounded, check_regular, check_size
 from hopstate.data.readers import event_tables
 from hopstate.errors import ConfigError, FormatError
+from hopstate.io.opening import Bounded, check_regular, check_size
 
 JODIE = ("tgbl-wiki", "tgbl-subreddit", "tgbl-lastfm", "tgbl-enron", "tgbl-uci")  # users, items, time, label, features
 EDGES = re.compile(r"(?P<name>tgbl-\w+)_edgelist(_v\d+)?\.csv")

@@ -15,8 +15,8 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
-from hopstate.data.opening import check_size, exists, read_text
 from hopstate.errors import FormatError, MissingFileError
+from hopstate.io.opening import check_size, exists, read_text
 
 
 def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_folds: int = 10) -> GraphSet:

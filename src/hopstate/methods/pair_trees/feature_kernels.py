@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from hopstate.ops.neighbor_kernels import _before
+from hopstate.ops.neighbors.kernels import _before
 
 LAST = 32  # latest events of a node that are looked at one by one
 WIDE = 256  # latest events of a node in which shared partners are sought

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.batching.negatives import STRATEGIES, draw_negatives
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.pair_trees.features import PairFeatures
 from hopstate.methods.pair_trees.trees import PairTrees, platt
-from hopstate.training.seed import stream as named_stream
+from hopstate.random import stream as named_stream
+from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
 CHUNK = 100  # trees grown between two looks at whether to go on

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.batching.negatives import Negatives
 from hopstate.data.events import EventStream
-from hopstate.methods.base import Context
+from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, build
 from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.methods.shared.floors import Floors
+from hopstate.sampling.negatives import Negatives
+from hopstate.training.progress import note
 
 LEAST = 1_000  # training events from which trees are grown at all
 GROWN = 30_000  # latest training events that they grow from
@@ -63,3 +66,20 @@ def _of_rows(drawn: Negatives, rows: np.ndarray) -> Negatives:
     of = np.repeat(keep, sizes)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[keep])])
     return replace(drawn, rows=drawn.rows[keep], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])
+
+
+def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of recency, EdgeBank and trees over pairs on the run's split and negatives.
+
+    The trees grow from part of a large stream, and are judged on part of a large test part; both are said.
+
+    Args:
+        stream: the data.
+        config, context, task: as in `node_floors`.
+    """
+    found = heuristic_floors(stream, config, context, task)
+    trees = tree_floor(stream, config, context)
+    if trees is not None:
+        found["pair-trees"], said = trees
+        note(config.loop, f"note: the floor pair-trees was {said}")
+    return found

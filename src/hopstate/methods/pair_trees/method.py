@@ -19,9 +19,12 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
-from hopstate.methods.base import Context, Method
-from hopstate.methods.floors import link_floors
-from hopstate.methods.link import (
+from hopstate.methods.heuristics.floors import heuristic_floors
+from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
+from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.trees import Forest, PairTrees
+from hopstate.methods.shared.link import (
     EventReadOptions,
     LinkSplitConfig,
     clock_of,
@@ -29,12 +32,9 @@ from hopstate.methods.link import (
     training_store,
     used_features,
 )
-from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
-from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
-from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.training.link_task import LinkEvaluation, LinkTask
-from hopstate.training.loop import LoopConfig
-from hopstate.training.run import write_text
+from hopstate.training.run_folder import write_text
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +218,6 @@ METHODS = {
         "events",
         "boosted trees over the histories of a pair and of its ends",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
-        floors=link_floors,
+        floors=heuristic_floors,
     )
 }

@@ -3,8 +3,8 @@
 
 from numba import njit
 
-from hopstate.ops.simd import LANES, fma, load, load_first, store, store_first
-from hopstate.ops.simd_math import sigmoid
+from hopstate.ops.cpu.simd import LANES, fma, load, load_first, store, store_first
+from hopstate.ops.cpu.simd_math import sigmoid
 
 kernel = njit(nogil=True, cache=True, error_model="numpy")
 

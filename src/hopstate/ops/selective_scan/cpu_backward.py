@@ -1,7 +1,31 @@
 # mypy: ignore-errors
 """The selective scan's backward pass on CPUs; layouts: `cpu_cells`, derivation: README.md beside this file."""
 
-from hopstate.ops.processor import FLUSH_TO_ZERO, control_word, prefetch, prefetch_to_write, scratch, set_control_word
+from hopstate.ops.cpu.processor import (
+    FLUSH_TO_ZERO,
+    control_word,
+    prefetch,
+    prefetch_to_write,
+    scratch,
+    set_control_word,
+)
+from hopstate.ops.cpu.simd import (
+    LANES,
+    WIDE,
+    filled,
+    fma,
+    lane_sum,
+    load,
+    load_first,
+    load_wide,
+    narrow,
+    repeat,
+    spread,
+    store,
+    store_first,
+    where_less,
+)
+from hopstate.ops.cpu.simd_math import exp_parts, phi_series, sigmoid
 from hopstate.ops.selective_scan.cpu_cells import (
     BUNCH,
     CELL,
@@ -32,23 +56,6 @@ from hopstate.ops.selective_scan.cpu_cells import (
     sequences,
     start_states,
 )
-from hopstate.ops.simd import (
-    LANES,
-    WIDE,
-    filled,
-    fma,
-    lane_sum,
-    load,
-    load_first,
-    load_wide,
-    narrow,
-    repeat,
-    spread,
-    store,
-    store_first,
-    where_less,
-)
-from hopstate.ops.simd_math import exp_parts, phi_series, sigmoid
 
 
 @inlined

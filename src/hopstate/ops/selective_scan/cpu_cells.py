@@ -16,7 +16,7 @@ Derivation: README.md beside this file.
 
 from numba import njit
 
-from hopstate.ops.simd import LANES, WIDE, filled, load, store
+from hopstate.ops.cpu.simd import LANES, WIDE, filled, load, store
 
 CELL = 16  # tokens between checkpoints; a multiple of WIDE
 

@@ -1,1 +1,0 @@
-"""How a big graph or a long stream is cut into batches."""

@@ -1,0 +1,266 @@
+"""GAS: out-of-batch neighbours send what they last sent when they were in a batch themselves.
+
+Histories are kept without dropout: where a model drops elements in training, a pass without it writes them first.
+
+Source: Fey et al. 2021, arXiv:2106.05609 (GNNAutoScale), section 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.graph import Graph
+from hopstate.errors import CheckpointError, FormatError, MissingFileError
+from hopstate.io.arrays import load_npy
+from hopstate.io.files import append_file, named_errors, remove_file, replace_file, reserve_array, sync_file
+from hopstate.layers.message import Adjacency, Weighting
+from hopstate.ops.sampling import Neighborhoods
+from hopstate.sampling.adjacency import around_adjacency
+
+
+class History:
+    """What every node sent last, for each layer: (N, d) float32 on the CPU, pinned where there is a GPU, or on disk.
+
+    Args:
+        num_nodes: N.
+        widths: what each layer's nodes send, numbers a node.
+        folder: keep the tables there as memory-mapped files; None keeps them in memory. Tables that are there already
+            are taken up by `load_state`, or else emptied.
+
+    Raises:
+        StorageError: the files cannot be made.
+    """
+
+    def __init__(self, num_nodes: int, widths: list[int], *, folder: Path | None = None) -> None:
+        self.num_nodes = num_nodes
+        used = folder is not None and (folder / "history-0.npy").is_file()
+        self._made = False  # whether a table on disk was not there, or is of another graph or model
+        self.tables = [self._table(i, width, folder) for i, width in enumerate(widths)]
+        self._journal = None if folder is None else Journal(folder, self.tables, used=used)
+
+    def _table(self, number: int, width: int, folder: Path | None) -> Tensor:
+        if folder is None:
+            table = torch.zeros(self.num_nodes, width)
+            return table.pin_memory() if torch.cuda.is_available() else table
+        shape, path = (self.num_nodes, width), folder / f"history-{number}.npy"
+        if not self._fits(path, shape):
+            self._made = True
+            replace_file(path, lambda part: reserve_array(part, shape))
+        with named_errors(path, "open"):
+            return torch.from_numpy(np.load(path, mmap_mode="r+", allow_pickle=False))
+
+    @staticmethod
+    def _fits(path: Path, shape: tuple[int, int]) -> bool:
+        with named_errors(path, "open"), contextlib.suppress(FormatError, MissingFileError):
+            found = load_npy(path, mmap=True)
+            return found.shape == shape and found.dtype == np.float32
+        return False
+
+    def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
+        """Keep what rows sent at a layer."""
+        if self._journal is not None:
+            self._journal.keep(layer, rows)
+        self.tables[layer][rows] = sent.detach().float().cpu()
+
+    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
+        """Return a batch of nodes of a graph, whose other neighbours send what is held here."""
+        around = cutter.induced(nodes, halo=True)
+        return GasBatch(around_adjacency(graph, around), torch.from_numpy(around.nodes), self)
+
+    def pull(self, layer: int, rows: Tensor) -> Tensor:
+        """Return what rows sent last at a layer; zeros where they never did."""
+        if self._journal is not None:
+            self._journal.begin()
+        return self.tables[layer][rows]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tables by layer; of tables on disk, the mark that their journal goes back to."""
+        if self._journal is not None:
+            return {"mark": torch.tensor([self._journal.mark(), *self._shape()])}
+        return {f"history{i}": table for i, table in enumerate(self.tables)}
+
+    def _shape(self) -> list[int]:
+        return [self.num_nodes, *(table.shape[1] for table in self.tables)]
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned.
+
+        Raises:
+            CheckpointError: tables of another graph or model, or no longer there.
+        """
+        mark = state.get("mark")
+        saved = [state.get(f"history{i}") for i in range(len(self.tables))]
+        shapes = [None if table is None else table.shape for table in saved]
+        if self._made and mark is not None:
+            raise CheckpointError(
+                "the histories in files are missing, damaged, or of another graph or model; start the run anew"
+            )
+        if self._journal is not None and mark is not None and mark[1:].tolist() == self._shape():
+            self._journal.go_back(int(mark[0]))
+            return
+        if mark is not None or shapes != [table.shape for table in self.tables]:
+            raise CheckpointError("the saved histories are of another graph or model; start the run anew")
+        if self._journal is not None:
+            self._journal.begin()
+        for table, values in zip(self.tables, saved, strict=True):
+            assert values is not None
+            table.copy_(values)
+
+
+class Journal:
+    """What rows of tables on disk held at a mark: a checkpoint names a mark instead of holding a copy of the tables.
+
+    Every row is written down once after each mark, before it changes. The files of the last two marks are kept, for the
+    checkpoint that names the last one may never have been finished.
+
+    Args:
+        folder: of the tables and the journal.
+        tables: (N, d) each, memory-mapped from files there.
+        used: whether they hold what an earlier run wrote, which counts only after `go_back`.
+    """
+
+    def __init__(self, folder: Path, tables: list[Tensor], *, used: bool) -> None:
+        self.folder, self.tables, self.used = folder, tables, used
+        self._last: int | None = None  # mark, once it is known what the tables hold
+        self._written = [torch.zeros(len(table), dtype=torch.bool) for table in tables]
+
+    def begin(self) -> None:
+        """Empty the tables, unless they were taken up or filled before."""
+        if self._last is not None:
+            return
+        for table in self.tables if self.used else ():
+            table.zero_()
+        for path in self.folder.glob("journal-*"):
+            remove_file(path)
+        self._last = 0
+
+    def _sync(self) -> None:
+        """Bring the tables to disk."""
+        for number in range(len(self.tables)):
+            sync_file(self.folder / f"history-{number}.npy")
+
+    def keep(self, layer: int, rows: Tensor) -> None:
+        """Write down what rows hold, where that has not been done since the last mark.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        self.begin()
+        new = rows[~self._written[layer][rows]]
+        if not len(new):
+            return
+        held = np.array([layer, len(new)], np.int64), new.numpy(), self.tables[layer][new].numpy()
+        append_file(self._path(self._last), b"".join(array.tobytes() for array in held))
+        sync_file(self._path(self._last))  # the system may bring the table's change to disk at any time after this
+        self._written[layer][new] = True
+
+    def mark(self) -> int:
+        """Return a mark for what the tables hold now."""
+        self.begin()
+        assert self._last is not None
+        self._sync()
+        remove_file(self._path(self._last - 1))
+        self._last += 1
+        self._forget()
+        return self._last
+
+    def go_back(self, mark: int) -> None:
+        """Give the tables what they held at a mark.
+
+        Raises:
+            CheckpointError: the journal does not reach back so far.
+        """
+        found = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("journal-*")}
+        if mark < max(found, default=mark) - 1:
+            raise CheckpointError(f"the histories in {self.folder} are of a later checkpoint; start the run anew")
+        for number in sorted((n for n in found if n >= mark), reverse=True):
+            self._undo(self._path(number))
+        self._sync()
+        for number in sorted((n for n in found if n >= mark), reverse=True):
+            remove_file(self._path(number))
+        self._last = mark
+        self._forget()
+
+    def _undo(self, path: Path) -> None:
+        with path.open("rb") as file:
+            while len(head := np.fromfile(file, np.int64, 2)) == 2:
+                if not 0 <= head[0] < len(self.tables) or not 0 <= head[1] <= len(self.tables[head[0]]):
+                    raise CheckpointError(f"{path} is damaged; start the run anew")
+                table = self.tables[head[0]]
+                rows = np.fromfile(file, np.int64, head[1])
+                values = np.fromfile(file, np.float32, head[1] * table.shape[1])
+                if len(rows) and not 0 <= rows.min() <= rows.max() < len(table):
+                    raise CheckpointError(f"{path} is damaged; start the run anew")
+                if len(values) == head[1] * table.shape[1]:  # else cut off, and the table was not changed after it
+                    table[torch.from_numpy(rows)] = torch.from_numpy(values).view(-1, table.shape[1])
+
+    def _forget(self) -> None:
+        for written in self._written:
+            written.zero_()
+
+    def _path(self, number: int | None) -> Path:
+        return self.folder / f"journal-{number}"
+
+
+class GasBatch:
+    """A batch whose out-of-batch neighbours send their histories.
+
+    Args:
+        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
+        nodes: (|B| + m,) int64 rows of the graph, the batch's first.
+        history: read, and written with what the batch's nodes send.
+        writes: whether it is written.
+    """
+
+    def __init__(self, around: Adjacency, nodes: Tensor, history: History, *, writes: bool = True) -> None:
+        self.around, self.nodes, self.history, self.writes = around, nodes, history, writes
+
+    def to(self, device: torch.device | str) -> GasBatch:
+        """Return the batch on a device; histories stay where they are."""
+        return GasBatch(self.around.to(device), self.nodes, self.history, writes=self.writes)
+
+    def written_by(self, model: nn.Module, x: Tensor) -> GasBatch:
+        """Return the batch for a training step, histories written without dropout where the model has any."""
+        drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
+        if not drops:
+            return self
+        with torch.no_grad(), _without(drops, model):
+            model(x, self)
+        return GasBatch(self.around, self.nodes, self.history, writes=False)
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return (|B|, F'): the layer's output with histories in place of the missing rows of the first tensor."""
+        count = self.around.num_receivers
+        sent = nodes[0]
+        if self.writes:
+            self.history.push(layer, self.nodes[:count], sent)
+        far = self.history.pull(layer, self.nodes[count:]).to(sent)
+        rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
+        return self.around.convolve(conv, weighting, layer, torch.cat([sent, far]), *rest)
+
+
+@contextmanager
+def _without(drops: list[nn.Dropout], model: nn.Module) -> Iterator[None]:
+    """Let nothing be dropped, and batch norms learn no running statistics."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    kept = [(m.momentum, None if m.num_batches_tracked is None else m.num_batches_tracked.clone()) for m in norms]
+    try:
+        for drop in drops:
+            drop.training = False
+        for norm in norms:
+            norm.momentum = 0.0
+        yield
+    finally:
+        for drop in drops:
+            drop.training = True
+        for norm, (momentum, tracked) in zip(norms, kept):
+            norm.momentum = momentum
+            if tracked is not None and norm.num_batches_tracked is not None:
+                norm.num_batches_tracked.copy_(tracked)

@@ -1,0 +1,13 @@
+"""TOP: missing neighbours expressed by the nodes that are there; any message-passing model runs under it unchanged.
+
+| arXiv:2502.19693 | function |
+|---|---|
+| Eq. 4-6: linear compensation | `top.Top`, `batch.LinearTop` |
+| Alg. 1, Eq. 11: basic embeddings | `probes.basic_embeddings` |
+| the range finder | `basis.range_basis` |
+| Eq. 12: least squares for a batch | `ridge.fit_in_range` |
+| App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
+| Alg. 2, Eq. 13: a training step of any model | `wrap.module.top` |
+
+`store` keeps what is prepared in files; `refresh` makes it anew from a model's present weights.
+"""

@@ -1,0 +1,91 @@
+"""Batches under TOP: what a model convolves over when something stands for a batch's missing neighbours.
+
+Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 (linear
+form) and appendix B.1 (general form).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hopstate.compensation.top.ridge import Substitute
+from hopstate.errors import ConfigError
+from hopstate.layers.message import Adjacency, Weighting
+
+
+class LinearTop:
+    """A batch in the linear form: what its layers sum is A_BB h + left (right h_S).
+
+    Args:
+        inside: adjacency among the batch's nodes, weighted by the whole graph's degrees.
+        missing: what stands for the sums over out-of-batch neighbours, for each layer or one for all.
+        weighting: the one weighting that `missing` was made for.
+    """
+
+    def __init__(self, inside: Adjacency, missing: list[Substitute], weighting: Weighting) -> None:
+        self.inside, self.missing, self.weighting = inside, missing, weighting
+
+    def to(self, device: torch.device | str) -> LinearTop:
+        """Return the batch on a device."""
+        return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.weighting)
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return (|B|, F'): the layer's output, the sum that it makes compensated.
+
+        Raises:
+            ConfigError: the layer does not sum with these fixed weights.
+        """
+        if weighting != self.weighting:
+            raise ConfigError(not_linear(type(conv).__name__, weighting))
+        missing = self.missing[layer % len(self.missing)]
+
+        def add(_: nn.Module, inputs: tuple[object, dict[str, object]], out: Tensor) -> Tensor:
+            sent = inputs[1]["x"]
+            sent = sent[0] if isinstance(sent, (tuple, list)) else sent
+            assert isinstance(sent, Tensor)
+            return torch.addmm(out, missing.left, missing.weights(sent))
+
+        handle = conv.register_message_and_aggregate_forward_hook(add)  # type: ignore[operator]
+        try:
+            return self.inside.convolve(conv, weighting, layer, *nodes)
+        finally:
+            handle.remove()
+
+
+class GeneralTop:
+    """A batch in the general form: every layer receives made-up rows for the out-of-batch neighbours.
+
+    Args:
+        around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
+        missing: what stands for those neighbours' rows, for each layer or one for all.
+    """
+
+    def __init__(self, around: Adjacency, missing: list[Substitute]) -> None:
+        self.around, self.missing = around, missing
+
+    def to(self, device: torch.device | str) -> GeneralTop:
+        """Return the batch on a device."""
+        return GeneralTop(self.around.to(device), [m.to(device) for m in self.missing])
+
+    def extended(self, h: Tensor, layer: int) -> Tensor:
+        """Return (|B| + m, d): h, and under it what stands for the missing rows that a layer receives."""
+        missing = self.missing[layer % len(self.missing)]
+        return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return (|B|, F'): the layer's output where missing neighbours send made-up rows."""
+        return self.around.convolve(conv, weighting, layer, *(self.extended(h, layer) for h in nodes))
+
+
+def not_linear(name: str, weighting: str) -> str:
+    """Return the words that refuse the linear form.
+
+    Args:
+        name: of what does not sum its neighbours.
+        weighting: how it weighs them.
+    """
+    return (
+        f"{name} ({weighting}) does not sum its neighbours with fixed weights of the right kind, which TOP's linear "
+        f"form needs; use the general form (top.form=general), which works with any aggregator"
+    )

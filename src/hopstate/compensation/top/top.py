@@ -1,0 +1,345 @@
+"""TOP: mini-batches whose missing neighbours are expressed by the nodes that are there.
+
+R with H_out ~ R H_in is fitted on basic embeddings (`basis`), for each layer its own. In training, a batch B aggregates
+A_BB H_B + dA (P H_S): dA (|B|, k) and P (k, |S|) stand for A_B,out R and are made once for a batch. That is the
+linear form, for layers that sum with fixed weights. The general form gives any aggregator the missing rows themselves,
+L (P H_S), one for each out-of-batch neighbour. Weights are those of the whole graph's degrees in both.
+
+Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.1, algorithms
+1 and 2, equations 12-13, appendix B.1 (general form) and B.5.
+Deviation: basic embeddings are made anew from present weights now and then (`refresh`; section 5.1 names it for where
+random weights err much): wide sparse features of missing nodes cannot be foretold from random weights, whatever k is.
+Each layer has its own R, fitted on what that layer receives. `basis="global"` takes one basis Q of the whole graph, so
+that P is Q_S's pseudo-inverse; `basis="batch"` is the paper's text. The pseudo-inverse has a ridge; where it matters it
+is the one that best predicts, in each batch, embeddings that the basis was not fitted on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.compensation.top.basis import random_mixing, range_mixing, times
+from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
+from hopstate.compensation.top.probes import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
+from hopstate.compensation.top.ridge import (
+    FIXED_RIDGE,
+    PROBES,
+    Basis,
+    Substitute,
+    best_ridge,
+    fit_in_range,
+    ridge_inverse,
+)
+from hopstate.compensation.top.store import CompensationStore, fingerprint
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError
+from hopstate.layers.evaluating import evaluating
+from hopstate.layers.message import Adjacency, Weighting
+from hopstate.ops.sampling import LocalGraph, Neighborhoods
+from hopstate.ops.threads import one_thread
+from hopstate.sampling.adjacency import around_adjacency, cutter_of, whole_adjacency
+from hopstate.sampling.samplers import generator
+
+LINEAR = ("symmetric", "mean", "sum")
+WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopConfig:
+    """Settings of TOP.
+
+    Args:
+        form: "linear" adds a low-rank product, "general" makes missing rows; "auto" is linear where the model allows.
+        basis: one basis of the whole graph ("global"), or one for each batch ("batch", as in the paper's text).
+        layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
+            by one basis of them together (as in the paper's text).
+        rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
+            times as many (basis=batch: the width d of a layer's messages).
+        refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
+            so many; 0 makes it once, from random weights.
+        directions: express also how messages change when the weights do, in so many random directions (8, say): the
+            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
+            nodes than the model is wide; every direction is one more pass over the graph a refresh.
+        initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
+        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
+        ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
+        folder: keep what was prepared for each batch in files there and continue from them; needs refresh=0.
+    """
+
+    form: Literal["auto", "linear", "general"] = "auto"
+    basis: Literal["global", "batch"] = "global"
+    layers: Literal["each", "shared"] = "each"
+    rank: int | None = None
+    refresh: int = 5
+    directions: int = 0
+    initialisations: int = 3
+    samples: int | None = None
+    ridge: float | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        least = [1 if v is None else v for v in (self.rank, self.initialisations, self.samples)]
+        if min(least) < 1 or self.refresh < 0:
+            raise ConfigError(
+                f"top.rank, top.initialisations and top.samples are at least 1, top.refresh at least 0; "
+                f"got {self.rank}, {self.initialisations}, {self.samples}, {self.refresh}"
+            )
+        if self.directions < 0 or (self.directions and not self.refresh):
+            raise ConfigError(
+                f"top.directions={self.directions} must not be negative, and needs refreshes; got "
+                f"top.refresh={self.refresh}"
+            )
+        if self.ridge is not None and self.ridge < 0:
+            raise ConfigError(f"top.ridge must not be negative; got {self.ridge}")
+        if self.folder is not None and self.refresh:
+            raise ConfigError(
+                f"top.folder keeps what is made once, but top.refresh={self.refresh} makes it anew; set top.refresh=0"
+            )
+
+
+class Top:
+    """Makes compensated batches of one graph for one model.
+
+    Args:
+        graph: the whole graph.
+        config: settings.
+        weighting: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
+        seed: fixes initialisations and draws.
+        rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
+
+    Raises:
+        ConfigError: the linear form was asked for and the aggregator is not linear; the general form is offered.
+    """
+
+    def __init__(
+        self, graph: Graph, config: TopConfig, weighting: Weighting, *, seed: int, rows: np.ndarray | None = None
+    ) -> None:
+        if config.form == "linear" and weighting not in LINEAR:
+            raise ConfigError(not_linear("the model's aggregator", weighting))
+        self.graph, self.config, self.weighting, self.seed = graph, config, weighting, seed
+        self.linear = config.form != "general" and weighting in LINEAR
+        self._own = threading.local()  # a cutter for each thread
+        self.rows = None if rows is None or not self.linear else np.sort(rows)
+        self._place = np.full(graph.num_nodes, -1)
+        self._place[slice(None) if self.rows is None else self.rows] = np.arange(
+            graph.num_nodes if self.rows is None else len(self.rows)
+        )
+        self.bases: list[Basis] = []
+        self._of_present_weights = False
+        self.previous: list[Received] | None = None  # probes for the next refresh
+        self._store: CompensationStore | None = None
+
+    # ---- making the basis ------------------------------------------------------------------------------
+    def whole_pass(self, forward: Forward, whole: Adjacency | None = None) -> Embed:
+        """Return what embeds any model in one pass over the whole graph.
+
+        Args:
+            forward: runs a model on it.
+            whole: its adjacency, where there is one already.
+        """
+        if not self.linear:
+            return WholePass(forward)
+        adjacency = whole or whole_adjacency(self.graph)
+        return WholePass(forward, lambda: adjacency.form(self.weighting), self.rows)
+
+    def prepare(self, model: nn.Module, embed: Embed) -> None:
+        """Fit the basis on the model's weights, or on random initialisations.
+
+        Args:
+            model: it is not changed.
+            embed: passes over the whole graph with the model or a copy.
+
+        Raises:
+            CheckpointError: the folder holds what was prepared for another graph, model or setting.
+        """
+        if self.config.refresh:
+            self.refresh(model, embed)
+            return
+        with one_thread():
+            self._prepare_once(model, embed)
+
+    def _prepare_once(self, model: nn.Module, embed: Embed) -> None:
+        c = self.config
+        if c.folder is not None:
+            self._store = CompensationStore(c.folder, fingerprint(self.graph, model, c, self.seed, self.rows))
+            kept = self._store.bases()
+            if kept is not None:
+                self.bases = [Basis(**tensors) for tensors in kept]
+                return
+        probes = None
+        if c.ridge is None and c.basis == "global":
+            other = basic_embeddings(model, embed, initialisations=1, seed=self.seed + c.initialisations)
+            probes = [self._probe(group) for group in self._groups(other)]
+        made = basic_embeddings(model, embed, initialisations=c.initialisations, seed=self.seed)
+        self.take(made, probes=probes, sets=c.initialisations)
+        if self._store is not None:
+            self._store.keep_bases([basis.tensors() for basis in self.bases])
+
+    def refresh(self, model: nn.Module, embed: Embed) -> None:
+        """Fit the basis on model's present embeddings, made by embed; those of the refresh before choose ridges."""
+        chosen = self.config.ridge is None and self.config.basis == "global"
+        with evaluating(model):
+            made = with_changes(model, embed, self.config.directions, seed=self.seed)
+            self.previous = self.take(made, probes=self.previous, keep_probes=chosen)
+        self._of_present_weights = True
+
+    def take(
+        self,
+        embeddings: Iterable[list[Received]],
+        *,
+        probes: list[Received] | None = None,
+        sets: int = 1,
+        keep_probes: bool = False,
+    ) -> list[Received] | None:
+        """Fit bases on what each layer received, one or several times; return probes of them where they are asked for.
+
+        Args:
+            embeddings: for each layer what it received; taken one layer at a time where each has its own basis.
+            probes: for each basis, embeddings to choose the ridge by.
+            sets: how many sets of weights the embeddings are of; k is by default the columns that one of them gives.
+            keep_probes: return probes to choose the next bases' ridges by.
+
+        Raises:
+            DataError: embeddings that are not finite, or all zero.
+        """
+        bases, kept = [], []
+        for number, group in enumerate(self._groups(embeddings)):
+            values = [e.values for e in group]
+            every = sum(v.shape[1] for v in values)
+            few = min(every, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
+            rank = every if self.config.basis == "batch" else self.config.rank or few
+            made = _mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
+            probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
+            width = max(e.values.shape[1] for e in group)
+            bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
+            if keep_probes:
+                kept.append(self._probe(group))
+        if not any(bool(basis.values.any()) for basis in bases):
+            raise DataError("basic embeddings are all zero; the model or the features carry nothing")
+        self.bases = bases
+        return kept if keep_probes else None
+
+    def _groups(self, embeddings: Iterable[list[Received]]) -> Iterable[list[Received]]:
+        """Return embeddings by the basis that they go into."""
+        if self.config.layers == "shared":
+            return [[e for layer in embeddings for e in layer]]
+        return embeddings
+
+    def _probe(self, group: list[Received]) -> Received:
+        """Return random combinations of messages that go into a basis."""
+        group = [e for e in group if e.weight == 1]
+        return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
+
+    # ---- batches ---------------------------------------------------------------------------------------
+    @property
+    def cutter(self) -> Neighborhoods:
+        """This thread's own cutter: it has a workspace."""
+        if not hasattr(self._own, "cutter"):
+            self._own.cutter = cutter_of(self.graph)
+        return self._own.cutter
+
+    def keep(self, batches: list[np.ndarray], threads: int) -> None:
+        """Prepare batches and keep them in the folder; those that are there already are left.
+
+        Args:
+            batches: nodes of each.
+            threads: batches that are prepared at once.
+
+        Raises:
+            StorageError: one could not be written; the next call goes on with it.
+        """
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(self.batch, batches):
+                pass
+
+    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
+        """Return the compensated batch of nodes; graph and cutter are its own."""
+        return self.batch(nodes)
+
+    def batch(self, nodes: np.ndarray) -> LinearTop | GeneralTop:
+        """Return the compensated batch of nodes (distinct rows of the graph)."""
+        around = self.cutter.induced(nodes, halo=not self.linear)
+        adjacency = around_adjacency(self.graph, around)
+        if self.linear:
+            return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.weighting)
+        return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
+
+    def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
+        """Return what stands for missing neighbours in each layer, from the folder where it is kept there.
+
+        What is made once is the same for any number of threads, in a folder or not.
+        """
+        found = None if self._store is None else self._store.batch(nodes)
+        if found is None:
+            with nullcontext() if self.config.refresh else one_thread():
+                found = self._substitutes(nodes, adjacency, around)
+            if self._store is not None:
+                self._store.keep_batch(nodes, found)
+        return found
+
+    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
+        rows, found = self._at(nodes), []
+        for basis in self.bases:
+            if self.linear:  # A_B,out times values
+                form = adjacency.form(self.weighting)
+                missing, target = (
+                    total[rows] - form.to(values.dtype) @ values[rows]
+                    for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))
+                )
+            else:
+                far = torch.from_numpy(around.nodes[len(nodes) :])
+                missing, target = basis.values[far], basis.probe[far]
+            found.append(self._fit(nodes, rows, basis, missing, target))
+        return found
+
+    def _fit(self, nodes: np.ndarray, every: Tensor, basis: Basis, missing: Tensor, target: Tensor) -> Substitute:
+        """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
+
+        Args:
+            nodes: the batch.
+            every: where they stand in what is kept.
+            basis: by which it is expressed.
+            missing: values of the basis that are to be expressed.
+            target: (m, p) values of the probes there, by which the ridge is chosen.
+        """
+        c, count = self.config, len(nodes)
+        wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
+        rows = None
+        if wanted is not None and wanted < count:
+            draw = generator(self.seed, 8, int(nodes[0]), count)
+            rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
+        ridge = FIXED_RIDGE if c.ridge is None else c.ridge
+        if c.basis == "batch":
+            return fit_in_range(basis.values[every], rows, missing, self._width(basis), ridge, seed=self.seed)
+        place = every if rows is None else every[rows]
+        known = basis.values[place]
+        tight = len(known) < 2 * known.shape[1]
+        if target.numel() and (tight or not self._of_present_weights):  # else present messages are well determined
+            ridge = best_ridge(known, missing, basis.probe[place], target)
+        return Substitute(missing.contiguous(), ridge_inverse(known, ridge), rows)
+
+    def _width(self, basis: Basis) -> int:
+        """Return k of a basis for each batch."""
+        return self.config.rank or (basis.values.shape[1] if basis.width is None else int(basis.width))
+
+    def _at(self, nodes: np.ndarray) -> Tensor:
+        """Return where nodes stand in what is kept."""
+        place = self._place[nodes]
+        if (place < 0).any():
+            raise DataError(f"node {nodes[place < 0][0]} is not among the rows that this compensation was made for")
+        return torch.from_numpy(place)
+
+
+def _mixed(group: list[Received], mixing: list[Tensor]) -> Received:
+    sums = [e.sums for e in group]
+    none = mixing[0].new_zeros(len(sums[0]), 0)
+    return Received(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)

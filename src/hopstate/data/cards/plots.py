@@ -1,0 +1,74 @@
+"""Plots beside a data card; see `inspect`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.cards.card import class_counts, class_names, node_gaps, stream_degrees
+from hopstate.data.events import EventStream
+from hopstate.data.graph import Graph
+from hopstate.io.figure import draw_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def plot_card(data: EventStream | Graph, path: str | Path) -> None:
+    """Draw a data set as .png, .pdf or .svg: a stream's activity, degrees, gaps and repetition; a graph's degrees.
+
+    Raises:
+        FormatError: another extension.
+        StorageError: the file could not be written.
+    """
+    streamed = isinstance(data, EventStream)
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots(2 if streamed else 1, 2).reshape(-1)
+        if isinstance(data, EventStream):
+            _plot_stream(data, axes)
+        else:
+            _plot_graph(data, axes)
+        figure.suptitle(data.name)
+
+    draw_figure(path, (10, 7 if streamed else 3.5), paint)
+
+
+def _plot_stream(stream: EventStream, axes: Any) -> None:
+    unit = f" ({stream.time_unit})" if stream.time_unit else ""
+    axes[0].hist(stream.t, bins=80)
+    axes[0].set(xlabel=f"time{unit}", ylabel="events", title="activity")
+    _ranked(axes[1], stream_degrees(stream), "events of a node")
+    gaps = node_gaps(stream)
+    gaps = gaps[gaps > 0]
+    if len(gaps):
+        axes[2].hist(gaps, bins=np.geomspace(gaps.min(), max(gaps.max(), gaps.min() * 2), 60))
+        axes[2].set_xscale("log")
+    axes[2].set(xlabel=f"time between a node's events{unit}", ylabel="count", title="inter-event times")
+    new = np.zeros(len(stream))
+    new[np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)[1]] = 1
+    cuts = np.linspace(0, len(stream), min(60, len(stream)) + 1).astype(int)
+    share = [1 - new[a:b].mean() for a, b in pairwise(cuts)]
+    axes[3].plot(cuts[:-1], share)
+    axes[3].set(xlabel="event", ylabel="share of repeated pairs", ylim=(0, 1), title="repetition")
+
+
+def _plot_graph(graph: Graph, axes: Any) -> None:
+    _ranked(axes[0], graph.degree, "degree")
+    if graph.num_classes:
+        axes[1].bar(class_names(graph), class_counts(graph))
+        axes[1].set(xlabel="class", ylabel="nodes", title="classes")
+    else:
+        axes[1].set_axis_off()
+
+
+def _ranked(axis: Axes, counts: np.ndarray, what: str) -> None:
+    """Draw the share of nodes with at least so many, on two logarithmic axes."""
+    ordered = np.sort(counts[counts > 0])
+    if len(ordered):
+        axis.loglog(ordered, 1 - np.arange(len(ordered)) / len(ordered), drawstyle="steps-post")
+    axis.set(xlabel=what, ylabel="share of nodes with at least so many", title="degrees")

@@ -1,0 +1,272 @@
+"""Graphs from and to torch-geometric, in memory and from its own data set classes.
+
+Nothing that a user's file holds is unpickled: saved files are loaded with torch's `weights_only`, and raw files that
+were put in place by hand are not processed by classes whose raw format is a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.data.readers.notes import notes_of_list
+from hopstate.data.validate import SPLITS, clean_features
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, DownloadError, FormatError, MissingFileError, nearest
+from hopstate.io.arrays import checked_zip
+from hopstate.io.cache import cache_folder
+from hopstate.io.opening import check_size, open_regular
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+UNPICKLED = "hopstate does not unpickle files, because a pickle can run any code"
+
+
+def graph_from_pyg(data: Data, *, nan: str = "error", **fields: Any) -> Graph:
+    """Return a graph from a `Data`: x, y, edge_index, edge_attr, edge_weight, masks, node_ids, class_names.
+
+    Edges are taken as they are stored (no reverse added, nothing dropped), unless fields say otherwise.
+
+    Args:
+        data: x and edge_attr may be sparse; adj_t stands in for edge_index.
+        nan: "error" or "zero", for x.
+        fields: options of `Graph.from_edges` and fields of `Graph`, over what data holds.
+
+    Raises:
+        DataError: no edge_index, or arrays that break a promise of `Graph`.
+    """
+    if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
+        raise DataError(f"a torch-geometric Data with edge_index is needed; this one holds {sorted(data.keys())}")
+    edges = _edges(data)
+    found: dict[str, Any] = {"x": _dense(data.get("x")), "y": _dense(data.get("y")), "source": "torch-geometric"}
+    attr = _dense(data.get("edge_attr"))
+    if found["x"] is not None:
+        found["x"] = clean_features(found["x"], nan, f"{fields.get('source', 'Data')}: node features x")
+    masks = {name: _mask(_dense(data.get(f"{name}_mask")), data.num_nodes) for name in SPLITS}
+    found["masks"] = {name: mask for name, mask in masks.items() if mask is not None}
+    if data.get("node_ids") is not None:
+        found["node_ids"] = Vocabulary(np.asarray(data["node_ids"]))
+    if data.get("class_names") is not None:
+        found["class_names"] = tuple(data["class_names"])
+    options: dict[str, Any] = {"undirected": False, "duplicates": "keep", "self_loops": "keep", "edge_attr": attr}
+    options["edge_weight"] = _weights(data)
+    options |= found | fields
+    if options["undirected"]:
+        options["notes"] = (*options.get("notes", ()), *notes_of_list(edges, int(data.num_nodes or 0), options))
+    return Graph.from_edges(edges, data.num_nodes, **options)
+
+
+def graph_to_pyg(graph: Graph) -> Data:
+    """Return a `Data` that owns copies of the arrays; (R, N) masks become (N, R) as torch-geometric has them."""
+    import torch
+    from torch_geometric.data import Data
+
+    def tensor(array: np.ndarray | None) -> torch.Tensor | None:
+        return None if array is None else torch.from_numpy(np.array(array))
+
+    data = Data(
+        x=tensor(graph.x),
+        y=tensor(graph.y),
+        edge_index=tensor(graph.edge_index()),
+        edge_attr=tensor(graph.edge_attr),
+        num_nodes=graph.num_nodes,
+    )
+    if graph.edge_weight is not None:
+        data.edge_weight = tensor(graph.edge_weight)
+    for name, mask in graph.masks.items():
+        data[f"{name}_mask"] = tensor(mask.T)
+    if graph.node_ids is not None:
+        data["node_ids"] = graph.node_ids.ids.tolist()
+    if graph.class_names is not None:
+        data["class_names"] = list(graph.class_names)
+    return data
+
+
+def read_pyg_file(path: Path, **fields: Any) -> Graph:
+    """Return the graph of a file written by torch.save(data), or by an InMemoryDataset that holds one graph.
+
+    Raises:
+        FormatError: damaged, holds objects that only unpickling could load, or more than one graph.
+    """
+    import torch
+    from torch_geometric.data import Data
+
+    with open_regular(path) as file:
+        packed = file.read(4) == b"PK\x03\x04"
+    if packed:
+        checked_zip(path).close()
+    try:
+        with weights_only():
+            held = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, AttributeError) as error:
+        raise FormatError(
+            f"{path} holds more than tensors and torch-geometric's own classes{_what(error)}; "
+            f"{UNPICKLED}. Load it yourself and pass the Data object"
+        ) from None
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise FormatError(f"{path} is damaged or no torch file: {str(error).splitlines()[0]}") from None
+    if isinstance(held, tuple):
+        held, slices = held[0], held[1]
+        if slices and len(next(iter(slices.values()))) > 2:
+            raise FormatError(f"{path} holds many graphs; a node task needs one: pass one of its Data objects")
+    data = Data.from_dict(held) if isinstance(held, dict) else held
+    if not isinstance(data, Data):
+        raise FormatError(f"{path} holds a {type(held).__name__}, not a torch-geometric Data")
+    _check_tensors(data, path)
+    return graph_from_pyg(data, **{"source": str(path), "name": path.stem, **fields})
+
+
+def _check_tensors(data: Data, path: Path) -> None:
+    """Raise a FormatError where a tensor is larger than what the file stores for it, or made dense would be."""
+    for name, value in data.to_dict().items():
+        if hasattr(value, "untyped_storage") and value.layout.__str__() == "torch.strided":
+            wanted, held = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+            if wanted > held:
+                raise FormatError(f"{path}: {name} takes {wanted:,} bytes, but {held:,} are stored; save it as a copy")
+        elif hasattr(value, "numel"):
+            check_size(path, 4 * int(value.numel()), what=f"{name} as a dense matrix")
+    count = data.get("num_nodes")
+    if count is not None and (type(count) is not int or count < 1):
+        raise FormatError(f"{path}: num_nodes is {str(count)[:60]!r}; give the number of nodes")
+
+
+def read_pyg_dataset(address: str, **fields: Any) -> Graph:
+    """Return the first graph of a torch-geometric data set, e.g. ``pyg:Planetoid:Cora?split=geom-gcn``.
+
+    Args:
+        address: "pyg:Class", then ":name" where the class takes a name, then "?key=value&..." for its other
+            arguments; root is by default a folder of the cache.
+        fields: options of `Graph.from_edges` and fields of `Graph`.
+
+    Raises:
+        FormatError: an unknown class, arguments it does not take, or files that only unpickling could read.
+        DownloadError: the class could not fetch its files.
+    """
+    dataset, name = open_pyg_dataset(address)
+    return graph_from_pyg(dataset[0], **{"source": address, "name": name, **fields})
+
+
+def open_pyg_dataset(address: str, **more: Any) -> tuple[Any, str]:
+    """Return a torch-geometric data set of an address as `read_pyg_dataset` takes it, and a name for messages.
+
+    Args:
+        address: see `read_pyg_dataset`.
+        more: further arguments of the class.
+    """
+    from torch_geometric import datasets
+
+    head, _, query = address.removeprefix("pyg:").partition("?")
+    kind, _, name = head.partition(":")
+    if kind not in datasets.__all__:
+        raise FormatError(f"torch-geometric has no data set class {kind!r}{nearest(kind, datasets.__all__)}")
+    arguments = {**more, **dict(parse_qsl(query))}
+    arguments.setdefault("root", str(cache_folder() / "pyg" / kind))
+    if name:
+        arguments["name"] = name
+    guarded = _guarded(getattr(datasets, kind))
+    try:
+        with weights_only():
+            return guarded(**arguments), name.lower() or kind.lower()
+    except TypeError as error:
+        raise FormatError(f"{address}: {error}; write pyg:Class:name?key=value&key=value") from None
+    except pickle.UnpicklingError as error:
+        raise FormatError(f"{address}: a saved file holds more than tensors{_what(error)}; {UNPICKLED}") from None
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{address}: {error}") from None
+    except OSError as error:
+        raise DownloadError(
+            f"{address}: torch-geometric could not fetch its files ({error}); where the network is open, run "
+            f"torch_geometric.datasets.{kind} once with root={arguments['root']!r} and copy that folder here"
+        ) from error
+
+
+def _guarded(kind: type) -> type:
+    """Return a data set class that processes raw files only where it fetched them itself."""
+
+    def _download(self: Any) -> None:
+        self._given = all(Path(path).exists() for path in self.raw_paths)
+        kind._download(self)  # type: ignore[attr-defined]
+
+    def process(self: Any) -> None:
+        if self._given:
+            raise FormatError(
+                f"{self.raw_dir} holds raw files, which {kind.__name__} may unpickle; {UNPICKLED}. "
+                f"Process them yourself with torch_geometric.datasets.{kind.__name__} and try again"
+            )
+        kind.process(self)  # type: ignore[attr-defined]
+
+    return type(kind.__name__, (kind,), {"_download": _download, "process": process})
+
+
+def _what(error: Exception) -> str:
+    """Return the class that weights_only refused, for messages."""
+    found = re.search(r"GLOBAL ([\w.]+)", str(error))
+    return f" ({found[1]})" if found else ""
+
+
+@contextmanager
+def weights_only() -> Iterator[None]:
+    """Hold torch.load to weights_only, also where torch-geometric falls back to unpickling, and let it rebuild `Data`.
+
+    The classes allowed are plain containers. Those that are allowed already are not named again: torch would take
+    them off its list at the end.
+    """
+    from torch.serialization import get_safe_globals, safe_globals
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    allowed = get_safe_globals()
+    classes = [c for c in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if c not in allowed]
+    os.environ[name] = "1"
+    try:
+        with safe_globals(classes):
+            yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _edges(data: Data) -> np.ndarray:
+    if data.get("edge_index") is not None:
+        return np.asarray(data.edge_index.cpu()).T.reshape(-1, 2)
+    targets, sources, _ = data.adj_t.coo()
+    return np.stack([np.asarray(sources.cpu()), np.asarray(targets.cpu())], 1)
+
+
+def _weights(data: Data) -> np.ndarray | None:
+    """Return edge_weight, or the values of adj_t where that stands in for the edges."""
+    if data.get("edge_index") is not None:
+        return _dense(data.get("edge_weight"))
+    values = data.adj_t.coo()[2]
+    return None if values is None or values.ndim != 1 or bool((values == 1).all()) else np.asarray(values.cpu())
+
+
+def _dense(value: Any) -> np.ndarray | None:
+    if value is None:
+        return None
+    if hasattr(value, "to_dense"):
+        value = value.to_dense()
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def _mask(mask: np.ndarray | None, num_nodes: int) -> np.ndarray | None:
+    """Return (N,) or (R, N) from torch-geometric's (N,) or (N, R)."""
+    if mask is None or mask.ndim == 1:
+        return mask
+    mask = mask.T if len(mask) == num_nodes else mask
+    return mask[0] if len(mask) == 1 else mask

@@ -1,0 +1,304 @@
+"""`read_events`: any supported file, folder or object to an `EventStream`; `write_events`: to Parquet or a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.deletions import stated
+from hopstate.data.event_build import check_deletes, stream_from_arrays
+from hopstate.data.events import EventStream
+from hopstate.data.validate import check_num_nodes
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
+from hopstate.io.arrays import load_npy
+from hopstate.io.files import replace_file
+from hopstate.io.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
+
+if TYPE_CHECKING:
+    from torch_geometric.data import TemporalData
+
+# format → what a file of it looks like
+EVENT_FORMATS = {
+    "table": "table of events (.csv, .tsv, .txt, .parquet, .gz): source, target, time, and optionally more columns",
+    "snap": "text without a header: source target time, as in SNAP's temporal networks",
+    "dyglib": "ml_X.csv with ml_X.npy and ml_X_node.npy, or the folder that holds them",
+    "jodie": "CSV with the header user_id,item_id,timestamp,state_label,comma_separated_list_of_features",
+    "folder": "folder that write_events wrote; stays memory-mapped",
+    "tgb": "tgb:NAME, for example tgb:tgbl-wiki; needs py-tgb",
+    "tgb-zip": "TGB's archive of a link data set, such as tgbl-wiki-v2.zip; the pickled negatives in it are not read",
+}
+_PARQUET_KEY = b"hopstate"
+_FIELDS = tuple(field.name for field in dataclasses.fields(EventStream))
+_FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that no file's columns give
+
+
+def read_events(
+    source: Any, *, format: str = "auto", from_start: bool = True, max_bytes: int | str | None = None, **options: Any
+) -> EventStream:
+    """Return the event stream of a file, a folder, a pandas table or a torch-geometric `TemporalData`.
+
+    Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
+    an edge that stands.
+
+    Args:
+        source: path, "tgb:NAME", or the object in memory.
+        format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
+        from_start: no event came before, so that deletions can be checked.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
+            files a hundred times their size, at least 2 GiB.
+        options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
+            (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
+            .npy file; integer ids are then its rows, others stand for its rows in sorted order), missing ("mean" or
+            "median": event features without a number stay in edge_table, to be filled from training events),
+            missing_time ("drop" leaves events without a usable time out); for all, fields of `EventStream` such as
+            name and time_unit.
+
+    Raises:
+        MissingFileError: nothing at that path.
+        ConfigError: an unknown format, or an option that the source has no use for.
+        FormatError: unknown, truncated or not of the format; the message lists the known formats.
+        UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
+        DataError: content that breaks a promise of `EventStream`; the message names the row.
+        MissingExtraError: py-tgb is needed and absent.
+    """
+    if format != "auto" and format not in EVENT_FORMATS:
+        raise ConfigError(
+            f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
+        )
+    usual = {"missing": "error", "missing_time": "error"}  # as good as not given
+    options = {k: v for k, v in options.items() if v is not None and not (k in usual and v == usual[k])}
+    if isinstance(options.get("x"), (str, os.PathLike)):
+        options["x"] = _features(Path(options["x"]))
+    if isinstance(source, EventStream):
+        stream = _with_fields(source, source.name, options)
+    elif isinstance(source, (str, os.PathLike)):
+        with at_most(max_bytes), reading(source, "events"):
+            stream = _from_path(os.fspath(source), format, options)
+    else:
+        stream = _from_object(source, options)
+    if not len(stream):
+        raise DataError(f"{stream.source or stream.name} holds no events")
+    if from_start:
+        check_deletes(stream)
+    return stream
+
+
+def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
+    from hopstate.data.event_store import load_events
+    from hopstate.data.readers import event_tables as readers
+
+    if text.startswith("tgb:"):
+        return _from_tgb(text.removeprefix("tgb:"), options)
+    path = expanded(text)
+    if not exists(path):
+        raise MissingFileError(f"no file or folder called {shown(text)}")
+    kind = _detect(path) if format == "auto" else format
+    if kind == "folder":
+        return _with_fields(load_events(path, num_nodes=options.get("num_nodes")), text, options)
+    if kind == "tgb-zip":
+        from hopstate.data.readers.tgb import read_tgb_zip
+
+        return read_tgb_zip(path, **options)
+    if kind in ("dyglib", "jodie"):
+        _check_options(options, f"{text} (read as {kind})", _FACTS)
+        return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
+    _check_options(options, text, _table_options())
+    return readers.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
+
+
+def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
+    _check_options(options, where, _FIELDS)
+    return stream.with_(**options) if options else stream
+
+
+def _table_options() -> tuple[str, ...]:
+    from hopstate.data.readers.event_tables import OPTIONS
+
+    return (*OPTIONS, "edge_columns", "x", "node_ids", "missing", "missing_time", *_FACTS)
+
+
+def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
+    """Raise a ConfigError for an option that a source has no use for."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"{where} does not take the option {name!r}{nearest(name, known)}; it takes: {', '.join(known)}"
+            )
+
+
+def _detect(path: Path) -> str:
+    from hopstate.data.event_store import is_event_folder
+    from hopstate.data.readers.event_tables import is_jodie
+    from hopstate.data.readers.tables import looks_like_text
+
+    if path.is_dir():
+        if is_event_folder(path):
+            return "folder"
+        if any(path.glob("ml_*.csv")):
+            return "dyglib"
+    elif path.name.startswith("ml_") and path.suffix == ".csv":
+        return "dyglib"
+    elif path.suffix == ".zip":
+        return "tgb-zip"
+    elif _is_parquet(path):
+        return "table"
+    elif looks_like_text(path):
+        return "jodie" if is_jodie(path) else "table"
+    known = "\n".join(f"  {name}: {what}" for name, what in EVENT_FORMATS.items())
+    raise FormatError(f"{path} is of no format that holds events. Known:\n{known}")
+
+
+def _is_parquet(path: Path) -> bool:
+    with open_regular(path) as file:
+        return file.read(4) == b"PAR1"
+
+
+def _features(path: Path) -> np.ndarray:
+    array = load_npy(path)
+    if array.ndim != 2 or array.dtype.kind not in "biuf":
+        raise DataError(f"{path} holds {array.dtype} of shape {array.shape}; node features are a matrix of numbers")
+    return array
+
+
+def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
+    if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
+        _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
+        return events_from_pyg(source, **options)
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        from hopstate.data.readers.event_tables import events_from_frame
+
+        _check_options(options, "a table", _table_options())
+        return events_from_frame(source, **options)
+    raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a pandas table or TemporalData")
+
+
+# ---- torch-geometric, py-tgb --------------------------------------------------------------------------------
+def events_from_pyg(data: TemporalData, **fields: Any) -> EventStream:
+    """Return the events of a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels."""
+    arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
+    columns = {name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()}
+    message = columns["msg"]
+    if message is not None and message.ndim == 1:
+        message = message[:, None]
+    if message is not None and not message.shape[1]:
+        message = None
+    options = {"edge_attr": message, "labels": columns["y"], "name": "temporal-data", **fields}
+    return stream_from_arrays(columns["src"], columns["dst"], columns["t"], **options)
+
+
+def events_to_pyg(stream: EventStream) -> TemporalData:
+    """Return a torch-geometric `TemporalData` with src, dst, t, msg (edge features) and y (labels, if any)."""
+    import torch
+    from torch_geometric.data import TemporalData
+
+    def tensor(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.array(array))
+
+    message = np.zeros((len(stream), 0), np.float32) if stream.edge_attr is None else stream.edge_attr
+    extra = {} if stream.labels is None else {"y": tensor(stream.labels)}
+    return TemporalData(
+        src=tensor(stream.src), dst=tensor(stream.dst), t=tensor(stream.t), msg=tensor(message), **extra
+    )
+
+
+def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
+    try:
+        from tgb.linkproppred.dataset import LinkPropPredDataset
+    except ImportError:
+        raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
+    full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
+    fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
+    return stream_from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
+
+
+# ---- writing ------------------------------------------------------------------------------------------------
+def write_events(stream: EventStream, path: str | Path) -> None:
+    """Write a stream as .parquet (events with the user's ids; no node features) or, without extension, as a folder.
+
+    Raises:
+        FormatError: another extension.
+        StorageError: it could not be written; what stood there is untouched.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        replace_file(path, lambda part: _write_parquet(stream, part))
+    elif not path.suffix:
+        from hopstate.data.event_store import save_events
+
+        save_events(stream, path)
+    else:
+        raise FormatError(f"events are written as .parquet or as a folder, not as {path.name!r}")
+
+
+def _write_parquet(stream: EventStream, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    stream = stated(stream)  # what follows from deleted nodes is found again in reading
+    names = None if stream.node_ids is None else stream.node_ids
+    columns: dict[str, Any] = {
+        "src": stream.src if names is None else names.names(stream.src),
+        "dst": stream.dst if names is None else names.names(stream.dst),
+        "t": stream.t,
+    }
+    columns |= {"kind": stream.kind} if stream.kind is not None else {}
+    columns |= {"label": stream.labels} if stream.labels is not None else {}
+    if stream.edge_attr is not None:
+        values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
+        columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
+    facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
+    facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
+    if names is None:
+        facts["num_nodes"] = stream.num_nodes
+    else:
+        facts["node_ids"] = names.ids.tolist()
+    table = pa.table(columns)
+    pq.write_table(table.replace_schema_metadata({_PARQUET_KEY: json.dumps(facts).encode()}), path)
+
+
+def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
+    """Return the fields that `write_events` kept beside the columns; nothing for other files."""
+    import pyarrow.parquet as pq
+
+    if not _is_parquet(path):
+        return {}
+    try:
+        held = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path} is damaged: {error}") from None
+    if held is None:
+        return {}
+    facts = parse_json(held, f"{path}: what hopstate noted in it")
+    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list}
+    for name, value in facts.items():
+        if type(value) is not kinds.get(name):
+            raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")
+    if facts.get("num_nodes", 0) < 0:
+        raise FormatError(f"{path}: what hopstate noted in it gives {facts['num_nodes']} nodes; write it again")
+    check_num_nodes(facts.get("num_nodes", 0), pq.read_metadata(path).num_rows, str(path), stated)
+    if "node_ids" in facts:
+        facts["node_ids"] = Vocabulary(_ids(facts["node_ids"], path))
+    return facts
+
+
+def _ids(values: list[Any], path: Path) -> np.ndarray:
+    """Return ids that JSON holds."""
+    if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
+        raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
+    if any(type(value) is str and not value.isprintable() and not _is_text(value) for value in values):
+        raise FormatError(f"{path}: a node id holds half of a character (a lone surrogate); write the file again")
+    return np.array(values, None if values else np.int64)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

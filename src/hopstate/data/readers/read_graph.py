@@ -1,0 +1,172 @@
+"""`read_graph`: any supported file, folder or object to a `Graph`, told apart by content and extension."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from hopstate.data.graph import Graph, Keep
+from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
+from hopstate.io.opening import at_most, exists, expanded, open_regular, reading, shown
+
+# format → what a file of it looks like
+FORMATS = {
+    "heterophilous": ".npz with node_features, node_labels, edges and train/val/test_masks",
+    "gnn-benchmark": ".npz with the CSR parts adj_*, attr_* and labels",
+    "edges": "table of edges (.csv, .tsv, .txt, .parquet, .gz), with --read.features and --read.labels tables",
+    "folder": "folder that Graph.save wrote",
+    "pyg": "torch-geometric Data saved as .pt, or pyg:Class:name?root=... for its own data sets",
+}
+TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
+_ONLY_TABLES = (
+    *("features", "labels", "num_nodes", "source_column", "target_column"),
+    *("edge_columns", "id_column", "label_column", "split_column"),
+    *("missing", "unlabelled", "task", "label_cells"),
+)
+_USUAL = {"missing": "error", "task": "auto", "label_cells": "ask"}  # as good as not given
+
+
+def read_graph(
+    source: Any,
+    *,
+    format: str = "auto",
+    nan: Literal["error", "zero"] = "error",
+    undirected: bool = True,
+    duplicates: Keep = "drop",
+    self_loops: Keep = "keep",
+    max_bytes: int | str | None = None,
+    **options: Any,
+) -> Graph:
+    """Return the graph of a file, a folder, a torch-geometric `Data` or a scipy sparse matrix.
+
+    Args:
+        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory.
+        format: "auto" goes by content and extension; else a key of `FORMATS`.
+        nan: "error" names the rows of features that hold NaN or infinities; "zero" replaces these by 0.
+        undirected: store every edge in both directions.
+        duplicates: "drop" keeps the first of equal edges; "keep" keeps all.
+        self_loops: "keep" or "drop" edges from a node to itself.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
+            files a hundred times their size, at least 2 GiB.
+        options: for tables of edges, those of `hopstate.data.readers.edge_list.read_edge_list` (features, labels,
+            num_nodes, source_column, missing, ...); for all, fields of `Graph` such as name. None counts as not given.
+
+    Raises:
+        MissingFileError: nothing at that path.
+        FormatError: unknown, truncated, pickled; the message lists the known formats.
+        UnreadableFileError: a folder, a pipe or a device where a file is needed, or no permission.
+        DataError: content that breaks a promise of `Graph`; the message names the rows.
+        ConfigError: an option that this kind of source does not take.
+    """
+    options = {k: v for k, v in options.items() if v is not None and not (k in _USUAL and v == _USUAL[k])}
+    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
+    _check_options(format, duplicates, self_loops, options)
+    if isinstance(source, Graph):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        return _from_object(source, {**build, **options}, nan)
+    with at_most(max_bytes), reading(source, "a graph"):
+        return _from_path(os.fspath(source), format, nan, build, options)
+
+
+def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
+    if text.startswith("pyg:"):
+        from hopstate.data.readers.pyg import read_pyg_dataset
+
+        return read_pyg_dataset(text, nan=nan, **build, **_no_tables(options, "a torch-geometric data set"))
+    if text.startswith("ogb:"):
+        from hopstate.data.readers.ogb import read_ogb
+
+        return read_ogb(text[4:], nan=nan, **build, **_no_tables(options, "a data set of OGB"))  # type: ignore[return-value]
+    path = expanded(text)
+    if not exists(path):
+        raise MissingFileError(
+            f"no file, folder or data set called {shown(text)}; `hopstate datasets` lists those by name"
+        )
+    kind = format if format != "auto" else detect_format(path)
+    if kind == "edges":
+        from hopstate.data.readers.edge_list import read_edge_list
+
+        return read_edge_list(path, nan=nan, **build, **options)
+    options = _no_tables(options, f"the format {kind}")
+    if kind == "folder":
+        return Graph.load(str(path))
+    if kind == "pyg":
+        from hopstate.data.readers.pyg import read_pyg_file
+
+        return read_pyg_file(path, nan=nan, **build, **options)
+    from hopstate.data.readers.npz import read_npz
+
+    return read_npz(path, kind, nan=nan, **build, **options)
+
+
+def detect_format(path: Path) -> str:
+    """Return the format of a file or folder: a key of `FORMATS`, or "auto" for an .npz of yet unknown layout.
+
+    Raises:
+        FormatError: none of them, with what was found.
+    """
+    if path.is_dir():
+        if (path / "graph.json").is_file():
+            return "folder"
+        raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
+    with open_regular(path) as file:
+        magic = file.read(8)
+    if not magic:
+        raise FormatError(f"{path} is empty")
+    name = path.name.lower()
+    if name.endswith((".pt", ".pth")):
+        return "pyg"
+    if magic.startswith(b"PK\x03\x04"):
+        return "auto"
+    if name.endswith(".npz"):
+        raise FormatError(
+            f"{path} is called .npz but holds no archive; it is truncated or something else, fetch it again"
+        )
+    if magic.startswith(b"PAR1"):
+        return "edges"
+    from hopstate.data.readers.tables import looks_like_text
+
+    if name.removesuffix(".gz").endswith(TABLES) or looks_like_text(path):
+        return "edges"
+    raise FormatError(f"{path} begins with {magic!r}, which is no format known here; {known_formats()}")
+
+
+def known_formats() -> str:
+    """Return the known formats in one line for messages."""
+    return "known: " + "; ".join(f"{name} ({what})" for name, what in FORMATS.items())
+
+
+def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
+    from hopstate.data.readers.pyg import graph_from_pyg
+
+    options = _no_tables(options, "an object in memory")
+    if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
+        return graph_from_pyg(source, nan=nan, **options)
+    if hasattr(source, "tocoo"):
+        return Graph.from_scipy(source, **options)
+    raise FormatError(
+        f"cannot read a graph from a {type(source).__name__}; give a path, a torch-geometric Data, a scipy sparse "
+        f"matrix, or build one with Graph.from_edges"
+    )
+
+
+def _check_options(format: str, duplicates: str, self_loops: str, options: dict[str, Any]) -> None:
+    if format not in ("auto", *FORMATS):
+        raise ConfigError(f"unknown format {format!r}{nearest(format, FORMATS)}; {known_formats()}")
+    for name, value in (("duplicates", duplicates), ("self_loops", self_loops)):
+        if value not in ("keep", "drop"):
+            raise ConfigError(f"{name} is 'keep' or 'drop'; got {value!r}")
+    known = [*_ONLY_TABLES, "name", "class_names", "source"]
+    for key in options:
+        if key not in known:
+            raise ConfigError(f"read_graph takes no {key!r}{nearest(key, known)}")
+
+
+def _no_tables(options: dict[str, Any], what: str) -> dict[str, Any]:
+    """Return options, unless one of them belongs to tables of edges only."""
+    wrong = [key for key in options if key in _ONLY_TABLES]
+    if wrong:
+        raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")
+    return options

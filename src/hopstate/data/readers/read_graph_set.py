@@ -1,0 +1,41 @@
+"""Sets of graphs by path or address."""
+
+from __future__ import annotations
+
+from hopstate.data.graph_set import GraphSet
+from hopstate.errors import ConfigError
+from hopstate.io.opening import at_most, reading
+
+
+def read_graph_set(source: str, *, max_bytes: int | str | None = None) -> GraphSet:
+    """Return the graphs of a TU text file, of "pyg:Class:name" or of "ogb:ogbg-...".
+
+    Args:
+        source: path or address.
+        max_bytes: as `hopstate.data.readers.read_graph.read_graph`.
+
+    Raises:
+        MissingFileError, FormatError, DataError, DownloadError: see the readers.
+    """
+    with at_most(max_bytes), reading(source, "a set of graphs"):
+        return _read(source)
+
+
+def _read(source: str) -> GraphSet:
+    if source.startswith("pyg:"):
+        from hopstate.data.readers.pyg_sets import read_pyg_set
+
+        return read_pyg_set(source)
+    if source.startswith("ogb:"):
+        from hopstate.data.readers.ogb import read_ogb
+
+        found = read_ogb(source[4:])
+        if not isinstance(found, GraphSet):
+            raise ConfigError(f"{source} is one graph; take a method of nodes for it")
+        return found
+    from hopstate.data.readers.tu import read_tu
+
+    return read_tu(source)
+
+
+__all__ = ["read_graph_set"]

@@ -1,0 +1,81 @@
+"""Named tensors and a JSON-able record in one safetensors file, written atomically; no pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hopstate.errors import CheckpointError, FormatError, MissingFileError
+from hopstate.io.files import replace_file
+from hopstate.io.opening import exists, open_regular, parse_json, shown
+
+
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any], *, format: str) -> None:
+    """Write tensors and record as a file of a format.
+
+    Raises:
+        StorageError: it could not be written; an earlier file of that name is untouched.
+    """
+    from safetensors.torch import save_file
+
+    header = {"format": format, "record": json.dumps(record)}
+    parts = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}  # none shares memory
+    replace_file(Path(path), lambda part: save_file(parts, part, metadata=header))
+
+
+def read_tensors(
+    path: str | Path, *, format: str, what: str, mend: str = "use an earlier copy"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors, on the CPU, and record of a file that `write_tensors` wrote.
+
+    Args:
+        format: the format that the file must have.
+        what: what such a file holds, for messages.
+        mend: what to do about a damaged one, for messages.
+
+    Raises:
+        MissingFileError: there is no such file.
+        CheckpointError: the file is damaged or of another format.
+    """
+    if not exists(path):
+        raise MissingFileError(f"no {what} at {path}; save a state there first")
+    tensors, header = safe_tensors(path, what=what, mend=mend)
+    if header.get("format") != format:
+        raise CheckpointError(
+            f"{path} holds no {what} of this version: {shown(header.get('format', 'no format'))}; {mend}"
+        )
+    return tensors, header_record(header, path, mend)
+
+
+def safe_tensors(path: str | Path, *, what: str, mend: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return tensors, on the CPU, and header of a safetensors file; what and mend as in `read_tensors`.
+
+    Raises:
+        MissingFileError, UnreadableFileError: as `hopstate.io.opening.check_regular`.
+        CheckpointError: the file is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    open_regular(path).close()
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged or no {what} ({error}); {mend}") from error
+
+
+def header_record(header: dict[str, str], path: str | Path, mend: str) -> dict[str, Any]:
+    """Return the record in the header of a safetensors file.
+
+    Raises:
+        CheckpointError: there is none, or a damaged one.
+    """
+    if "record" not in header:
+        raise CheckpointError(f"{path} was not written by hopstate: its header holds no record")
+    try:
+        return parse_json(header["record"], f"the record of {path}")
+    except FormatError as error:
+        raise CheckpointError(f"{error}; {mend}") from None

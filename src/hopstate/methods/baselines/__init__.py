@@ -1,0 +1,4 @@
+"""What a user would pick instead, on the same data layer: DyGFormer and GraphMixer.
+
+`*_model` are the models, `dygformer` and `graphmixer` the methods; `recipes` the published rows of links.
+"""

@@ -1,0 +1,88 @@
+"""GraphMixer on a user's event stream.
+
+Source: Cong et al., ICLR 2023, arXiv:2302.11636; settings of DyGLib (arXiv:2303.13047), in `GraphMixer.Config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from hopstate.data.clock import Clock
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, refuse_idle
+from hopstate.methods.baselines.graphmixer_model import GraphMixer
+from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
+from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.tokens.history import Deletions
+from hopstate.training.tasks.link import HistoryLinkTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphMixerRun(HistoryLinkRun):
+    """Configuration of a GraphMixer run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
+        num_neighbors: most recent neighbours whose features are averaged.
+        window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
+        evaluation: protocol and negatives.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+        loop: training.
+    """
+
+    model: GraphMixer.Config = field(default_factory=GraphMixer.Config)
+    num_neighbors: int = 2000
+    window: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_neighbors < 1 or (self.window is not None and not self.window > 0):
+            raise ConfigError("num_neighbors must be at least 1, and window above 0 or null")
+
+
+def build(stream: EventStream, config: GraphMixerRun, context: Context) -> HistoryLinkTask:
+    """Return the task of training GraphMixer on stream."""
+    if context.trained is None and len(stream) and not stream.has_node_features:
+        why = "they choose whose features are averaged, and this stream has no node features"
+        refuse_idle(config, num_neighbors=why, window=why)
+    links, neighbors, window = config.model.num_links, config.num_neighbors, config.window
+
+    def tokenizer(store: NeighborStore, events: EventStream, clock: Clock, deletions: Deletions) -> RecentLinkTokenizer:
+        sizes = {"num_links": links, "num_neighbors": neighbors}
+        return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
+
+    return history_task(
+        stream,
+        config,
+        context,
+        model=GraphMixer(config.model, **history_features(feature_dims(stream, context), stream, config, context)),
+        tokenizer=tokenizer,
+    )
+
+
+METHODS = {
+    "graphmixer": Method(
+        "graphmixer",
+        GraphMixerRun,
+        build,
+        "events",
+        "an MLP-Mixer over each node's most recent links",
+        "arXiv:2302.11636",
+        floors=link_floors,
+        suit=partial(suit_history, budget=BUDGET["graphmixer"]),
+        earlier={**SECONDS, **RANDOM},
+    )
+}

@@ -1,0 +1,12 @@
+"""CTDG-SSM (arXiv:2606.04672): a memory a node that every batch of events moves, by inputs and by the graph's change.
+
+| paper | function |
+|---|---|
+| p(L), P^-1 dP, the integral over a batch | `ops.filters` |
+| Theorem 4.2, Eq. 6: one step | `hippo.HippoCell`, `PolynomialFilter` |
+| Sec. 5: active nodes, graph before and after a batch | `streaming.active_batch.ActiveBatch` |
+| Alg. 1-3 | `model.CTDGSSM` |
+| static embeddings and decoders | `heads.StaticEmbedding`, `make_decoder` |
+| training through time | `training.tasks.memory.MemoryLinkTask` |
+| sequence classification | `sequences` |
+"""

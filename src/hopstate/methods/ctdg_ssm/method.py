@@ -1,0 +1,232 @@
+"""CTDG-SSM on a user's event stream: links, or classes of nodes, from a node memory.
+
+Source: Raghuvanshi et al. 2026, arXiv:2606.04672; settings of its tables 2 and 9.
+Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null for no bound, as in the paper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, refuse_idle
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
+from hopstate.methods.shared.event_nodes import learned_classes
+from hopstate.methods.shared.link import (
+    RANDOM,
+    RAW,
+    EventReadOptions,
+    LinkSplitConfig,
+    clock_of,
+    kept_negatives,
+    training_store,
+    used_features,
+)
+from hopstate.methods.shared.suit_events import suit_memory
+from hopstate.sampling.mixture import TrainingNegatives
+from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.link import LinkEvaluation
+from hopstate.training.tasks.memory import MemoryLinkTask
+from hopstate.training.tasks.memory_node import MemoryNodeTask
+from hopstate.training.tasks.target import ClassWeights
+from hopstate.training.trainer import LoopConfig
+
+
+def _model() -> CTDGSSM.Config:
+    return CTDGSSM.Config(max_norm=100.0)  # at the critical start a dense graph's memory would grow without bound
+
+
+def _loop() -> LoopConfig:
+    optim = OptimConfig(name="adam", lr=1e-3, weight_decay=0.0)
+    return LoopConfig(epochs=200, patience=20, grad_clip=1.0, optim=optim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMRun:
+    """Configuration of a CTDG-SSM run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the memory model; its order is also how many hops active nodes reach.
+        num_neighbors: N_u, most recent events of context per end of a batch's events.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events that are scored, then move the memory, together.
+        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
+            moves the memory.
+        evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: CTDGSSM.Config = field(default_factory=_model)
+    num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
+    batch_size: int = 128
+    truncate: int = 4
+    cut_ties: bool = True
+    evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
+    loop: LoopConfig = field(default_factory=_loop)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMNodeRun:
+    """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
+            as labels, of any number, and those without one count in neither loss nor metrics.
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: the memory model; its order is also how many hops active nodes reach.
+        num_neighbors: N_u, most recent events of context per end of a batch's events.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        batch_size: events that are scored, then move the memory, together.
+        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
+            moves the memory.
+        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
+            balanced_accuracy.
+        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
+            "complement" (1 - its share).
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        init: a run of ctdg-ssm to begin from: its weights but for the decoder, and its settings where none are given.
+        freeze: hold what init gave as it is, and train the decoder alone, as published; false trains end to end.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: CTDGSSM.Config = field(default_factory=_model)
+    num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
+    batch_size: int = 128
+    truncate: int = 4
+    cut_ties: bool = True
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    bootstrap: int = 0
+    init: str | None = None
+    freeze: bool = False
+    loop: LoopConfig = field(default_factory=_loop)
+
+    def __post_init__(self) -> None:
+        _check(self)
+        check_init(self.init, self.freeze)
+
+
+def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
+    for name in ("num_neighbors", "batch_size", "truncate"):
+        if getattr(config, name) < 1:
+            raise ConfigError(f"{name} must be at least 1; got {getattr(config, name)}")
+    refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
+
+
+def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
+    """Return the task of predicting links of stream."""
+    model, clock, parts = _parts(stream, config, context, "link")
+    negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
+    kept: dict[str, Any] = {"negatives": negatives, "mixture": config.negatives}
+    task = MemoryLinkTask(model, stream, evaluation=config.evaluation, **kept, **parts)
+    task.clock = clock
+    return task
+
+
+def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
+    """Return the task of classifying sources of stream's events."""
+    split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
+    classes, target = learned_classes(stream, split, config, context)
+    model, clock, parts = _parts(stream, config, built, "node", len(classes.names))
+    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
+    kept: dict[str, Any] = {"classes": classes, "target": target, "bootstrap": config.bootstrap}
+    task = MemoryNodeTask(model, stream, eval_batch_size=config.batch_size, **kept, **parts)
+    task.frozen = frozen
+    task.clock = clock
+    return task
+
+
+def _parts(
+    stream: EventStream,
+    config: CTDGSSMRun | CTDGSSMNodeRun,
+    context: Context,
+    decoder: Literal["link", "node"],
+    num_classes: int = 2,
+) -> tuple[CTDGSSM, Clock, dict[str, Any]]:
+    """Return the model, its clock, and what both tasks are built from."""
+    split = config.split.of(stream)
+    clock = clock_of(stream, split, config.gap_unit, context)
+    model = CTDGSSM(
+        config.model,
+        **used_features(stream, context),
+        num_nodes=stream.num_nodes,
+        decoder=decoder,
+        num_classes=num_classes,
+    )
+
+    def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
+        store = NeighborStore.from_stream(events) if store is None else store
+        return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock)
+
+    return (
+        model,
+        clock,
+        {
+            "split": split,
+            "train_inputs": inputs(stream, training_store(stream, split)),
+            "inputs": inputs,
+            "batch_size": config.batch_size,
+            "truncate": config.truncate,
+            "cut_ties": config.cut_ties,
+            "seed": config.loop.seed,
+        },
+    )
+
+
+def _suit_nodes(stream: EventStream, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    own = {} if config.init is not None else suit_memory(stream, config, metrics, pairs=False)
+    return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
+
+
+METHODS = {
+    "ctdg-ssm": Method(
+        "ctdg-ssm",
+        CTDGSSMRun,
+        build,
+        "events",
+        "links from a state-space memory per node, moved by events and by how they change the graph",
+        "arXiv:2606.04672",
+        floors=link_floors,
+        suit=suit_memory,
+        earlier={**RAW, **RANDOM, "cut_ties": False},
+    ),
+    "ctdg-ssm-nodes": Method(
+        "ctdg-ssm-nodes",
+        CTDGSSMNodeRun,
+        build_nodes,
+        "events",
+        "classes of nodes at the time of an event, from the same memory",
+        "arXiv:2606.04672",
+        suit=_suit_nodes,
+        earlier={**RAW, "cut_ties": False},
+    ),
+}

@@ -1,0 +1,362 @@
+"""CTDG-SSM: a memory per node and layer that every batch of events moves, by its inputs and by the graph's change.
+
+A batch: encode the events' features, mean over a node's events, then layer by layer X <- X + GELU(H) with H the
+layer's memory after the batch (`hippo`); P and G are built once for all layers. Nodes that are not active keep what
+they have. Scoring reads a state, `update` returns the next: score a batch before updating with it.
+
+Axes: n active node, N node, B event, K layer, d channel.
+Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 5, algorithms 1-3.
+Deviations: repeated nodes are averaged at the encoder's output, before the layers, so that one row stands for a node
+in every matrix; the row of an event's own end comes first in the input of both ends, as algorithm 3 has it for the
+static embeddings; filters start at their critical coefficients (`hippo`). Nothing is taken from the released code,
+ which departs from the paper in its Laplacians, inverse and exponential.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
+from hopstate.layers.time import TimeEncoding
+from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, StaticKind, make_decoder
+from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, HippoCell, PolynomialFilter, filter_coefficients
+from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, sparse_laplacian
+from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
+from hopstate.streaming.active_batch import ActiveBatch
+from hopstate.streaming.node_state import NodeState
+
+
+class CTDGSSM(nn.Module):
+    """The model; its memory is a `NodeState`, passed in and returned.
+
+    Args:
+        config: sizes and options.
+        node_dim: columns of the raw node features, 0 for none.
+        edge_dim: columns of the events' features, 0 for none.
+        num_nodes: fixed number of nodes, for static=onehot and learnable.
+        decoder: what is predicted.
+        num_classes: of "node" and "sequence"; one logit a node where 2.
+        never: in place of config.never.
+
+    Raises:
+        ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
+    """
+
+    never: Tensor
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """What CTDG-SSM is made of.
+
+        Args:
+            dim: d, channels of memory and representation.
+            num_layers: memories on top of each other.
+            order: highest power of the Laplacian in the filter; 0 sees no graph. Give it order-hop active nodes.
+            filter_start: "critical", one number, or one per power.
+            learn_filter: train the coefficients; otherwise they stay as started.
+            filter_shape: "rising" keeps trained coefficients above 0; "any" keeps p alone above 0 on [0, 2], so that
+                filters may fall too and let high frequencies pass.
+            laplacian_noise: epsilon; both Laplacians of a batch get a random symmetric matrix of spectral norm epsilon,
+                drawn from the batch's own content (the paper's E.3). On dense matrices, whatever dense_limit is.
+            update_all: every node that has been met moves with every batch, those without an event by an input of
+                zeros (E.4), so that no memory is carried forward; a batch costs what all nodes cost.
+            norm: scale a layer's input to unit root mean square (E.6).
+            residual: a layer adds to its input; otherwise its output alone goes on (E.6).
+            time_dim: columns of the encodings of gaps in time, 0 for none.
+            fastest, slowest: frequencies of those encodings, of ln(1 + gap), even in their logarithm in between.
+            static: static node embedding: none, onehot, random, learnable.
+            static_dim: its columns, where the kind leaves a choice.
+            read_norm: the decoder sees a node's output scaled to unit root mean square.
+            node_gaps: the link decoder also sees how long each end has been without an event.
+            pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
+            step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
+            quadrature_nodes: Gauss-Legendre nodes of the input's integral.
+            max_norm: bound on the norm of a node's memory, null for none.
+            dense_limit: most active nodes (of a block) for which matrices are dense.
+            hidden: hidden units of the decoder, 0 for the paper's linear one.
+            never: what stands for ln(1 + gap) of a pair, or of a node, that has not met yet; above every gap that can
+                occur: 45 is above 2^64 units, and gaps are held below it.
+        """
+
+        dim: int = 32
+        num_layers: int = 2
+        order: int = 1
+        filter_start: FilterStart = "critical"
+        learn_filter: bool = True
+        filter_shape: FilterShape = "rising"
+        laplacian_noise: float = 0.0
+        update_all: bool = False
+        norm: bool = True
+        residual: bool = True
+        time_dim: int = 16
+        fastest: float = 1.0
+        slowest: float = 1e-3
+        static: StaticKind = "none"
+        static_dim: int = 32
+        read_norm: bool = False
+        node_gaps: bool = False
+        pair_dim: int = 0
+        step_bias: float = -3.0
+        quadrature_nodes: int = 8
+        max_norm: float | None = None
+        dense_limit: int = 256
+        hidden: int = 0
+        never: float = 45.0
+
+        def __post_init__(self) -> None:
+            least = dict.fromkeys(("dim", "num_layers", "static_dim", "quadrature_nodes"), 1)
+            least |= dict.fromkeys(("time_dim", "pair_dim", "dense_limit", "hidden"), 0)
+            for name, bound in least.items():
+                if getattr(self, name) < bound:
+                    raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
+            if self.max_norm is not None and self.max_norm <= 0:
+                raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
+            if not 0 < self.never < math.inf:
+                raise ConfigError(f"never must be above 0; got {self.never}")
+            graphless = not self.order and "order=0 has no filter"
+            timeless = not self.time_dim and "time_dim=0 leaves times out"
+            unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
+            unlearned = graphless or (not self.learn_filter and "learn_filter=false keeps the start")
+            refuse_idle(
+                self,
+                filter_start=graphless,
+                learn_filter=graphless,
+                filter_shape=unlearned,
+                laplacian_noise=graphless,
+                node_gaps=timeless,
+                fastest=timeless,
+                slowest=timeless,
+                static_dim=unsized,
+            )
+            if not 0 < self.slowest <= self.fastest < math.inf:
+                raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
+            if not 0 <= self.laplacian_noise < math.inf:
+                raise ConfigError(f"laplacian_noise must be at least 0; got {self.laplacian_noise}")
+            if self.filter_shape not in get_args(FilterShape):
+                raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
+            filter_coefficients(self.order, self.filter_start)
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+        num_nodes: int | None = None,
+        decoder: Literal["link", "node", "sequence"] = "link",
+        num_classes: int = 2,
+        never: float | None = None,
+    ) -> None:
+        super().__init__()
+        c = self.config = config
+        pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
+        self.node_dim, self.edge_dim = node_dim, edge_dim
+        self.register_buffer("never", torch.tensor(c.never if never is None else never))
+        self.laplacian_noise = c.laplacian_noise
+        self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
+        self.static = StaticEmbedding(c.static, c.static_dim, num_nodes)
+        inputs = self.inputs = 2 * (node_dim + self.static.dim) + edge_dim + c.time_dim
+        if inputs == 0:
+            raise ConfigError("the model has no input: give node or edge features, time_dim, or a static embedding")
+        self.gap_in = _gap_encoding(c, learn=False)
+        self.encoder = nn.Sequential(nn.Linear(inputs, c.dim), nn.GELU(), nn.Linear(c.dim, c.dim))
+        self.cells = nn.ModuleList(
+            HippoCell(
+                c.dim, step_bias=c.step_bias, quadrature_nodes=c.quadrature_nodes, max_norm=c.max_norm, norm=c.norm
+            )
+            for _ in range(c.num_layers)
+        )
+        self.gaps = {"link": 3 if c.node_gaps else 1, "node": 1, "sequence": 0}[decoder] if c.time_dim else 0
+        self.gap_out = _gap_encoding(c, learn=True) if self.gaps else None
+        self.read_norm = nn.RMSNorm(c.dim, eps=1e-6) if c.read_norm else nn.Identity()
+        one = c.dim + self.static.dim
+        pair = c.pair_dim if decoder == "link" else 0
+        self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
+        width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
+        self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
+
+    # ---- memory -----------------------------------------------------------------------------------------
+    @property
+    def tag(self) -> str:
+        """Name of the states that this model reads and writes."""
+        return f"ctdg-ssm: {self.config.num_layers} layers of {self.config.dim} channels"
+
+    def initial_state(self, num_nodes: int = 0) -> NodeState:
+        """Return the memory before the first event, on the model's device and in its dtype; it grows as needed."""
+        like = next(self.encoder.parameters())
+        c = self.config
+        return NodeState.zeros(num_nodes, c.num_layers, c.dim, tag=self.tag, dtype=like.dtype, device=like.device)
+
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
+        """Return the memory after a batch; state itself stays as it was, whatever is raised.
+
+        Args:
+            state: of this model's widths; new nodes grow it.
+            batch: events and active nodes.
+            in_place: write into state's tensors instead (inference only); still nothing is written on an error.
+
+        Raises:
+            CheckpointError: state is another model's.
+            TimeOrderError: an event precedes one that state has seen.
+            DataError: a node beyond a fixed vocabulary.
+            ShapeError: features of other widths than the configuration's.
+            HopstateError: the memory is no longer finite.
+        """
+        state = self._checked(state, batch)
+        if not len(batch.nodes):
+            return state
+        with torch.autocast(state.memory.device.type, enabled=False):  # a memory lives long: no half precision in it
+            rows, output = self._step(state, batch)
+            if batch.gone is not None:  # nothing is left of a deleted node, until an event brings it back
+                rows, output = rows.index_fill(1, batch.gone, 0), output.index_fill(0, batch.gone, torch.nan)
+        if not bool(torch.isfinite(rows).all()):
+            raise HopstateError(
+                "the memory is no longer finite after this batch; lower filter_start or the learning rate, or set "
+                "max_norm"
+            )
+        seen = batch.nodes[torch.cat([batch.source, batch.target])]
+        return state.replaced(batch.nodes, rows, output, seen=seen, time=batch.time.repeat(2), in_place=in_place)
+
+    def _step(self, state: NodeState, batch: ActiveBatch) -> tuple[Tensor, Tensor]:
+        """Return memory (K, n, d) and output (n, d) of the active nodes after a batch."""
+        transition = self._transition(batch)
+        x = self._encode(batch).view(batch.blocks, -1, self.config.dim)
+        before = state.memory[:, state.place(batch.nodes)].view(len(self.cells), *x.shape)
+        memory = []
+        for cell, H in zip(self.cells, before, strict=True):
+            memory.append(cell(H, x, transition))
+            x = x + F.gelu(memory[-1]) if self.config.residual else F.gelu(memory[-1])
+        return torch.stack(memory).flatten(1, 2), x.flatten(0, 1)
+
+    def _checked(self, state: NodeState, batch: ActiveBatch) -> NodeState:
+        state.check_tag(self.tag)
+        c = self.config
+        widths = {"node_attr": (batch.node_attr, self.node_dim), "edge_attr": (batch.edge_attr, self.edge_dim)}
+        for name, (attr, width) in widths.items():
+            found = 0 if attr is None else attr.shape[1]
+            if found != width:
+                raise ShapeError(f"the model takes {name} of {width} columns; the batch has {found}")
+        if (batch.gap is None) == (c.time_dim > 0):
+            raise ShapeError(f"time_dim={c.time_dim}, but the batch has {'no ' if batch.gap is None else ''}gaps")
+        self.static.check(batch.nodes)
+        if len(batch.nodes):
+            state = state.grown(int(batch.nodes.max()) + 1)
+        if batch.blocks == 1 and len(batch) and float(batch.time[0]) < state.clock:
+            raise TimeOrderError(
+                f"the batch starts at time {float(batch.time[0]):g}, but the memory has seen {state.clock:g}; "
+                "stream events in order of time"
+            )
+        for ends in (batch.source, batch.target):
+            state.check_times(batch.nodes[ends], batch.time)
+        return state
+
+    def _transition(self, batch: ActiveBatch) -> Transition:
+        """Return P and G of the batch's change: dense for few active nodes a block, else sparse (on the CPU)."""
+        coefficients, n = self.filter(), len(batch.nodes)
+        pairs, like = (batch.after, batch.before), coefficients.detach()
+        noise = self.laplacian_noise
+        if n > self.config.dense_limit and not noise and batch.blocks == 1 and like.device.type == "cpu":
+            dtype = like.new_zeros(0).numpy().dtype
+            ones = [torch.ones(p.shape[1]).numpy() for p in pairs]
+            after, before = (sparse_laplacian(p.numpy(), w, n, dtype) for p, w in zip(pairs, ones, strict=True))
+            return SparseTransition(coefficients, after, before)
+        dense = [dense_laplacian(p, like.new_ones(p.shape[1]), n, batch.blocks) for p in pairs]
+        if noise:
+            dense = [noisy_laplacian(L, noise, (batch_seed(batch), k)) for k, L in enumerate(dense)]
+        if all(bool((L[:1] == L).all()) for L in dense):  # streams in step: one change serves every block
+            dense = [L[:1] for L in dense]
+        return DenseTransition(coefficients, *dense)
+
+    def _encode(self, batch: ActiveBatch) -> Tensor:
+        """Return (n, d): the mean of a node's encoded events; what zeros encode to where it has none."""
+        ends = torch.cat([batch.source, batch.target])  # own end first, the other end second
+        others = torch.cat([batch.target, batch.source])
+        fixed = self.static(batch.nodes)
+        parts = [] if batch.node_attr is None else [batch.node_attr[ends], batch.node_attr[others]]
+        parts += [] if batch.edge_attr is None else [batch.edge_attr.repeat(2, 1)]
+        parts += [] if self.gap_in is None else [self.gap_in(batch.gap).repeat(2, 1)]
+        parts += [fixed[ends], fixed[others]] if self.static.dim else []
+        n = len(batch.nodes)
+        count = torch.zeros(n, dtype=fixed.dtype, device=fixed.device).index_add_(
+            0, ends, torch.ones(len(ends), dtype=fixed.dtype, device=fixed.device)
+        )
+        raw = torch.cat([torch.cat(parts, 1).to(fixed.dtype), fixed.new_zeros(1, self.inputs)])
+        encoded = self.encoder(raw)
+        total = encoded.new_zeros(n, encoded.shape[1]).index_add(0, ends, encoded[:-1])
+        return torch.where(count[:, None] > 0, total / count.clamp(min=1)[:, None], encoded[-1])
+
+    # ---- scores ------------------------------------------------------------------------------------------
+    def represent(self, state: NodeState, nodes: Tensor, *, back: bool = False) -> Tensor:
+        """Return (n, w) what the decoder sees of nodes (n,) in a state; of one not met, zeros and its static part.
+
+        Args:
+            back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
+
+        Raises:
+            DataError: a node that was deleted and has met nobody since, unless it is coming back.
+        """
+        self.static.check(nodes)
+        state = state.grown(int(nodes.max()) + 1 if len(nodes) else 0)
+        output = state.output[state.place(nodes)]
+        if bool((gone := output.isnan().any(1)).any()):
+            if back:
+                return self._read(torch.where(gone[:, None], torch.zeros_like(output), output), nodes)
+            raise DataError(
+                f"node {int(nodes[gone][0])} has been deleted, so its output is undefined; ask again once an event has "
+                "brought it back"
+            )
+        return self._read(output, nodes)
+
+    def _read(self, output: Tensor, nodes: Tensor) -> Tensor:
+        return torch.cat([self.read_norm(output), self.static(nodes)], 1)
+
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
+    ) -> Tensor:
+        """Return (e,) logits that pairs meet now, from the memory before.
+
+        Args:
+            state: the memory before the events that are scored.
+            source, target: (e,) nodes.
+            gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
+                target's last event; at most as many columns as the decoder takes are read.
+            back: see `represent`.
+        """
+        ends = [self.represent(state, source, back=back), self.represent(state, target, back=back)]
+        product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
+        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
+
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
+        """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.
+
+        Args:
+            state: the memory before what is asked about.
+            nodes: (n,) nodes.
+            gap: (n, 1) ln(1 + time since a node's last event).
+            back: see `represent`.
+        """
+        return self.decoder(torch.cat([self.represent(state, nodes, back=back), *self._gaps(gap)], 1))
+
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, C) logits of the sequences whose state is read at nodes; (n, 1), of class 1, where C is 2."""
+        return self.decoder(self.represent(state, nodes))
+
+    def _gaps(self, gap: Tensor) -> list[Tensor]:
+        return [] if self.gap_out is None else [self.gap_out(gap[:, : self.gaps]).flatten(1)]
+
+
+def batch_seed(batch: ActiveBatch) -> int:
+    """Return a number that a batch's nodes and times decide."""
+    return zlib.crc32(batch.time.cpu().numpy().tobytes(), zlib.crc32(batch.nodes.cpu().numpy().tobytes()))
+
+
+def _gap_encoding(c: CTDGSSM.Config, *, learn: bool) -> TimeEncoding | None:
+    return TimeEncoding.between(c.time_dim, c.slowest, c.fastest, learn=learn) if c.time_dim else None

@@ -1,0 +1,107 @@
+"""CTDG-SSM on event sequences with one class each: the class is read from a node's memory at the end.
+
+Source: Raghuvanshi et al. 2026, arXiv:2606.04672, section 7.4; data of Gravina et al. 2024, arXiv:2406.02740.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hopstate.data.clock import Clock, GapUnit, elapsed
+from hopstate.datasets.temporal_generators import PathSequences
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.method import Context, Method
+from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.sequence import SequenceTask
+from hopstate.training.trainer import LoopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathOptions:
+    """Which temporal paths are made; see `hopstate.datasets.temporal_generators.path_sequences`.
+
+    Args:
+        length: nodes of a path: the class stands at the first and is read at the last.
+        count: number of sequences.
+        variant: "ctan" (2 features, times 0, 1, ...) or "ctdg-ssm" (1 feature, random times, classes and split).
+        seed: of the generator; 9 gives the published files of "ctan".
+    """
+
+    length: int = 9
+    count: int = 1000
+    variant: Literal["ctan", "ctdg-ssm"] = "ctan"
+    seed: int = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class CTDGSSMSequenceRun:
+    """Configuration of a CTDG-SSM run on sequences.
+
+    Args:
+        data: path-sequences.
+        read: which sequences are made.
+        model: the memory model; its order is also how many hops active nodes reach. The longer the path, the lower
+            its step_bias must be (the memory decays with every event): -4 for 50 nodes, -5 for 100.
+        num_neighbors: most recent neighbours followed per node.
+        gap_unit: what a gap in time of 1 is, where model.time_dim lets the model see gaps: the "median" gap between
+            events of the training sequences, "seconds", or "raw", the numbers as they stand.
+        batch_size: sequences a step.
+        truncate: events that gradients flow back through; null for all.
+        read_node: the node whose memory is classified; -1 for the last event's target.
+        loop: training.
+    """
+
+    data: str
+    read: PathOptions = field(default_factory=PathOptions)
+    model: CTDGSSM.Config = field(default_factory=lambda: CTDGSSM.Config(order=2, time_dim=0))
+    num_neighbors: int = 10
+    gap_unit: GapUnit = "median"
+    batch_size: int = 128
+    truncate: int | None = None
+    read_node: int = -1
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(
+            epochs=100, patience=None, grad_clip=1.0, optim=OptimConfig(name="adam", lr=3e-3, weight_decay=0.0)
+        )
+    )
+
+
+def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> SequenceTask:
+    """Return the task of classifying sequences."""
+    kept = (context.trained or {}).get("clock")
+    clock = Clock(**kept) if kept else _clock(data, config.gap_unit)
+    widths = {"node_dim": data.x.shape[2], "edge_dim": data.edge_attr.shape[2], "num_nodes": data.num_nodes}
+    return SequenceTask(
+        CTDGSSM(config.model, decoder="sequence", num_classes=max(2, int(data.y.max()) + 1), **widths),
+        data,
+        hops=config.model.order,
+        batch_size=config.batch_size,
+        seed=config.loop.seed,
+        read=config.read_node,
+        neighbors=config.num_neighbors,
+        truncate=config.truncate,
+        clock=clock,
+    )
+
+
+def _clock(data: PathSequences, gap_unit: GapUnit) -> Clock:
+    """Return the clock of the training sequences; see `hopstate.data.clock.Clock.fit`."""
+    t = data.t[data.split["train"]]
+    if gap_unit == "median":
+        return Clock.of_gaps(elapsed(t[:, 1:], t[:, :-1]).ravel())
+    return Clock.fit(t[:0, 0], gap_unit=gap_unit)
+
+
+METHODS = {
+    "ctdg-ssm-sequences": Method(
+        "ctdg-ssm-sequences",
+        CTDGSSMSequenceRun,
+        build,
+        "sequences",
+        "a class per event sequence, read from a state-space memory",
+        "arXiv:2606.04672",
+        earlier={"gap_unit": "raw", "model.never": math.log1p(3e7)},
+    )
+}

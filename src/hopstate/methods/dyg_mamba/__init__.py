@@ -1,0 +1,14 @@
+"""DyG-Mamba (arXiv:2408.06966): a node's past events under state spaces whose step is the time between them.
+
+| paper | function |
+|---|---|
+| the first-hop interaction sequence | `tokens.history.HistoryTokenizer` |
+| Eq. 5, co-occurrence | `ops.neighbors.cooccurrence`, `layers.cooccurrence.CountEncoding` |
+| Eq. 6, aligned encodings | `model.HistoryEncoder` |
+| Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
+| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step` |
+| Eq. 12, Theorem 4.2 | `ops.selective_scan.selective_influence` |
+| Eq. 13, the spectral bound | `timespan.SpectralBound` |
+| Eq. 15-16, link prediction; node classification | `model.DyGMamba`, `model.DyGMambaNodes` |
+| all of it written out, for tests | `naive.dyg_mamba_naive` |
+"""

@@ -1,0 +1,193 @@
+"""DyG-Mamba on a user's event stream: which links come next, and what state a node is in.
+
+Source: DyG-Mamba, arXiv:2408.06966; settings of its tables 9 and 10, in `DyGMamba.Config` and `HistoryConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from hopstate.data.clock import GapUnit
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
+from hopstate.methods.method import Context, Method
+from hopstate.methods.pair_trees.floor import link_floors
+from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
+from hopstate.methods.shared.event_nodes import learned_classes
+from hopstate.methods.shared.link import (
+    RANDOM,
+    SECONDS,
+    EventReadOptions,
+    HistoryLinkRun,
+    LinkSplitConfig,
+    check_deletions,
+    clock_of,
+    deletions_of,
+    event_loop,
+    history_features,
+    history_task,
+    training_store,
+    used_features,
+)
+from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
+from hopstate.training.tasks.history_node import HistoryNodeTask
+from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.target import ClassWeights
+from hopstate.training.trainer import LoopConfig
+
+# Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
+# 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
+MAX_TOKENS = 20_480
+LOOKED_UP = 65_536  # tokens looked up together, before the count tells how to cut; of scoring, computed together
+LONG = 4096  # taken for the length of a history without a cap
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyGMambaRun(HistoryLinkRun):
+    """Configuration of a DyG-Mamba run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: encodings, state-space blocks, head.
+        history: how much of the past a sequence holds, and where the node itself stands in it.
+        evaluation: protocol and negatives.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+        pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
+            is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
+        loop: training.
+    """
+
+    model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    pairs_at_once: int | None = None
+
+
+def build(stream: EventStream, config: DyGMambaRun, context: Context) -> HistoryLinkTask:
+    """Return the task of training DyG-Mamba on stream."""
+    at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
+    return history_task(
+        stream,
+        config,
+        context,
+        model=DyGMamba(config.model, **history_features(used_features(stream, context), stream, config, context)),
+        tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
+        pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
+        tokens_at_once=MAX_TOKENS if config.pairs_at_once is None else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyGMambaNodesRun:
+    """Configuration of a DyG-Mamba run that classifies an event's source at the event's time.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
+            as labels, of any number, and those without one count in neither loss nor metrics.
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
+            which take a pair.
+        history: how much of the past a sequence holds, and where the node itself stands in it.
+        batch_size: events a step.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
+            balanced_accuracy.
+        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
+            "complement" (1 - its share).
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        init: a run of dyg-mamba to begin from: its weights but for the head, and its settings where none are given.
+        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    batch_size: int = 200
+    gap_unit: GapUnit = "median"
+    deletions: Deletions = "marked"
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    bootstrap: int = 0
+    init: str | None = None
+    freeze: bool = False
+    loop: LoopConfig = field(default_factory=event_loop)
+
+    def __post_init__(self) -> None:
+        check_deletions(self.deletions)
+        check_init(self.init, self.freeze)
+        if self.batch_size < 1 or self.bootstrap < 0:
+            raise ConfigError(
+                f"batch_size is at least 1 and bootstrap at least 0; got {self.batch_size} and {self.bootstrap}"
+            )
+
+
+def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
+    """Return the task of training DyG-Mamba to classify the sources of stream."""
+    split = config.split.of(stream)
+    classes, target = learned_classes(stream, split, config, context)
+    built = init_context(config, context, links="dyg-mamba")
+    clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
+    held = kept != "left-out"
+
+    def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
+        return HistoryTokenizer(store, events, config.history, clock, kept)
+
+    model = DyGMambaNodes(
+        config.model, classes.width, **history_features(used_features(stream, built), stream, config, built)
+    )
+    frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
+    task = HistoryNodeTask(
+        model,
+        stream,
+        split,
+        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events),
+        batch_size=config.batch_size,
+        bootstrap=config.bootstrap,
+        classes=classes,
+        target=target,
+    )
+    task.clock, task.frozen = clock, frozen
+    return task
+
+
+METHODS = {
+    "dyg-mamba-nodes": Method(
+        "dyg-mamba-nodes",
+        DyGMambaNodesRun,
+        build_nodes,
+        "events",
+        "the state of an event's source, from state spaces over its past events",
+        "arXiv:2408.06966",
+        suit=partial(suit_init, links="dyg-mamba"),
+        earlier={**SECONDS, **RANDOM},
+    ),
+    "dyg-mamba": Method(
+        "dyg-mamba",
+        DyGMambaRun,
+        build,
+        "events",
+        "state spaces over two nodes' past events, stepped by the time between them",
+        "arXiv:2408.06966",
+        floors=link_floors,
+        suit=partial(suit_history, budget=BUDGET["dyg-mamba"]),
+        earlier=SECONDS,
+    ),
+}

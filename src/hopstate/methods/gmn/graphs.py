@@ -1,0 +1,309 @@
+"""Graph Mamba Networks over a set of graphs: batches of whole graphs, packed; GIN in the same loop to compare with.
+
+Encodings and orders are those of each graph alone, whatever else is in the set.
+
+Source: Behrouz & Hashemi 2024, arXiv:2402.08678; Xu et al. 2019, arXiv:1810.00826 (GIN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from hopstate.data.graph_set import GraphSet
+from hopstate.data.splits import random_split
+from hopstate.errors import ConfigError, DataError
+from hopstate.io.sizes import parse_bytes
+from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.gin import GIN
+from hopstate.methods.gmn.method import (
+    EARLIER_FLOW,
+    EncodingConfig,
+    OrderConfig,
+    WalksConfig,
+    asked_walks,
+    has_walks,
+    node_encoding,
+    reads_edges,
+    walk_weights,
+)
+from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.nodes import Material
+from hopstate.methods.gmn.order import node_keys
+from hopstate.methods.gmn.packing import Flow, Packer, pack, receiving
+from hopstate.methods.gmn.sizing import Choice, choose_graphs
+from hopstate.methods.gmn.structural import relative_encoding
+from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.shared.edges import Use, check_same_edges, learned_features
+from hopstate.methods.shared.floors import graph_floors
+from hopstate.methods.shared.node import save_npz, targets_as_trained
+from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.training.checkpoint import replace_file
+from hopstate.training.optim import OptimConfig
+from hopstate.training.progress import note
+from hopstate.training.tasks.graph import GraphTask, Level, level_targets
+from hopstate.training.tasks.target import ClassWeights, target_of, trained_target
+from hopstate.training.trainer import LoopConfig
+
+
+def _split() -> SplitConfig:
+    return SplitConfig(fractions=(0.8, 0.1, 0.1))
+
+
+def _loop() -> LoopConfig:
+    return LoopConfig(epochs=100, patience=None, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNGraphsRun:
+    """Configuration of a Graph Mamba Network over a set of graphs.
+
+    Args:
+        data: a TU text file, or the name of a data set of graphs.
+        read: how a file is read.
+        level: what is labelled: "graph", "node" or "edge".
+        fold: which of the stored splits, from 0.
+        split: used where no splits are stored: which graphs are for training, validation and test.
+        walks, encoding, order, flow, model: see `hopstate.methods.gmn.method.GMNRun`.
+        edges: "auto" takes edge features, and edge weights as one more, where Psi or tokens read them, and says where
+            they are left out; "features" takes the features alone, and "drop" nothing.
+        batch_size: graphs a step; null takes 32, or fewer where the largest of them would not fit walks.memory_budget.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
+            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP).
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    level: Level = "graph"
+    fold: int = 0
+    split: SplitConfig = field(default_factory=_split)
+    walks: WalksConfig = field(default_factory=WalksConfig)
+    encoding: EncodingConfig = field(default_factory=lambda: EncodingConfig(kind="rwse", size=8))
+    order: OrderConfig = field(default_factory=OrderConfig)
+    flow: Flow = "source_to_target"
+    edges: Use = "auto"
+    model: GMN.Config = field(default_factory=GMN.Config)
+    batch_size: int | None = None
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(default_factory=_loop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GINRun:
+    """Configuration of a GIN over a set of graphs.
+
+    Args:
+        data, read, fold, split, metric, class_weights, loop: see `GMNGraphsRun`.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric), or
+            u from v.
+        model: the network; it has no place for what edges carry.
+        batch_size: graphs a step.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    fold: int = 0
+    split: SplitConfig = field(default_factory=_split)
+    flow: Flow = "source_to_target"
+    model: GIN.Config = field(default_factory=GIN.Config)
+    batch_size: int = 32
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(default_factory=_loop)
+
+
+def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
+    """Return the task of training a Graph Mamba Network on graphs."""
+    shared = _targets(graphs, config, config.level, context)
+    ready, choice = set_material(graphs, config, context)
+    model = GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=shared["target"].width,
+        edge_dim=0 if ready.edge_attr is None else ready.edge_attr.shape[1],
+        tokens=ready.settings.tokens,
+        window=ready.settings.window,
+        level=config.level,
+        degrees=torch.from_numpy(np.diff(ready.indptr)),
+    )
+    check_same_edges(graphs.name, model.edge_dim, context.trained)
+    collate = Packer(
+        graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
+        level=config.level,
+    )  # fmt: skip
+    assert choice.batch_size is not None
+    return GraphTask(
+        model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed,
+        walks=choice.walks.counts, **shared,
+    )  # fmt: skip
+
+
+def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
+    """Return the task of training a GIN on graphs."""
+    shared = _targets(graphs, config, "graph", context)
+
+    over = learned_features(receiving(graphs, config.flow), "auto", False, config.loop, otherwise=None)
+
+    def collate(ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        part = pack(graphs, over.indptr, over.indices, ids)
+        assert graphs.union.x is not None
+        return GMNInputs(
+            x=torch.from_numpy(graphs.union.x[part.rows]), graph=Adjacency.of(part.indptr, part.indices),
+            order=torch.arange(len(part.rows)), sequences=torch.from_numpy(part.bounds),
+        )  # fmt: skip
+
+    model = GIN(config.model, in_dim=graphs.num_features, out_dim=shared["target"].width)
+    return GraphTask(
+        model, graphs, collate, level="graph", batch_size=config.batch_size, seed=config.loop.seed, **shared
+    )
+
+
+def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[Material, Choice]:
+    """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
+    union, kind = graphs.union, config.encoding
+    if config.model.variant == "gmn-":
+        kind = EncodingConfig(kind="none")
+    laplacian = kind.kind == "laplacian"
+    encoding = (
+        _laplacian(graphs, kind.size, kind.components, context) if laplacian else node_encoding(union, kind, context)
+    )
+    assert union.x is not None
+    x = union.x if encoding is None else np.concatenate([union.x, encoding], 1)
+    w, over = config.walks, receiving(graphs, config.flow)
+    weights, reads = walk_weights(over, w.weights), config.model.reads_edges(walks=has_walks(w))
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=None)
+    edge_attr = over.edge_attr
+    if encoding is not None and kind.relative:
+        own = relative_encoding(encoding, over)
+        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+    choice = choose_graphs(
+        np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
+        parse_bytes(w.memory_budget), **asked_walks(w, context),
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window,
+        edge_dim=0 if edge_attr is None else edge_attr.shape[1],
+    )  # fmt: skip
+    if context.trained is None:
+        note(
+            config.loop,
+            f"walks: at most {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)",
+        )
+    ready = Material(
+        indptr=over.indptr, indices=over.indices, x=np.array(x, np.float32),
+        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
+        key=node_keys(union, config.order, graphs.offsets), settings=choice.walks,
+        weights=weights,
+        signs=kind.size if laplacian and not kind.relative else 0,
+    )  # fmt: skip
+    return ready, choice
+
+
+def _laplacian(graphs: GraphSet, count: int, share: Share, context: Context) -> np.ndarray:
+    """Return (N, count) eigenvectors of each graph, of length the root of its size: entries of the features' scale."""
+    encoding = laplacian_encoding(graphs.union, count, context.cache, offsets=graphs.offsets, share=share)
+    sizes = np.diff(graphs.offsets)
+    return encoding * np.repeat(np.sqrt(sizes), sizes)[:, None].astype(np.float32)
+
+
+def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, context: Context) -> dict[str, Any]:
+    """Return y, target and split as `GraphTask` takes them; a new run saves a split that was drawn.
+
+    Raises:
+        DataError: no features, no targets, an empty split, or other features than the trained model takes.
+    """
+    if graphs.union.x is None:
+        raise DataError(f"{graphs.name} has no node features; give each node at least a constant one")
+    if context.trained is not None:
+        return _targets_as_trained(graphs, config, level, context.trained)
+    y = level_targets(graphs, level)
+    split = graph_split(graphs, y, level, config)
+    rows = {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](split["train"])
+    target = target_of(y, rows, graphs.class_names, config.metric, context.metrics, weights=config.class_weights)
+    y = target.rows(y)
+    if not target.known(y[rows]).any():
+        raise DataError(f"no {level} label is known among the training graphs of {graphs.name}")
+    if not graphs.num_splits or config.split.kind == "random":
+        replace_file(context.run / "split.npz", lambda part: save_npz(part, split))
+    return {"y": y, "target": target, "split": split}
+
+
+def _targets_as_trained(
+    graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, trained: Mapping[str, Any]
+) -> dict[str, Any]:
+    if graphs.num_features != trained["num_features"]:
+        raise DataError(
+            f"{graphs.name} has {graphs.num_features} features a node, the model was trained with "
+            f"{trained['num_features']}"
+        )
+    own = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
+    if trained.get("target"):
+        target = trained_target(trained, config.metric)
+    else:  # runs of 0.1.0 kept nothing of it: their own data are at hand
+        _check_of_old(graphs, config)
+        y = level_targets(graphs, level)
+        found = target_of(
+            y, np.zeros(0, np.int64), graphs.class_names, config.metric, tuple(trained.get("metrics", ()))
+        )
+        target = replace(found, center=None, scale=None)
+    y = targets_as_trained(own, graphs.class_names, target, count, graphs.name)
+    known = bool(target.known(y).any())
+    split = graph_split(graphs, y, level, config) if graphs.num_splits or known else {}
+    return {"y": y, "target": target, "split": split}
+
+
+def _check_of_old(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> None:
+    """Raise ConfigError where a run of 0.1.0 was trained on inputs that were computed over all graphs together."""
+    joint = {"pagerank", "ppr", "eigenvector"}
+    if isinstance(config, GMNGraphsRun) and (config.encoding.kind == "laplacian" or config.order.kind in joint):
+        raise ConfigError(
+            f"this run was trained by hopstate 0.1.0, which computed {config.encoding.kind} encodings and the "
+            f"{config.order.kind} order over all graphs of {graphs.name} together; they are each graph's own now: "
+            f"train it again"
+        )
+
+
+def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphsRun | GINRun) -> dict[str, np.ndarray]:
+    """Return the graph numbers of train, val and test: a stored split, or a seeded one of the labelled graphs."""
+    s = config.split
+    if s.per_class is not None:
+        raise ConfigError("split.per_class counts nodes of one graph; graphs of a set are split by split.fractions")
+    if s.kind == "stored" or (s.kind == "auto" and graphs.num_splits):
+        return graphs.split(config.fold)
+    labels = y if level == "graph" else np.zeros(graphs.num_graphs, np.int64)
+    stratified = level == "graph" and y.dtype.kind == "i" and (s.stratified or np.bincount(y[y >= 0]).min() > 2)
+    return random_split(labels, s.fractions, seed=s.seed + 1000 * (s.number or config.fold), stratified=stratified)
+
+
+def _suit(graphs: GraphSet, config: Any, metrics: tuple[str, ...], *, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
+    steps = max(1, -(-graphs.num_graphs // 32))
+    epochs = int(np.clip(2000 / steps, 30, 100))
+    shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
+    if own and config.model.variant == "gmn-":  # it passes no message, in tokens neither
+        own = {name: value for name, value in own.items() if name != "model.local"}
+    return {**shared, **own}
+
+
+_GMN = {
+    "walks.max_length": 2, "walks.repeats": 1, "walks.walks": 4, "model.mpnn": "gin", "model.local": "gin",
+    "model.pooling": "sum", "model.expand": 1.0, "model.state_dim": 8, "model.dropout": 0.3,
+}  # fmt: skip
+METHODS = {
+    "gmn-graphs": Method(
+        "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
+        suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
+    ),
+    "gin-graphs": Method(
+        "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
+        suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
+    ),
+}  # fmt: skip
+__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "set_material"]

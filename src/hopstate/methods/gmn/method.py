@@ -1,0 +1,280 @@
+"""Graph Mamba Networks on a user's graph: encodings, walks and order to suit it, then whole-graph or batch training.
+
+Source: Behrouz & Hashemi 2024, arXiv:2402.08678; learning rate and epochs of its Table 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.io.sizes import parse_bytes
+from hopstate.methods.gmn.inference import NodeOutputs
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.nodes import BatchNodeTask, FullNodeTask, Material
+from hopstate.methods.gmn.order import OrderConfig, node_keys
+from hopstate.methods.gmn.sizing import Choice, choose, cut_of
+from hopstate.methods.gmn.structural import (
+    anonymous_walk_encoding,
+    nondiagonal_encoding,
+    random_walk_encoding,
+    relative_encoding,
+)
+from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column
+from hopstate.methods.shared.floors import node_floors
+from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.suit_nodes import suit_gmn
+from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.training.optim import OptimConfig
+from hopstate.training.progress import note
+from hopstate.training.tasks.target import ClassWeights
+from hopstate.training.trainer import LoopConfig
+
+EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
+_NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalksConfig:
+    """Random-walk tokens; what is null is chosen to suit the graph and the memory budget.
+
+    Args:
+        max_length: m; 0 makes each node its only token.
+        repeats: s, tokens of each length; 0 does the same.
+        walks: M, walks of a token.
+        p, q: node2vec's return and in-out parameters.
+        weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
+        window: steps back that the bits of walk features look.
+        resample_every: epochs that share their walks; 0 draws them once.
+        memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
+    """
+
+    max_length: int | None = None
+    repeats: int | None = None
+    walks: int | None = None
+    p: float = 1.0
+    q: float = 1.0
+    weights: int | None = None
+    window: int = 8
+    resample_every: int = 0
+    memory_budget: str = "4GiB"
+
+    def __post_init__(self) -> None:
+        parse_bytes(self.memory_budget)
+        if self.resample_every < 0:
+            raise ConfigError(f"walks.resample_every counts epochs, 0 for never; got {self.resample_every}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingConfig:
+    """Positional or structural encodings joined to the features.
+
+    Args:
+        kind: "laplacian" eigenvectors, "rwse" (return probabilities), "nondiagonal" sums, "anonymous" walks, or "none".
+        size: eigenvectors, or steps of the walks.
+        relative: also give every edge the difference of its ends' encodings.
+        components: how connected components share eigenvectors: by "size", or the "smallest" eigenvalues of all.
+    """
+
+    kind: EncodingKind = "laplacian"
+    size: int = 8
+    relative: bool = False
+    components: Share = "size"
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ConfigError(f"encoding.size must be at least 1; got {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMNRun:
+    """Configuration of a Graph Mamba Network run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        walks: random-walk tokens.
+        encoding: positional and structural encodings.
+        order: of the node sequence.
+        flow: over an edge (u, v) of a directed graph, v receives from u ("source_to_target", as in torch-geometric) in
+            Psi and in tokens, and walks lead from a node to those that it hears from; or all of it the other way.
+        edges: "auto" takes edge features, and edge weights as one more, and refuses them where neither Psi nor tokens
+            read them; "features" takes the features alone, where they are read, and "drop" nothing.
+        model: the network; model.variant and model.bidirectional switch to the paper's variants.
+        batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    walks: WalksConfig = field(default_factory=WalksConfig)
+    encoding: EncodingConfig = field(default_factory=EncodingConfig)
+    order: OrderConfig = field(default_factory=OrderConfig)
+    flow: Literal["source_to_target", "target_to_source"] = "source_to_target"
+    edges: Use = "auto"
+    model: GMN.Config = field(default_factory=GMN.Config)
+    batch_size: int | None = None
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+    )
+
+
+def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.ndarray | None:
+    """Return (N, s) encodings, or None."""
+    if config.kind == "none":
+        return None
+    make = {
+        "laplacian": partial(laplacian_encoding, share=config.components),
+        "rwse": random_walk_encoding,
+        "nondiagonal": nondiagonal_encoding,
+        "anonymous": anonymous_walk_encoding,
+    }
+    if config.kind not in make:
+        raise ConfigError(
+            f"unknown encoding {config.kind!r}{nearest(config.kind, make)}; known: none, {', '.join(make)}"
+        )
+    encoding = make[config.kind](graph, config.size, context.cache)  # type: ignore[operator]
+    if config.kind == "laplacian":  # unit vectors have entries of about 1/sqrt(N): bring them to the features' scale
+        encoding = encoding * np.float32(graph.num_nodes**0.5)
+    return encoding
+
+
+def asked_walks(config: WalksConfig, context: Context) -> dict[str, Any]:
+    """Return m, s and M as given, else as a trained model had them, else None."""
+    kept = (context.trained or {}).get("walks") or {}
+    given = {name: getattr(config, name) for name in ("max_length", "repeats", "walks")}
+    return {name: kept.get(name) if value is None else value for name, value in given.items()}
+
+
+def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, edge_dim: int = 0) -> Choice:
+    """Return the walk settings and batch size of a run; width and edge_dim are the columns of x and of edge features.
+
+    Raises:
+        ConfigError: those given do not fit the memory budget.
+    """
+    w = config.walks
+    return choose(
+        graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, edge_dim=edge_dim, **asked_walks(w, context),
+    )  # fmt: skip
+
+
+def walk_weights(graph: Graph, column: int | None) -> np.ndarray | None:
+    """Return (E,) weights of the walks' steps from a column of the edge features, or None."""
+    if column is None:
+        return None
+    width = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    if graph.edge_attr is None or not 0 <= column < width:
+        raise DataError(
+            f"walks.weights is a column of the edge features, of which {graph.name} has {width}; got {column}"
+        )
+    return raw_column(graph, column)
+
+
+def has_walks(config: WalksConfig) -> bool:
+    """Return whether nodes may have tokens beside themselves."""
+    return config.max_length != 0 and config.repeats != 0
+
+
+def reads_edges(config: Any) -> bool:
+    """Return whether a run learns from edge features."""
+    return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
+
+
+def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
+    """Return the graph made ready, and the settings for it."""
+    assert graph.x is not None
+    kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
+    encoding = node_encoding(graph, kind, context)
+    x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
+    over = graph if config.flow == "target_to_source" or graph.is_undirected else graph.reversed()
+    weights = walk_weights(over, config.walks.weights)
+    reads = config.model.reads_edges(walks=has_walks(config.walks))
+    otherwise = None if weights is not None else _NO_PLACE
+    over = learned_features(over, config.edges, reads, config.loop, otherwise=otherwise)
+    edge_attr = over.edge_attr
+    if encoding is not None and kind.relative:
+        own = relative_encoding(encoding, over)
+        edge_attr = own if edge_attr is None else np.concatenate([edge_attr, own], 1)
+    choice = chosen_settings(graph, config, x.shape[1], context, 0 if edge_attr is None else edge_attr.shape[1])
+    if context.trained is None:
+        note(
+            config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
+        )
+    ready = Material(
+        indptr=over.indptr,
+        indices=over.indices,
+        x=np.array(x, np.float32),
+        edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
+        key=node_keys(graph, config.order),
+        settings=choice.walks,
+        weights=weights,
+        signs=config.encoding.size if encoding is not None and kind.kind == "laplacian" and not kind.relative else 0,
+    )
+    return ready, choice
+
+
+def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | BatchNodeTask:
+    """Return the task of training a Graph Mamba Network on graph."""
+    check_width(graph, context)
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    ready, choice = material(graph, config, context)
+    edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
+    check_same_edges(graph.name, edge_dim, context.trained)
+    model = GMN(
+        config.model,
+        in_dim=ready.x.shape[1],
+        out_dim=len(labels.class_names),
+        edge_dim=edge_dim,
+        tokens=choice.walks.tokens,
+        window=choice.walks.window,
+        degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
+        recompute=choice.recompute,
+    )
+    shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
+    if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
+        return FullNodeTask(model, ready, labels, **shared)
+    budget = parse_bytes(config.walks.memory_budget)
+    cut, large = cut_of(
+        graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
+    )
+    outputs = NodeOutputs(
+        ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None
+    )
+    task = BatchNodeTask(model, ready, labels, batch_size=choice.batch_size, outputs=outputs, **shared)
+    if context.trained is None:
+        note(config.loop, task.left_out())
+    return task
+
+
+EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
+EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
+METHODS = {
+    "gmn": Method(
+        "gmn",
+        GMNRun,
+        build,
+        "graph",
+        "state-space models over random-walk tokens and over nodes",
+        "arXiv:2402.08678",
+        earlier=EARLIER_FLOW,
+        reads_edges=reads_edges,
+        suit=suit_gmn,
+        floors=node_floors,
+    )
+}
+__all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

@@ -1,0 +1,284 @@
+"""Node classification with Graph Mamba Networks as a `Task`: the whole graph in one step, or batches of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError
+from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.ordering import node_order
+from hopstate.methods.gmn.walk_tokens import Resampler, Tokens, WalkSettings, token_order, walk_tokens
+from hopstate.ops.walks import WalkTable, random_walks
+from hopstate.random import stream
+from hopstate.training.tasks.node import NodeLabels, _NodeTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """A graph made ready for a GMN.
+
+    Args:
+        indptr, indices: its adjacency.
+        x: (N, F) features and encodings; the last `signs` columns have no sign of their own.
+        edge_attr: (E, D), or None.
+        key: (N,) sort key of the node sequence.
+        settings: walks.
+        signs: number of trailing eigenvector columns, flipped at random in training.
+        weights: (E,) weights of the walks' steps; None walks uniformly.
+    """
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    x: np.ndarray
+    edge_attr: np.ndarray | None
+    key: np.ndarray
+    settings: WalkSettings
+    signs: int = 0
+    weights: np.ndarray | None = None
+
+    @cached_property
+    def table(self) -> WalkTable:
+        """The graph laid out for walking."""
+        return WalkTable.of(self.indptr, self.indices, self.weights)
+
+    def features(
+        self, rng: np.random.Generator | None, rows: np.ndarray | None = None, bounds: np.ndarray | None = None
+    ) -> Tensor:
+        """Return x of all rows or of some; where rng is given, eigenvectors with random signs.
+
+        bounds (G+1,) are those of the graphs among the rows: each has signs of its own.
+        """
+        x = self.x if rows is None else self.x[rows]
+        if rng is not None and self.signs:
+            x = x.copy() if rows is None else x
+            sizes = np.array([len(x)]) if bounds is None else np.diff(bounds)
+            flips = rng.choice(np.array([-1, 1], np.float32), (len(sizes), self.signs))
+            x[:, -self.signs :] *= np.repeat(flips, sizes, 0)
+        return torch.from_numpy(x)
+
+
+def token_inputs(tokens: Tokens) -> dict[str, Any]:
+    """Return the fields of `GMNInputs` that packed tokens fill."""
+    made: dict[str, Any] = {"token_offsets": tokens["offsets"], "token_nodes": tokens["nodes"]}
+    if "indptr" in tokens:
+        made["token_graph"] = Adjacency(tokens["indptr"], tokens["indices"])
+    else:
+        made |= {"bits": tokens["bits"], "walks": tokens["walks"]}
+    if "edges" in tokens:
+        made["token_edges"] = tokens["edges"]
+    return made
+
+
+class _GMNTask(_NodeTask):
+    """What both tasks of a GMN on one graph share."""
+
+    material: Material
+
+    @property
+    def walks(self) -> dict[str, int]:
+        """m, s and M, which a run remembers for other data."""
+        return self.material.settings.counts
+
+
+class FullNodeTask(_GMNTask):
+    """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
+
+    Args:
+        model: the network.
+        material: the graph.
+        labels: labels, splits and names.
+        seed: fixes everything drawn.
+        resample_every: epochs that share their walks, 0 for never.
+    """
+
+    def __init__(
+        self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
+    ) -> None:
+        super().__init__(model, labels, seed=seed)
+        self.material, self.resample_every, self.kind = material, resample_every, model.config.token_kind
+        m = material
+        self.graph = Adjacency.of(m.indptr, m.indices)
+        self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
+        self.nodes = np.arange(len(m.x))
+        self._walks = self._resampler(resample_every) if m.settings.tokens > 1 else None
+        self._held: tuple[Tokens | None, dict[str, Any]] = (None, {})
+        self._eval: GMNInputs | None = None
+
+    def _resampler(self, every: int) -> Resampler:
+        m = self.material
+        return Resampler(
+            m.table, self.nodes, m.settings, kind=self.kind, seed=self.seed, every=every,  # type: ignore[union-attr]
+            edges=self.edge_attr is not None,
+        )  # fmt: skip
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 1."""
+        return 1
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
+        """Yield (inputs, training rows, labels) once."""
+        if start == 0:
+            rows = self.labels.split["train"]
+            rng = stream(self.seed, "gmn", epoch)
+            yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
+
+    def loss(self, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
+        """Return the mean loss over the training nodes."""
+        inputs, rows, y = batch
+        return self.labels.loss(self.model(inputs)[rows], y)
+
+    def logits(self, rows: np.ndarray) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
+        if self._eval is None or self._eval.x.device != self.device:
+            self._eval = self._inputs(0, None).to(self.device)
+        return self.model(self._eval).float().cpu()[torch.from_numpy(rows)]
+
+    def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        m = self.material
+        extra: dict[str, Any] = {}
+        if self._walks is not None:
+            if rng is None and self.resample_every:  # the running rounds stay as they are
+                extra = token_inputs(self._resampler(0).at(0))
+            else:
+                tokens = self._walks.at(epoch)
+                if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
+                    self._held = tokens, token_inputs(tokens)
+                extra = self._held[1]
+            extra = {**extra, "token_order": token_order(len(m.x), m.settings, rng)}
+        return GMNInputs(
+            x=m.features(rng),
+            graph=self.graph,
+            edge_attr=self.edge_attr,
+            order=torch.from_numpy(node_order(m.key, rng)),
+            sequences=torch.tensor([0, len(m.x)]),
+            **extra,
+        )
+
+
+CONTEXT = (2, 4)  # steps, walks of each node of a batch that has no tokens, to neighbours to receive messages from
+
+
+class BatchNodeTask(_GMNTask):
+    """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
+
+    Args:
+        model, material, labels, seed, resample_every: see `FullNodeTask`.
+        batch_size: nodes a step.
+        outputs: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
+    """
+
+    def __init__(
+        self,
+        model: GMN,
+        material: Material,
+        labels: NodeLabels,
+        *,
+        seed: int,
+        batch_size: int,
+        outputs: Callable[[nn.Module], Tensor],
+        resample_every: int = 0,
+    ) -> None:
+        super().__init__(model, labels, seed=seed)
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.material, self.batch_size, self.resample_every = material, batch_size, resample_every
+        self.kind, self.gps = model.config.token_kind, model.config.variant == "gps-mamba"
+        self.passes_messages = self.gps or model.config.uses_mpnn
+        self.outputs = outputs
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training nodes."""
+        return -(-len(self.labels.split["train"]) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
+        """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        order = stream(self.seed, "batches", epoch).permutation(self.labels.split["train"])
+        from hopstate.sampling.prefetch import Prefetcher
+
+        def make() -> Iterator[tuple[GMNInputs, Tensor]]:
+            for i in range(start, self.num_batches(epoch)):
+                rows = order[i * self.batch_size : (i + 1) * self.batch_size]
+                yield (
+                    self._inputs(rows, epoch, stream(self.seed, "gmn", epoch, i)),
+                    torch.from_numpy(self.labels.y[rows]),
+                )
+
+        yield from Prefetcher(make())
+
+    def loss(self, batch: tuple[GMNInputs, Tensor]) -> Tensor:
+        """Return the mean loss."""
+        inputs, y = batch
+        return self.labels.loss(self.model(inputs), y)
+
+    def logits(self, rows: np.ndarray) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
+        return self.outputs(self.model)[torch.from_numpy(rows)].float()
+
+    def left_out(self) -> str:
+        """Return a sentence on what the first training batch does not see, and evaluation does."""
+        m, order = self.material, stream(self.seed, "batches", 0).permutation(self.labels.split["train"])
+        rows = order[: self.batch_size]
+        inputs = self._inputs(rows, 0, stream(self.seed, "gmn", 0, 0))
+        assert inputs.targets is not None
+        text = f"training batches: the node sequence holds {len(inputs.order):,} of {len(m.x):,} nodes"
+        if self.passes_messages:
+            own, every = inputs.graph.indptr.diff()[inputs.targets].sum(), np.diff(m.indptr)[rows].sum()
+            text += f", message passing {100 * int(own) / max(1, int(every)):.0f}% of the edges at a batch's nodes"
+        return f"{text}; evaluation and prediction take all nodes and edges"
+
+    def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        m = self.material
+        extra: dict[str, Any] = {}
+        tokens: Tokens | None = None
+        edges = m.edge_attr is not None
+        if m.settings.tokens > 1:
+            number = epoch // self.resample_every if self.resample_every else 0
+            seed = (self.seed * 1_000_003 + number) % 2**63
+            tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
+        visited = tokens["nodes"].numpy() if tokens is not None else self._around(rows, epoch)
+        near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+        indptr, indices, ids = induced(m.indptr, m.indices, near)
+        edge_attr = None
+        if m.edge_attr is not None:
+            taken = tokens.get("edges") if tokens is not None else None
+            if taken is not None and tokens is not None:  # tokens' edges lie among the induced ones
+                own = taken.numpy()
+                tokens["edges"] = torch.from_numpy(np.where(own >= 0, np.searchsorted(ids, own), -1))
+            edge_attr = torch.from_numpy(m.edge_attr[ids])
+        if tokens is not None:
+            tokens["nodes"] = torch.from_numpy(place[len(rows) :])
+            extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
+        order = node_order(m.key[near if self.gps else rows], rng)
+        return GMNInputs(
+            x=m.features(rng, near), graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
+            targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
+            sequences=torch.tensor([0, len(order)]), **extra,
+        )  # fmt: skip
+
+    def _around(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Return nodes near rows without tokens, from which they receive messages; drawn anew every epoch."""
+        if not self.passes_messages:
+            return rows[:0]
+        steps, walks = CONTEXT
+        seed = (self.seed * 1_000_003 + epoch) % 2**63
+        return random_walks(self.material.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
+
+
+def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the CSR adjacency of the subgraph on nodes (ascending), and the rows of its edges in indices."""
+    starts, counts = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
+    first = np.cumsum(counts) - counts
+    ids = np.arange(counts.sum()) + np.repeat(starts - first, counts)
+    at = np.searchsorted(nodes, indices[ids])
+    inside = nodes[np.minimum(at, len(nodes) - 1)] == indices[ids]
+    rows = np.repeat(np.arange(len(nodes)), counts)[inside]
+    own = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(nodes)))]).astype(np.int64)
+    return own, at[inside].astype(np.int64), ids[inside]

@@ -1,0 +1,116 @@
+"""Batches of whole graphs, packed: the inputs of a Graph Mamba Network, or of a GIN, over some graphs of a set."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet, ranges
+from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.nodes import Material, token_inputs
+from hopstate.methods.gmn.ordering import node_order
+from hopstate.methods.gmn.walk_tokens import token_order, walk_tokens
+
+Flow = Literal["source_to_target", "target_to_source"]
+
+
+class Packed(NamedTuple):
+    """Some graphs of a set, one after the other.
+
+    Args:
+        rows: (n,) their nodes in the union.
+        bounds: (B+1,) bounds of the graphs.
+        indptr, indices: the adjacency by rows of the batch.
+        edges: (e,) rows of its entries in the union's adjacency.
+    """
+
+    rows: np.ndarray
+    bounds: np.ndarray
+    indptr: np.ndarray
+    indices: np.ndarray
+    edges: np.ndarray
+
+
+def pack(graphs: GraphSet, indptr: np.ndarray, indices: np.ndarray, ids: np.ndarray) -> Packed:
+    """Return graphs ids, packed; indptr and indices are an adjacency of the union, which way round its edges may be."""
+    rows, bounds = graphs.rows(ids)
+    first = graphs.offsets[ids]
+    edges = ranges(indptr[first], indptr[graphs.offsets[ids + 1]])[0]
+    degree = np.diff(indptr)[rows]
+    shift = np.repeat(np.repeat(bounds[:-1] - first, np.diff(bounds)), degree)  # from the union's rows to the batch's
+    return Packed(rows, bounds, np.concatenate([[0], np.cumsum(degree)]), indices[edges] + shift, edges)
+
+
+def receiving(graphs: GraphSet, flow: Flow) -> Graph:
+    """Return the union with each node's row holding those that it receives from."""
+    union = graphs.union
+    return union if flow == "target_to_source" or union.is_undirected else union.reversed()
+
+
+class Packer:
+    """Packs graphs of a set into the inputs of a GMN.
+
+    Args:
+        graphs: the set.
+        material: its union, made ready.
+        model: says what tokens are needed.
+        seed, resample_every: as in `hopstate.methods.gmn.nodes.FullNodeTask`.
+        level: "edge" adds the pairs.
+    """
+
+    def __init__(
+        self, graphs: GraphSet, material: Material, model: GMN.Config, *, seed: int, resample_every: int, level: str
+    ) -> None:
+        self.graphs, self.material, self.model, self.level = graphs, material, model, level
+        self.seed, self.resample_every = seed, resample_every
+
+    def __call__(self, ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
+        """Return the inputs of graphs ids."""
+        m, graphs = self.material, self.graphs
+        rows, bounds, indptr, indices, edges = pack(graphs, m.indptr, m.indices, ids)
+        extra: dict[str, object] = {}
+        if m.settings.max_length:
+            extra = self._tokens(rows, bounds, ids, edges, epoch, rng)
+        if self.level == "edge":
+            extra["pairs"] = self._pairs(ids)
+        place = np.repeat(np.arange(len(ids)), np.diff(bounds))
+        return GMNInputs(
+            x=m.features(rng, rows, bounds), graph=Adjacency.of(indptr, indices),
+            edge_attr=None if m.edge_attr is None else torch.from_numpy(m.edge_attr[edges]),
+            order=torch.from_numpy(node_order(m.key[rows], rng, place)), sequences=torch.from_numpy(bounds),
+            **extra,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _pairs(self, ids: np.ndarray) -> torch.Tensor:
+        """Return (e, 2) ends of the edges as they are stored, which targets and predictions follow."""
+        union = self.graphs.union
+        stored = pack(self.graphs, union.indptr, union.indices, ids)
+        return torch.from_numpy(
+            np.stack([np.repeat(np.arange(len(stored.rows)), np.diff(stored.indptr)), stored.indices], 1)
+        )
+
+    def _tokens(
+        self, rows: np.ndarray, bounds: np.ndarray, ids: np.ndarray, edges: np.ndarray, epoch: int,
+        rng: np.random.Generator | None,
+    ) -> dict[str, object]:  # fmt: skip
+        m, graphs = self.material, self.graphs
+        number = epoch // self.resample_every if self.resample_every and rng is not None else 0
+        seed = (self.seed * 1_000_003 + number) % 2**63
+        wanted = m.edge_attr is not None
+        tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted)
+        start = np.zeros(graphs.num_graphs, np.int64)
+        start[ids] = bounds[:-1] - graphs.offsets[ids]
+        visited = tokens["nodes"].numpy()
+        tokens["nodes"] = torch.from_numpy(visited + start[graphs.graph_of[visited]])
+        if wanted:
+            place = np.full(len(m.indices) + 1, -1)
+            place[edges] = np.arange(len(edges))
+            tokens["edges"] = torch.from_numpy(place[tokens["edges"].numpy()])
+        return {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
+
+
+__all__ = ["Flow", "Packed", "Packer", "pack", "receiving"]

@@ -1,0 +1,99 @@
+"""Link predictors without parameters, the floor that every model must stand above: recency and EdgeBank.
+
+Source: Poursafaei et al., NeurIPS 2022, arXiv:2207.10128 (EdgeBank).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.evaluation.link import LinkScorer
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.methods.method import Context, Method
+from hopstate.methods.shared.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.training.tasks.link import LinkEvaluation, ScorerLinkTask
+from hopstate.training.trainer import LoopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecencyRun:
+    """Configuration of the recency score: minus the logarithm of the time since the pair last met.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        directed: count only meetings in the direction asked for.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        evaluation: protocol and negatives.
+        loop: only its seed and device matter, nothing is trained.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    directed: bool = False
+    gap_unit: GapUnit = "median"
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
+
+    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
+        """Return the scorer over a stream."""
+        store = NeighborStore.from_stream(stream)
+        return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeBankRun:
+    """Configuration of EdgeBank: 1 for a pair in the memory, else 0.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        model: what the memory holds.
+        evaluation: protocol and negatives.
+        loop: only its seed and device matter, nothing is trained.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    model: EdgeBank.Config = field(default_factory=EdgeBank.Config)
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
+
+    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
+        """Return the scorer over a stream; it needs no clock."""
+        return EdgeBank(stream.num_nodes, self.model)
+
+
+def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> ScorerLinkTask:
+    """Return the task of evaluating a scorer on stream."""
+    split = config.split.of(stream)
+    unit: GapUnit = config.gap_unit if isinstance(config, RecencyRun) else "raw"
+    clock = clock_of(stream, split, unit, context)
+    task = ScorerLinkTask(
+        lambda events: config.scorer(events, clock),
+        stream,
+        split,
+        evaluation=config.evaluation,
+        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+    )
+    task.clock = clock
+    return task
+
+
+METHODS = {
+    "recency": Method(
+        "recency", RecencyRun, build, "events", "how lately the pair met; nothing to train", "baseline", earlier=RAW
+    ),
+    "edgebank": Method(
+        "edgebank", EdgeBankRun, build, "events", "whether the pair has met; nothing to train", "arXiv:2207.10128"
+    ),
+}

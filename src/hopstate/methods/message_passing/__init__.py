@@ -1,0 +1,5 @@
+"""Message-passing models on whole graphs or on batches: GCN, SAGE, GIN, GAT, PNA, GCNII and a perceptron.
+
+`batching` says how a graph is cut and what stands for missing neighbours (`compensation`); `top_error` how far that is
+from the whole graph (TOP, tables 3, 7 and 8).
+"""

@@ -1,0 +1,300 @@
+"""How a backbone's graph is cut into batches: the settings, and the task they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.compensation.gas import History
+from hopstate.compensation.top.probes import BlockPass, Embed
+from hopstate.compensation.top.refresh import Refresher
+from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.message_passing.model import Backbone, Cuts
+from hopstate.methods.method import Context
+from hopstate.sampling.adjacency import rows_adjacency
+from hopstate.sampling.partition import Partitioner, partition
+from hopstate.sampling.samplers import (
+    LayerSampler,
+    NodeSampler,
+    PartSampler,
+    SaintKind,
+    SaintSampler,
+    ShadowSampler,
+    UniformSampler,
+)
+from hopstate.sampling.subgraph import (
+    BatchSource,
+    LayerSource,
+    NoBatches,
+    NodeSetSource,
+    ShadowSource,
+    all_features,
+    blocks,
+    whole_graph,
+)
+from hopstate.training.tasks.node import NodeLabels
+from hopstate.training.tasks.subgraph import SubgraphTask, one_pass
+
+NODE_SETS = ("top", "cluster", "gas")
+ROWS = 4096  # receivers at a time in products over all nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How training cuts the graph.
+
+    Args:
+        kind: "full" trains on the whole graph at once. Batches of nodes whose missing neighbours are compensated
+            ("top"), left out ("cluster"), or send what they sent last ("gas"); random subgraphs whose sums are
+            unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
+        nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, GraphSAINT's subgraphs, or
+            the ShaDow subgraphs of some training nodes together, whose loss alone counts; saint draws by this too
+            (what is not its own means "saint-walk" there).
+            A few small parts of a homophilous graph hold few of its classes: batches of a tenth of such a graph train
+            top better from random nodes.
+        num_parts: parts of the partition; at most the number of nodes.
+        parts_per_batch: parts drawn together to a batch.
+        partitioner: "metis" (needs pymetis), "bisection" (built in), or "auto": metis where it is installed.
+        batch_size: nodes of a random batch, seeds of a sampled one, draws of GraphSAINT.
+        shuffle: draw batches anew for every epoch; without it only their order changes.
+        train_only: leave validation and test nodes out of the batches of top, cluster and gas.
+        fanouts: sampled neighbours for each layer, the one next to the input first; one number serves all layers.
+        shadow: how a seed's subgraph is chosen: by personalised PageRank or by sampled hops.
+        shadow_size: nodes of a seed's subgraph.
+        walk_length: steps of GraphSAINT's walks.
+        inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
+        block_size: nodes in work at a time in exact inference.
+        histories: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
+            folder ("disk"), with a journal of what has changed since the checkpoint.
+        top: settings of the compensation.
+    """
+
+    kind: Literal["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"] = "full"
+    nodes: Literal["parts", "random", "saint-node", "saint-edge", "saint-walk", "shadow"] = "parts"
+    num_parts: int = 80
+    parts_per_batch: int = 40
+    partitioner: Partitioner = "auto"
+    batch_size: int = 1024
+    shuffle: bool = True
+    train_only: bool = False
+    fanouts: tuple[int, ...] = (10,)
+    shadow: Literal["ppr", "hops"] = "ppr"
+    shadow_size: int = 64
+    walk_length: int = 4
+    inference: Literal["exact", "one-pass"] = "exact"
+    block_size: int = 100_000
+    histories: Literal["memory", "disk"] = "memory"
+    top: TopConfig = field(default_factory=TopConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("num_parts", "parts_per_batch", "batch_size", "block_size", "shadow_size", "walk_length"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"batching.{name} must be at least 1; got {getattr(self, name)}")
+        if not self.fanouts or min(self.fanouts) < 1:
+            raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
+        if self.parts_per_batch > self.num_parts:
+            raise ConfigError(
+                f"batching.parts_per_batch={self.parts_per_batch} is more than batching.num_parts={self.num_parts}"
+            )
+        if self.kind == "top" and self.top.folder is not None and not self.fixed:
+            raise ConfigError(
+                "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
+                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=parts or random"
+            )
+        if self.kind == "gas" and self.train_only:
+            raise ConfigError(
+                "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
+                "they send; leave train_only out, or use kind=top"
+            )
+        if self.inference == "one-pass" and self.nodes not in ("parts", "random"):
+            raise ConfigError(
+                f"batching.inference=one-pass needs every node in a batch, and nodes={self.nodes} leaves some out; "
+                "use nodes=parts or random, or inference=exact"
+            )
+        if self.nodes == "shadow" and self.train_only and self.kind in NODE_SETS:
+            raise ConfigError(
+                "batching.nodes=shadow puts the neighbours of training nodes into the batches, validation and test "
+                "nodes among them, which train_only leaves out; use nodes=parts or random, or leave train_only out"
+            )
+        if self.inference == "one-pass" and self.kind != "top":
+            raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
+        if self.inference == "one-pass" and self.top.refresh:
+            raise ConfigError(
+                "batching.inference=one-pass needs one compensation for all weights: set top.refresh=0, or use exact"
+            )
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every epoch has the same batches of nodes."""
+        if self.nodes not in ("parts", "random"):
+            return False
+        return not self.shuffle or (self.nodes == "parts" and self.parts_per_batch == 1)
+
+
+def batched_task(
+    graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
+) -> SubgraphTask:
+    """Return the task of training model on batches of graph."""
+    train = labels.split.get("train", np.arange(0))
+    fitted = context.trained is None
+    missing: Top | History | None = None
+    if config.kind == "top" and (fitted or config.inference == "one-pass"):
+        only = train if config.train_only and config.inference == "exact" else None
+        missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
+    elif config.kind == "gas" and fitted:
+        folder = context.run / "histories" if config.histories == "disk" else None
+        missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
+    source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
+    if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
+        sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
+        missing.keep(sets, torch.get_num_threads())
+
+    def device() -> torch.device:
+        return next(model.parameters()).device
+
+    predict = exact_inference(graph, config.block_size)
+    if config.inference == "one-pass":
+        everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
+        predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
+    refresher = None
+    if isinstance(missing, Top) and config.top.refresh:
+        refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
+    keeper = missing if isinstance(missing, History) else refresher
+    return SubgraphTask(
+        model,
+        source,
+        labels,
+        predict,
+        seed=seed,
+        state=None if keeper is None else keeper.state,
+        load_state=None if keeper is None else keeper.load_state,
+        refresh=refresher,
+    )
+
+
+def prepared_top(
+    graph: Graph,
+    config: TopConfig,
+    model: Backbone,
+    *,
+    seed: int,
+    rows: np.ndarray | None = None,
+    block_size: int = 100_000,
+) -> Top:
+    """Return TOP's compensation made for model, for batches of rows (None: of any nodes)."""
+    if model.weighting is None:
+        raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
+    top = Top(graph, config, model.weighting, seed=seed, rows=rows)
+    top.prepare(model, embedder(graph, top, block_size))
+    return top
+
+
+def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
+    """Return what embeds a backbone for TOP: on the whole graph at once where block_size allows, else in blocks."""
+    if graph.num_nodes > block_size:
+
+        def run(model: nn.Module) -> Iterator[Tensor]:
+            assert isinstance(model, Backbone)
+            stages = model.stages(all_features(graph), cuts(graph, model, block_size))
+            for _ in range(model.config.num_layers):  # not to the end: what the last layer makes of it is not needed
+                sent = next(stages)[0]
+                assert sent is not None
+                yield sent
+                del sent
+
+        def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
+            every = np.arange(graph.num_nodes) if rows is None else rows
+            degree = torch.from_numpy(graph.incoming.degree)
+            out = sent.new_empty(len(every), sent.shape[1])
+            for start in range(0, len(every), ROWS):
+                part = rows_adjacency(graph, every[start : start + ROWS], degree)
+                out[start : start + ROWS] = part.form(top.weighting) @ sent
+            return out
+
+        return BlockPass(run, sums if top.linear else None, top.rows)
+    x, adjacency = whole_graph(graph)
+
+    def forward(model: nn.Module) -> Tensor:
+        device = next(model.parameters()).device
+        return model(x.to(device), adjacency.to(device))  # type: ignore[no-any-return]
+
+    return top.whole_pass(forward, adjacency)
+
+
+def make_source(
+    graph: Graph,
+    config: Batching,
+    train: np.ndarray,
+    model: Backbone,
+    missing: Top | History | None,
+    *,
+    seed: int,
+) -> BatchSource:
+    """Return what makes the training batches."""
+    depth = model.config.num_layers
+    if config.kind in ("neighbor", "labor"):
+        if depth < 1:
+            raise ConfigError("neighbours are sampled for each layer; the model has none")
+        fanouts = config.fanouts * depth if len(config.fanouts) == 1 else config.fanouts
+        if len(fanouts) != depth:
+            raise ConfigError(f"batching.fanouts names {len(fanouts)} layers, the model has {depth}")
+        labor = config.kind == "labor"
+        return LayerSource(graph, LayerSampler(graph, train, config.batch_size, fanouts, seed=seed, labor=labor))
+    if config.kind == "shadow":
+        return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
+    rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
+    return NodeSetSource(graph, node_sampler(graph, config, rows, depth, seed=seed), train, missing)
+
+
+def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:
+    """Return what draws the subgraphs around seeds (n,); depth is the model's."""
+    shape = {"how": config.shadow, "size": config.shadow_size, "depth": depth, "fanout": config.fanouts[0]}
+    return ShadowSampler(graph, seeds, config.batch_size, seed=seed, **shape)  # type: ignore[arg-type]
+
+
+def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, depth: int, *, seed: int) -> NodeSampler:
+    """Return what draws node sets; rows limits them (or ShaDow's seeds), None takes all nodes; depth is the model's."""
+    kinds: dict[str, SaintKind] = {"saint-node": "node", "saint-edge": "edge", "saint-walk": "walk"}
+    if config.kind == "saint" or config.nodes in kinds:
+        kind = kinds.get(config.nodes, "walk")
+        return SaintSampler(graph, kind, config.batch_size, seed=seed, length=config.walk_length)
+    every = np.arange(graph.num_nodes) if rows is None else rows
+    if config.nodes == "shadow":
+        return shadow_sampler(graph, config, every, depth, seed=seed)
+    if config.nodes == "random":
+        return UniformSampler(every, config.batch_size, seed=seed, shuffle=config.shuffle)
+    parts = min(config.num_parts, max(1, graph.num_nodes))
+    part = partition(graph, parts, how=config.partitioner, seed=seed)
+    per_batch = min(config.parts_per_batch, len(np.unique(part if rows is None else part[rows])))
+    return PartSampler(part, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
+
+
+def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
+    """Return what cuts a graph for layer-wise passes: rows over all nodes, or with their halo alone.
+
+    The halo is for layers that take lists of edges, and where all nodes' representations may be too much for a device.
+    """
+    halo = model.weighting == "edges" or next(model.parameters()).device.type != "cpu"
+    return lambda: blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
+
+
+def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tensor]:
+    """Return a function model → (N, C) logits on the CPU: at once where block_size allows, else layer by layer."""
+    whole = whole_graph(graph) if graph.num_nodes <= block_size else None
+
+    def predict(model: nn.Module) -> Tensor:
+        inner = getattr(model, "module", model)  # as it was before the loop wrapped it
+        assert isinstance(inner, Backbone)
+        if whole is None:
+            return inner.layerwise(all_features(graph), cuts(graph, inner, block_size))
+        device = next(inner.parameters()).device
+        return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
+
+    return predict

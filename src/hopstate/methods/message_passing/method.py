@@ -1,0 +1,133 @@
+"""Message-passing backbones on the whole graph at once, or on batches of it: GCN, GraphSAGE, GIN, GAT, PNA, GCNII, MLP.
+
+Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (5 layers, residual, LayerNorm); see `model`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.message_passing.batching import Batching, batched_task
+from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
+from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.shared.edges import (
+    FORMERLY,
+    EdgeConfig,
+    Place,
+    check_same_edges,
+    edge_columns,
+    message_graph,
+)
+from hopstate.methods.shared.floors import node_floors
+from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.suit_nodes import suit_backbone
+from hopstate.sampling.adjacency import whole_adjacency
+from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.node import FullGraphTask
+from hopstate.training.tasks.subgraph import SubgraphTask
+from hopstate.training.tasks.target import ClassWeights
+from hopstate.training.trainer import LoopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullBatchRun:
+    """Configuration of a backbone's run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        edges: which way messages flow, and what weights and features of edges are for.
+        model: layers, width, dropout.
+        batching: whole graph or batches, and how they are cut.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    edges: EdgeConfig = field(default_factory=EdgeConfig)
+    model: BackboneConfig = field(default_factory=BackboneConfig)
+    batching: Batching = field(default_factory=Batching)
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=1000, patience=200, optim=OptimConfig(lr=1e-3, weight_decay=0.0))
+    )
+
+
+def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask | SubgraphTask:
+    """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
+    check_width(graph, context)
+    if kind != "mlp" and config.loop.precision != "32":
+        raise ConfigError(
+            f"{kind} sums neighbours in 32 bits; got loop.precision={config.loop.precision}. Set it to 32; "
+            f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
+        )
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
+    check_same_edges(graph.name, edge_columns(graph), context.trained)
+    model = backbone_for(graph, config.model, kind, len(labels.class_names))
+    seed = config.loop.seed
+    if config.batching.kind != "full":
+        return batched_task(graph, config.batching, labels, model, context, seed=seed)
+    inputs = (torch.tensor(graph.x), whole_adjacency(graph))
+    return FullGraphTask(model, inputs, labels, seed=seed)
+
+
+def place_of(kind: str) -> Place:
+    """Return what a backbone has a place for on edges."""
+    if kind == "mlp":
+        return "unused"
+    return "weights" if kind in WITH_WEIGHTS else "features" if kind in WITH_EDGES else "none"
+
+
+def reads_edges(config: FullBatchRun, kind: str) -> bool:
+    """Return whether a backbone takes columns of edges as features."""
+    return place_of(kind) == "features" and config.edges.use == "auto" and config.edges.weight is None
+
+
+def backbone_for(graph: Graph, config: BackboneConfig, kind: str, num_classes: int) -> Backbone:
+    """Return an untrained backbone for a graph of `message_graph`."""
+    return Backbone(
+        config,
+        kind=kind,
+        in_dim=graph.num_features,
+        num_classes=num_classes,
+        degrees=torch.tensor(graph.incoming.count) if kind == "pna" else None,
+        edge_dim=edge_columns(graph),
+    )
+
+
+_SOURCES = {
+    "mlp": ("a perceptron on the features alone", "Platonov et al. 2023"),
+    "gcn": ("graph convolutions, residual", "arXiv:1609.02907"),
+    "sage": ("GraphSAGE, mean aggregation, residual", "arXiv:1706.02216"),
+    "gin": ("graph isomorphism network, residual", "arXiv:1810.00826"),
+    "gat": ("graph attention, residual", "arXiv:1710.10903"),
+    "pna": ("principal neighbourhood aggregation, residual", "arXiv:2004.05718"),
+    "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
+}
+METHODS = {
+    kind: Method(
+        kind,
+        FullBatchRun,
+        partial(build, kind=kind),
+        "graph",
+        summary,
+        source,
+        FORMERLY,
+        reads_edges=partial(reads_edges, kind=kind),
+        suit=partial(suit_backbone, kind=kind),
+        floors=node_floors,
+    )
+    for kind, (summary, source) in _SOURCES.items()
+}

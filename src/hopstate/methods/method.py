@@ -1,0 +1,140 @@
+"""What a method is: a configuration and a function that turns data and configuration into a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from hopstate.errors import ConfigError
+from hopstate.training.tasks.protocols import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a user's files are read.
+
+    Args:
+        format: "auto" goes by content and extension; else one of the formats that `hopstate datasets` names.
+        features: table of node features keyed by node id, for edge lists.
+        labels: table of node labels keyed by node id, optionally with a "split" column (train, val, test).
+        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features of nodes and
+            edges, fitted to the training nodes and the edges at them; "auto" takes standard for tables of yours and
+            none for all else.
+        missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
+            or of the edges at them, with a further column that marks them.
+        nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
+        undirected: store every edge in both directions.
+        duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
+        self_loops: "keep" or "drop" edges from a node to itself.
+        source_column, target_column: columns of a table of edges; null takes the usual names.
+        edge_columns: columns of edge features; null takes all further numeric ones.
+        id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
+        unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
+        task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
+        label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", or the "whole" as a class.
+        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
+            hundred times their size, at least 2 GiB.
+    """
+
+    format: str = "auto"
+    features: str | None = None
+    labels: str | None = None
+    scale: Literal["auto", "standard", "robust", "none"] = "auto"
+    missing: Literal["error", "mean", "median"] = "error"
+    nan: Literal["error", "zero"] = "error"
+    undirected: bool = True
+    duplicates: Literal["keep", "drop"] = "drop"
+    self_loops: Literal["keep", "drop"] = "keep"
+    source_column: str | None = None
+    target_column: str | None = None
+    edge_columns: tuple[str, ...] | None = None
+    id_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    unlabelled: str | None = None
+    task: Literal["auto", "classification", "regression"] = "auto"
+    label_cells: Literal["ask", "first", "whole"] = "ask"
+    num_nodes: int | None = None
+    max_bytes: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """Which nodes are for training, validation and test.
+
+    Args:
+        kind: "stored" masks of the data, "random" fractions, or "auto": stored where there are any.
+        number: which of several stored splits, from 0; a random split is drawn from (seed, number).
+        fractions: shares of train, val and test of a random split; they sum to at most 1.
+        seed: fixes a random split, apart from the seed of training.
+        stratified: keep class shares equal in the three parts of a random split.
+        per_class: nodes of each class for train and val in place of fractions, the rest for test.
+    """
+
+    kind: Literal["auto", "stored", "random"] = "auto"
+    number: int = 0
+    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    seed: int = 0
+    stratified: bool = False
+    per_class: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_class is not None and (min(self.per_class) < 1 or self.kind == "stored"):
+            raise ConfigError(f"split.per_class are two counts of at least 1, of a random split; got {self.per_class}")
+        if min(self.fractions) <= 0 or sum(self.fractions) > 1 + 1e-9:
+            raise ConfigError(
+                f"split.fractions are three positive shares that sum to at most 1; got {list(self.fractions)}"
+            )
+        if self.number < 0 or self.seed < 0:
+            raise ConfigError(f"split.number and split.seed must not be negative; got {self.number} and {self.seed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What surrounds a build.
+
+    Args:
+        run: folder of this run (a scratch folder when a trained model is applied to other data).
+        cache: folder shared between runs, for what is dear to compute and named by content.
+        metrics: the data set's own metrics; the first chooses the model.
+        trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
+            are then optional.
+    """
+
+    run: Path
+    cache: Path
+    metrics: tuple[str, ...] = ()
+    trained: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method.
+
+    Args:
+        name: what the command line calls it.
+        config: its run configuration, a dataclass with the fields data, read, loop and the method's own.
+        build: (data record, configuration, context) → task.
+        data: the kind of record it works on.
+        summary: one line for help texts.
+        source: the paper.
+        suit: (data record, configuration, the data set's metrics) → settings that suit the data, by dotted name; they
+            stand in for the configuration's own defaults, and what a user gives stands over them.
+        floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
+        reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
+        earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
+    """
+
+    name: str
+    config: type[Any]
+    build: Callable[[Any, Any, Context], Task]
+    data: Literal["graph", "graphs", "events", "sequences"]
+    summary: str
+    source: str
+    earlier: Mapping[str, Any] = field(default_factory=dict)
+    reads_edges: Callable[[Any], bool] = lambda config: False
+    suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
+    floors: Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]] | None = None

@@ -1,0 +1,224 @@
+"""Hop2Token: each node as the sequence of its hop averages, made once before training.
+
+A node averages over the nodes that it receives from, the sources of its in-edges (the paper's A_ij = 1 where (j, i) is
+an edge), by the edges' weights where the graph has them; degrees are then sums of weights.
+
+Where the tokens would take more than half of a stated memory budget they are written to one .npy file in row-major
+node order, a block of features at a time, so that a batch of nodes reads one contiguous stretch a node.
+
+Source: Chen et al., ICLR 2023, arXiv:2206.04910, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, FormatError
+from hopstate.io.arrays import load_npy
+from hopstate.io.files import replace_file, reserve_array
+from hopstate.ops.propagate import hop_powers
+
+_WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
+_AROUND = 2 << 20  # bytes that Linux may map around what is read (the largest unit of its page cache)
+
+
+class HopTokens:
+    """(N, K+1, F) float32 tokens in memory or in a file, read by rows.
+
+    Args:
+        array: the tokens, a plain array or a `np.memmap`.
+        memory_budget: bytes of a mapped file that may stay in memory between reads.
+    """
+
+    def __init__(self, array: np.ndarray, *, memory_budget: int) -> None:
+        self.array, self.memory_budget = array, memory_budget
+        self._read = 0  # bytes of the file mapped since they were last let go, at most
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.array.shape[0]
+
+    @property
+    def num_hops(self) -> int:
+        """K."""
+        return self.array.shape[1] - 1
+
+    @property
+    def num_features(self) -> int:
+        """F, joined columns included."""
+        return self.array.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tokens, wherever they are."""
+        return self.array.nbytes
+
+    @property
+    def path(self) -> Path | None:
+        """The file that holds the tokens, None where they are in memory."""
+        return Path(str(self.array.filename)) if isinstance(self.array, np.memmap) else None
+
+    def rows(self, node_ids: np.ndarray) -> Tensor:
+        """Return the tokens of some nodes.
+
+        Args:
+            node_ids: (b,) int64, in any order.
+
+        Returns:
+            (b, K+1, F) float32, a copy.
+
+        Raises:
+            FormatError: the file of tokens is damaged.
+        """
+        if not isinstance(self.array, np.memmap):
+            return torch.from_numpy(self.array).index_select(0, torch.from_numpy(node_ids))
+        out = np.empty((len(node_ids), *self.array.shape[1:]), np.float32)
+        step = max(1, self.memory_budget // 8 // _AROUND)
+        for a in range(0, len(node_ids), step):
+            out[a : a + step] = self.array[node_ids[a : a + step]]
+            self._read += step * _AROUND
+            if self._read > self.memory_budget // 8:
+                _let_go(self.array)
+                self._read = 0
+        if not np.isfinite(out).all():
+            raise FormatError(f"{self.path} is damaged: it holds NaN or infinities; delete it, it is made anew")
+        return torch.from_numpy(out)
+
+
+def hop_tokens(
+    graph: Graph,
+    num_hops: int,
+    *,
+    extra: np.ndarray | None = None,
+    memory_budget: int,
+    folder: Path | None = None,
+) -> HopTokens:
+    """Return A_hat^k [x, extra] for k = 0..K of every node.
+
+    Args:
+        graph: with features x (N, F).
+        num_hops: K.
+        extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
+        memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
+            and libraries) go to a file in folder, made in blocks of a quarter of it.
+        folder: where that file goes; a file of the same graph and settings found there is used as it is.
+
+    Raises:
+        DataError: the graph has no features, or extra has other rows.
+        ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
+        StorageError: the disk has not enough room, or the file could not be written.
+    """
+    parts = _columns(graph, extra)
+    shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
+    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
+    if nbytes <= memory_budget // 2:
+        tokens = np.empty(shape, np.float32)
+        _fill_hop0(tokens, parts, 0)
+        _fill(graph, tokens)
+        return HopTokens(tokens, memory_budget=memory_budget)
+    if folder is None:
+        raise ConfigError(
+            f"hop tokens of {nbytes:,} bytes exceed half of the memory budget of {memory_budget:,}; "
+            f"raise it, or give a folder for them to be kept in"
+        )
+    path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
+    if not path.is_file():
+        _write(path, graph, parts, shape, memory_budget)
+    array = load_npy(path, mmap=True)
+    if array.shape != shape or array.dtype != np.float32:
+        raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
+    held = path.stat().st_size
+    if isinstance(array, np.memmap) and array.offset + array.nbytes != held:
+        raise FormatError(f"{path} is damaged: it holds {held:,} bytes, not {array.offset + array.nbytes:,}; remove it")
+    _advise_random(array)
+    return HopTokens(array, memory_budget=memory_budget)
+
+
+def _fill(graph: Graph, tokens: np.ndarray) -> None:
+    """Fill tokens (N, K+1, F), hop 0 given, with the averages of hops 1..K."""
+    into = graph.incoming
+    hop_powers(into.indptr, into.indices, tokens, into.weight)
+
+
+def _columns(graph: Graph, extra: np.ndarray | None) -> list[np.ndarray]:
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features to make tokens of")
+    if extra is None:
+        return [graph.x]
+    if extra.ndim != 2 or len(extra) != graph.num_nodes:
+        raise DataError(f"extra columns must have shape ({graph.num_nodes}, s); got {extra.shape}")
+    return [graph.x, extra]
+
+
+def _key(graph: Graph, num_hops: int, extra: np.ndarray | None) -> str:
+    digest = hashlib.blake2b(f"{graph.content_hash} {num_hops}".encode(), digest_size=12)
+    if not graph.is_undirected:
+        digest.update(b"in-edges")  # files of version 0.1.0 averaged over out-edges
+    if extra is not None:
+        digest.update(np.ascontiguousarray(extra, np.float32).tobytes())
+    return digest.hexdigest()
+
+
+def _fill_hop0(tokens: np.ndarray, parts: list[np.ndarray], first: int) -> None:
+    """Copy columns first, first + 1, ... of the joined parts to tokens[:, 0]."""
+    last, at = first + tokens.shape[2], 0
+    for part in parts:
+        a, b = max(first, at), min(last, at + part.shape[1])
+        if a < b:
+            tokens[:, 0, a - first : b - first] = part[:, a - at : b - at]
+        at += part.shape[1]
+
+
+def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, int, int], memory_budget: int) -> None:
+    """Write the tokens to path, a block of columns at a time, atomically."""
+    n, hops, width = shape
+    columns = min(width, memory_budget // 4 // (4 * n * hops))
+    if columns < 1:
+        raise ConfigError(
+            f"one column of hop tokens takes {4 * n * hops:,} bytes, more than a quarter of the memory budget "
+            f"of {memory_budget:,}; raise it to {16 * n * hops:,}"
+        )
+
+    def write(part: Path) -> None:
+        start = reserve_array(part, shape)  # a mapped write cannot report a full disk
+        for first in range(0, width, columns):
+            block = np.empty((n, hops, min(columns, width - first)), np.float32)
+            _fill_hop0(block, parts, first)
+            _fill(graph, block)
+            _copy_columns(part, start, shape, block, first)
+            del block
+
+    replace_file(path, write)
+
+
+def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np.ndarray, first: int) -> None:
+    """Copy block (N, K+1, c) to columns first.. of the file, through a window so that little of it is ever mapped."""
+    n, hops, width = shape
+    rows = max(1, _WINDOW // (4 * hops * width))
+    for a in range(0, n, rows):
+        b = min(n, a + rows)
+        offset = start + 4 * a * hops * width
+        window = np.memmap(part, np.float32, "r+", offset, (b - a, hops, width))
+        window[:, :, first : first + block.shape[2]] = block[a:b]
+        del window
+
+
+def _advise_random(array: np.ndarray) -> None:
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
+
+
+def _let_go(array: np.ndarray) -> None:
+    """Unmap what was read; it stays in the system's page cache as long as there is room."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)

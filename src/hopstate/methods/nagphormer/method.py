@@ -1,0 +1,116 @@
+"""NAGphormer on a user's graph: Laplacian eigenvectors, Hop2Token once, then mini-batches of nodes.
+
+Source: Chen et al., ICLR 2023, arXiv:2206.04910; settings of its Appendix D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.io.sizes import parse_bytes
+from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
+from hopstate.methods.shared.floors import node_floors
+from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.suit_nodes import suit_nagphormer
+from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.node import NodeBatchTask
+from hopstate.training.tasks.target import ClassWeights
+from hopstate.training.trainer import LoopConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopTokensConfig:
+    """Hop2Token.
+
+    Args:
+        num_hops: K; a node becomes K + 1 tokens.
+        eigenvectors: s, Laplacian eigenvectors joined to the features; 0 for none.
+        components: how connected components share the eigenvectors: by "size", or the "smallest" eigenvalues of all.
+        memory_budget: tokens larger than this are kept on disk ("2GiB", "500MB", or bytes).
+    """
+
+    num_hops: int = 10
+    eigenvectors: int = 15
+    components: Share = "size"
+    memory_budget: str = "2GiB"
+
+    def __post_init__(self) -> None:
+        if self.num_hops < 0 or self.eigenvectors < 0:
+            raise ConfigError(
+                f"tokens.num_hops, tokens.eigenvectors must not be negative; got {self.num_hops}, {self.eigenvectors}"
+            )
+        parse_bytes(self.memory_budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NAGphormerRun:
+    """Configuration of a NAGphormer run.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        edges: which way hops are averaged, and what weights edges.
+        tokens: Hop2Token.
+        model: the transformer over hops.
+        batch_size: nodes a step.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    edges: EdgeConfig = field(default_factory=EdgeConfig)
+    tokens: HopTokensConfig = field(default_factory=HopTokensConfig)
+    model: NAGphormer.Config = field(default_factory=NAGphormer.Config)
+    batch_size: int = 2000
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(epochs=500, patience=50, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
+    )
+
+
+def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTask:
+    """Return the task of training NAGphormer on graph."""
+    check_width(graph, context)
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
+    count, share = config.tokens.eigenvectors, config.tokens.components
+    extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
+    tokens = hop_tokens(
+        graph,
+        config.tokens.num_hops,
+        extra=extra,
+        memory_budget=parse_bytes(config.tokens.memory_budget),
+        folder=context.run / "tokens",
+    )
+    model = NAGphormer(
+        config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names), num_hops=tokens.num_hops
+    )
+    return NodeBatchTask(model, tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
+
+
+METHODS = {
+    "nagphormer": Method(
+        "nagphormer",
+        NAGphormerRun,
+        build,
+        "graph",
+        "a transformer over hops, in mini-batches of nodes",
+        "arXiv:2206.04910",
+        FORMERLY | {"tokens.components": "smallest"},
+        suit=suit_nagphormer,
+        floors=node_floors,
+    )
+}
+__all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

@@ -1,0 +1,105 @@
+"""NAGphormer: scores a node from the short sequence of its hop averages, so that nodes batch in any order.
+
+Source: Chen et al., ICLR 2023, arXiv:2206.04910. Hop2Token is `methods/nagphormer/hops.py`, run once before training.
+Deviation from the authors' code: returns logits, not log-probabilities (the loss takes the softmax); a batch of one
+node works; the width of the feed-forward part is a setting; see also `methods/nagphormer/readout.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.attention import TransformerBlock
+from hopstate.methods.nagphormer.readout import AttentionReadout, SelfReadout, SumReadout
+from hopstate.types import Float, shapecheck
+
+
+class NAGphormer(nn.Module):
+    """A linear map of each hop, Transformer blocks over the hops, a readout and a two-layer head.
+
+    Args:
+        config: what a user chooses.
+        in_dim: features of a token.
+        num_classes: width of the output.
+        num_hops: K; the input holds K + 1 tokens a node.
+    """
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Settings of NAGphormer.
+
+        Args:
+            dim: token width; the paper searches 128, 256, 512.
+            num_layers: Transformer blocks; the paper mostly takes 1.
+            num_heads: attention heads; divides dim.
+            ffn_ratio: inner width of the feed-forward part, in multiples of dim.
+            dropout: on tokens; the paper searches 0.1, 0.3, 0.5.
+            attention_dropout: on attention weights.
+            readout: "attention" weighs the hops, "self" takes the node's own token, "sum" adds all.
+        """
+
+        dim: int = 512
+        num_layers: int = 1
+        num_heads: int = 8
+        ffn_ratio: int = 2
+        dropout: float = 0.1
+        attention_dropout: float = 0.1
+        readout: Literal["attention", "self", "sum"] = "attention"
+
+        def __post_init__(self) -> None:
+            if min(self.dim, self.num_layers + 1, self.num_heads, self.ffn_ratio) < 1:
+                raise ConfigError("model.dim, num_heads and ffn_ratio must be at least 1 and num_layers at least 0")
+            if self.dim < 2 or self.dim % self.num_heads:
+                raise ConfigError(f"model.dim={self.dim} is not a multiple of model.num_heads={self.num_heads}")
+            if not (0 <= self.dropout < 1 and 0 <= self.attention_dropout < 1):
+                raise ConfigError(
+                    f"model.dropout and model.attention_dropout lie in [0, 1); "
+                    f"got {self.dropout} and {self.attention_dropout}"
+                )
+            if self.readout not in ("attention", "self", "sum"):
+                raise ConfigError(f"model.readout is 'attention', 'self' or 'sum'; got {self.readout!r}")
+
+    def __init__(self, config: Config, *, in_dim: int, num_classes: int, num_hops: int) -> None:
+        super().__init__()
+        c, self.config, self.num_hops, self.in_dim = config, config, num_hops, in_dim
+        self.embed = nn.Linear(in_dim, c.dim)
+        self.blocks = nn.Sequential(
+            *(
+                TransformerBlock(
+                    c.dim,
+                    c.num_heads,
+                    ffn_dim=c.ffn_ratio * c.dim,
+                    dropout=c.dropout,
+                    attention_dropout=c.attention_dropout,
+                )
+                for _ in range(c.num_layers)
+            )
+        )
+        self.norm = nn.LayerNorm(c.dim)
+        self.readout = _readout(c.readout, c.dim, num_hops)
+        self.head = nn.Sequential(nn.Linear(c.dim, c.dim // 2), nn.ReLU(), nn.Linear(c.dim // 2, num_classes))
+
+    @shapecheck
+    def forward(self, x: Float[Tensor, "node token feature"]) -> Float[Tensor, "node class"]:
+        """Return logits of nodes from their tokens x[v, k] = (A_hat^k X)[v], hop 0 first.
+
+        Raises:
+            ShapeError: x does not hold num_hops + 1 tokens of in_dim features a node.
+        """
+        if x.shape[1:] != (self.num_hops + 1, self.in_dim):
+            raise ShapeError(
+                f"expected {self.num_hops + 1} tokens of {self.in_dim} features a node, "
+                f"got {x.shape[1]} of {x.shape[2]}"
+            )
+        return self.head(self.readout(self.norm(self.blocks(self.embed(x)))))
+
+
+def _readout(name: str, dim: int, num_hops: int) -> nn.Module:
+    if name == "self":
+        return SelfReadout()
+    # the weights of fewer than two hops are 1: the sum, without an idle parameter
+    return AttentionReadout(dim) if name == "attention" and num_hops > 1 else SumReadout()

@@ -1,0 +1,116 @@
+"""What a trained model must stand above: the floors of its kind, on the same split and with the same metrics.
+
+Nodes: the majority class (or the mean) of the training nodes, and a small perceptron on the features alone. Graphs: the
+majority. Those of links stand in `heuristics.floors` and `pair_trees.floor`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.graph import Graph
+from hopstate.methods.method import Context
+from hopstate.training.tasks.node import NodeLabels
+from hopstate.training.tasks.target import Target
+
+Floors = dict[str, dict[str, float]]
+CELLS = 10**7  # entries of the training nodes' features that the perceptron sees at most: some seconds
+WIDEST = 10**5  # features from which it is left out
+BLOCK = 1 << 16
+
+
+def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of the majority (or mean) and of a perceptron on the features.
+
+    Args:
+        graph: the data.
+        config: the run's configuration; its loop.seed fixes the perceptron.
+        context: what surrounds the run.
+        task: the run's task, with its labels and split.
+    """
+    labels: NodeLabels = task.labels
+    train, test = labels.split["train"], labels.split["test"]
+    if not labels.target.known(labels.y[test]).any():
+        return {}
+    found = {"majority": labels.score(test, constant(labels.target, labels.y[train], len(test)))}
+    if graph.x is not None and graph.x.shape[1] <= WIDEST:
+        found["mlp"] = _perceptron(graph.x, labels, config.loop.seed)
+    return found
+
+
+def graph_floors(graphs: Any, config: Any, context: Context, task: Any) -> Floors:
+    """Return test metrics of the majority (or mean) of the training rows; arguments as in `node_floors`."""
+    train, test = task.target_rows("train"), task.target_rows("test")
+    if not task.target.known(task.y[test]).any():
+        return {}
+    out = constant(task.target, task.y[train], len(test))
+    return {"majority": task.target.score(task.y[test], out)}
+
+
+def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
+    """Return the outputs that say the same of every row: the shares of the training rows y, or their mean."""
+    if target.goal == "classes":
+        counts = np.bincount(y[y >= 0], minlength=target.width) + 1e-9
+        out = np.log(counts / counts.sum())
+    elif target.goal == "labels":
+        share = np.clip(_mean(y, 0.5), 1e-6, 1 - 1e-6)
+        out = np.log(share / (1 - share))
+    else:
+        center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
+        out = (_mean(y, center) - center) / scale
+    return torch.from_numpy(np.tile(out, (rows, 1)))
+
+
+def _mean(y: np.ndarray, unknown: Any) -> np.ndarray:
+    """Return the mean of what is known of each column, a value of choice where nothing is."""
+    known = ~np.isnan(y)
+    return np.where(known.any(0), np.where(known, y, 0).sum(0) / np.maximum(known.sum(0), 1), unknown)
+
+
+def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float]:
+    """Return test metrics of a two-layer perceptron, its epoch chosen on validation."""
+    rng = np.random.default_rng(seed)
+    train, val = labels.split["train"], labels.split["val"]
+    train = np.sort(rng.permutation(train)[: max(100, CELLS // max(x.shape[1], 1))])
+    kept, best = None, float("-inf")
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Dropout(0.2), nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, labels.target.width)
+        )
+        optimizer = torch.optim.Adam(model.parameters(), 1e-2, weight_decay=1e-4)
+        own, y = torch.from_numpy(x[train]), torch.from_numpy(labels.y[train])
+        for step in range(150):
+            model.train()
+            optimizer.zero_grad()
+            labels.loss(model(own), y).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            if step % 10 == 9:
+                value = labels.score(val, _outputs(model, x, val))[labels.target.metrics[0]]
+                value = -value if labels.target.mode == "min" else value
+                if value > best:
+                    best, kept = value, {k: v.clone() for k, v in model.state_dict().items()}
+    if kept is not None:
+        model.load_state_dict(kept)
+    return labels.score(labels.split["test"], _outputs(model, x, labels.split["test"]))
+
+
+def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
+    model.eval()
+    parts = np.split(rows, range(BLOCK, len(rows), BLOCK))
+    with torch.no_grad():
+        return torch.cat([model(torch.from_numpy(np.array(x[part]))) for part in parts])
+
+
+def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> list[str]:
+    """Return the floors that a run's test metric does not stand above."""
+    value, sign = metrics.get(metric, float("nan")), 1 if mode == "max" else -1
+    held = {name: values[metric] for name, values in floors.items() if not np.isnan(values.get(metric, np.nan))}
+    return [name for name, floor in held.items() if not sign * value > sign * floor]
+
+
+__all__ = ["Floors", "below", "constant", "graph_floors", "node_floors"]

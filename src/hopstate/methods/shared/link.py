@@ -1,0 +1,277 @@
+"""What all link-prediction methods do first: split the stream, draw and keep the negatives, build the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from torch import nn
+
+from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, refuse_idle
+from hopstate.methods.method import Context
+from hopstate.sampling.mixture import TrainingNegatives
+from hopstate.sampling.negatives import Negatives, load_or_draw, one_against_many
+from hopstate.streaming.history_scorer import PairTokenizer
+from hopstate.tokens.history import Deletions
+from hopstate.training.optim import OptimConfig
+from hopstate.training.tasks.link import HistoryLinkTask, LinkEvaluation
+from hopstate.training.trainer import LoopConfig
+
+# the papers' choice, and what all runs had before there was another
+RANDOM: dict[str, Any] = {
+    **{f"negatives.mixture.{kind}": 0.0 for kind in ("historical", "inductive", "popular")},
+    "negatives.mixture.random": 1.0,
+    "negatives.loss": "binary",
+}
+RAW: dict[str, Any] = {"gap_unit": "raw"}  # of other models
+SECONDS: dict[str, Any] = {"gap_unit": "seconds", "deletions": "unmarked"}  # models fed from histories, before 0.2
+
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventReadOptions:
+    """How a user's file of events is read; see `hopstate.data.readers.read_events.read_events`.
+
+    Args:
+        format: "auto" goes by content and name; else one of the formats that `hopstate datasets` names.
+        source_column, target_column, time_column: columns of a table; null takes the usual names.
+        kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
+            null takes the usual names.
+        label_column: class of the source at each event, numbers or text; null takes the usual names.
+        edge_columns: columns of event features; null takes the usual names.
+        x: .npy file of node features.
+        num_nodes: ids are then rows 0..num_nodes-1; null finds them.
+        time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
+        scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
+            training events; "auto" takes standard for tables of yours and none for all else.
+        missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
+            with a further column that marks them.
+        missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
+        max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
+            hundred times their size, at least 2 GiB.
+    """
+
+    format: str = "auto"
+    source_column: str | None = None
+    target_column: str | None = None
+    time_column: str | None = None
+    kind_column: str | None = None
+    label_column: str | None = None
+    edge_columns: tuple[str, ...] | None = None
+    x: str | None = None
+    num_nodes: int | None = None
+    time_unit: str | None = None
+    scale: Literal["auto", "standard", "robust", "none"] = "auto"
+    missing: Literal["error", "mean", "median"] = "error"
+    missing_time: Literal["error", "drop"] = "error"
+    max_bytes: str | int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSplitConfig:
+    """Which events are for training, validation and test.
+
+    Args:
+        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, or
+            "time" at two times.
+        val_ratio, test_ratio: shares of validation and test.
+        val_time, test_time: of "time": training ends at the first, validation at the second; numbers in the stream's
+            unit, or dates such as 2024-03-01.
+        new_ratio: of "dyglib": share of all nodes that training must not see.
+        seed: of "dyglib": who they are.
+    """
+
+    kind: Literal["chronological", "dyglib", "time"] = "chronological"
+    val_ratio: float = 0.15
+    test_ratio: float = 0.15
+    val_time: float | str | None = None
+    test_time: float | str | None = None
+    new_ratio: float = 0.1
+    seed: int = 2020
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("chronological", "dyglib", "time"):
+            raise ConfigError(f"split.kind is 'chronological', 'dyglib' or 'time'; got {self.kind!r}")
+        if min(self.val_ratio, self.test_ratio) <= 0 or self.val_ratio + self.test_ratio >= 1:
+            raise ConfigError("split.val_ratio and split.test_ratio are positive shares that leave some for training")
+        if self.kind == "time" and None in (self.val_time, self.test_time):
+            raise ConfigError("split.kind=time needs split.val_time and split.test_time")
+        undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
+        refuse_idle(self, val_time=undated, test_time=undated)
+        if not 0 <= self.new_ratio < 1:
+            raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
+
+    def of(self, stream: EventStream) -> EventSplit:
+        """Return the split of a stream; empty parts of one without events, which only stands for its facts.
+
+        Raises:
+            DataError: a part has no events.
+        """
+        if not len(stream):
+            return EventSplit(train=_NONE, val=_NONE, test=_NONE)
+        shares = {"val_ratio": self.val_ratio, "test_ratio": self.test_ratio}
+        if self.kind == "time":
+            return split_at(stream, self.val_time, self.test_time)
+        if self.kind == "dyglib":
+            return dyglib_split(stream, **shares, new_ratio=self.new_ratio, seed=self.seed)
+        return chronological_split(stream, **shares)
+
+
+def event_loop() -> LoopConfig:
+    """Return how models of event streams are trained in the papers: Adam, 1e-4, 100 epochs, patience 20."""
+    return LoopConfig(epochs=100, patience=20, optim=OptimConfig(name="adam", lr=1e-4, weight_decay=0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLinkRun:
+    """What the configurations of models fed from histories share.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which events are for training, validation and test.
+        evaluation: protocol and negatives.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
+        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
+            own numbers.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+        loop: training.
+    """
+
+    data: str
+    read: EventReadOptions = field(default_factory=EventReadOptions)
+    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
+    negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
+    batch_size: int = 200
+    gap_unit: GapUnit = "median"
+    deletions: Deletions = "marked"
+    loop: LoopConfig = field(default_factory=event_loop)
+
+    def __post_init__(self) -> None:
+        check_deletions(self.deletions)
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}")
+
+
+def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return how many features a node and an event had in training, 0 for none; else those that the stream has.
+
+    Runs of version 0.1.0 noted features that are not zero throughout, and nothing of others.
+    """
+    facts = context.trained or {}
+    if "feature_dims" in facts:
+        return dict(facts["feature_dims"])
+    used = facts.get("used_features", {})
+    return {name: used.get(name) or width for name, width in stream.feature_dims.items()}
+
+
+def used_features(stream: EventStream, context: Context) -> dict[str, int]:
+    """Return the widths that a model is built for: those it was trained with, else `stream.used_features`."""
+    return dict((context.trained or {}).get("used_features") or stream.used_features)
+
+
+def history_task(
+    stream: EventStream,
+    config: Any,
+    context: Context,
+    *,
+    model: nn.Module,
+    tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
+    pairs_at_once: int | None = None,
+    tokens_at_once: int | None = None,
+) -> HistoryLinkTask:
+    """Return the task of training a model fed from histories; training looks training events up, evaluation all.
+
+    Args:
+        config: fields split, evaluation, negatives, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
+        tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
+        pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
+    """
+    split = config.split.of(stream)
+    clock = clock_of(stream, split, config.gap_unit, context)
+    kept = deletions_of(stream, config.deletions, context)
+    held = kept != "left-out"
+    task = HistoryLinkTask(
+        model,
+        stream,
+        split,
+        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream, clock, kept),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events, clock, kept),
+        batch_size=config.batch_size,
+        pairs_at_once=pairs_at_once,
+        tokens_at_once=tokens_at_once,
+        seed=config.loop.seed,
+        mixture=config.negatives,
+        evaluation=config.evaluation,
+        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+    )
+    task.clock = clock
+    return task
+
+
+def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:
+    """Return the clock that a model was trained with, else that of the training events.
+
+    Args:
+        gap_unit: see `hopstate.data.clock.Clock.fit`.
+    """
+    kept = (context.trained or {}).get("clock")
+    return Clock(**kept) if kept else Clock.fit(stream.t[split.train], stream.time_unit, gap_unit)
+
+
+def training_store(stream: EventStream, split: EventSplit, *, deletions: bool = False) -> NeighborStore:
+    """Return a store of the training events alone, under their ids in the stream; deletions only if asked for."""
+    return NeighborStore.from_stream(stream, split.train, deletions=deletions)
+
+
+def check_deletions(deletions: str) -> None:
+    """Raise ConfigError for a word that says nothing of deletions."""
+    if deletions not in get_args(Deletions):
+        raise ConfigError(f"deletions is one of {', '.join(get_args(Deletions))}; got {deletions!r}")
+
+
+def deletions_of(stream: EventStream, deletions: Deletions, context: Context) -> Deletions:
+    """Return what histories make of deletions: a model that was trained without any has no feature to mark them."""
+    if deletions != "marked":
+        return deletions
+    had = (context.trained or {}).get("has_deletes", False) if context.trained is not None else stream.has_deletes
+    return "marked" if had else "left-out"
+
+
+def history_features(widths: dict[str, int], stream: EventStream, config: Any, context: Context) -> dict[str, int]:
+    """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
+    marked = deletions_of(stream, config.deletions, context) == "marked"
+    return widths | {"edge_dim": widths["edge_dim"] + marked}
+
+
+def kept_negatives(
+    stream: EventStream, split: EventSplit, evaluation: LinkEvaluation, folder: Path
+) -> dict[tuple[str, str], Negatives]:
+    """Return the negatives that evaluation asks for, by (part, strategy), drawn once and kept in folder."""
+    wanted = [("val", evaluation.strategies[0]), *(("test", s) for s in evaluation.strategies)]
+    wanted += [(f"new_{part}", strategy) for part, strategy in wanted]
+    found = {}
+    for part, strategy in wanted:
+        if not len(stream.additions(split.rows(part))):
+            continue
+        count = evaluation.num_negatives if strategy == "many" else ""
+        path = folder / f"{part}_{strategy}{count}.npz"
+        if strategy == "many":
+            if not path.is_file():
+                one_against_many(stream, split, part, num_negatives=evaluation.num_negatives).save(path)
+            found[part, strategy] = Negatives.load(path, stream)
+        else:
+            found[part, strategy] = load_or_draw(path, stream, split, part, strategy)  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,158 @@
+"""What all methods for nodes do first: check the graph, choose the split, the target and the metrics."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.data.splits import per_class_split, random_split
+from hopstate.data.validate import SPLITS
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.io.files import replace_file
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.training.tasks.node import NodeLabels
+from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
+
+
+def node_labels(
+    graph: Graph, split: SplitConfig, metric: str, context: Context, weights: ClassWeights = "none"
+) -> NodeLabels:
+    """Return targets, split rows, metrics and names of a node run; a new run saves its split.
+
+    Raises:
+        DataError: no targets, an empty split, or a training node without a class.
+        ConfigError: a metric that is unknown or of another kind of target.
+    """
+    if context.trained is not None:
+        return _labels_as_trained(graph, split, metric, context)
+    if graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes):
+        raise DataError(f"{graph.name} has no labels; give a table of them (--read.labels FILE)")
+    if graph.y.ndim == 2 and graph.y.dtype.kind == "i":
+        raise DataError(
+            f"{graph.name} has {graph.y.shape[1]} columns of whole numbers as labels; give one column of classes, or "
+            f"several 0/1 labels or values as floats (NaN: unknown)"
+        )
+    rows = split_rows(graph, split)
+    check_split(graph, rows)
+    target = target_of(graph.y, rows["train"], graph.class_names, metric, context.metrics, weights=weights)
+    replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
+    return NodeLabels(y=graph.y, split=rows, target=target, node_ids=graph.node_ids)
+
+
+def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
+    """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
+    target = trained_target(context.trained or {}, metric)
+    y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name)
+    labelled = bool(target.known(y).any())
+    rows = split_rows(graph, split) if labelled or graph.num_splits else {}
+    return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
+
+
+def targets_as_trained(
+    y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str
+) -> np.ndarray:
+    """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
+
+    Args:
+        y: see `hopstate.training.tasks.target.goal_of`, or None.
+        names: names of the data's own classes, or None.
+        target: the trained model's.
+        count: rows.
+        what: the data's name, for messages.
+
+    Raises:
+        DataError: targets of another kind, or another number of columns.
+    """
+    if target.goal != "classes":
+        if y is None:
+            return np.full((count, target.width), np.nan, np.float32)
+        own = target.rows(_amounts(y, names, what))
+        if own.shape[1] != target.width:
+            raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
+        return own
+    if y is None or y.dtype.kind == "f":
+        if y is not None and not np.isnan(y).all():
+            raise DataError(f"{what} holds numbers, the model was trained on classes")
+        return np.full(count, -1, np.int64)
+    own_names = names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
+    place = {name: c for c, name in enumerate(target.names)}
+    moved = np.array([place.get(name, -1) for name in own_names] + [-1], np.int64)  # the last stands for "unknown"
+    return moved[y]
+
+
+def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
+    """Return targets as float32 amounts, NaN where unknown; classes stand for the numbers that they are called by.
+
+    Raises:
+        DataError: classes whose names are no numbers.
+    """
+    if y.dtype.kind == "f":
+        return np.asarray(y, np.float32)
+    if y.ndim > 1 or names is None:
+        return np.where(y < 0, np.nan, y).astype(np.float32)
+    values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
+    for c, name in enumerate(names):
+        try:
+            values[c] = float(name)
+        except ValueError:
+            raise DataError(f"{what} holds classes such as {name!r}, the model was trained on numbers") from None
+    return values[y].astype(np.float32)
+
+
+def check_width(graph: Graph, context: Context) -> None:
+    """Raise DataError where a graph has no features, or another number of them than the trained model takes."""
+    if graph.x is None:
+        raise DataError(
+            f"{graph.name} has no node features, and this method needs them; give a table (--read.features FILE)"
+        )
+    wanted = graph.num_features if context.trained is None else context.trained["num_features"]
+    if graph.num_features != wanted:
+        raise DataError(f"{graph.name} has {graph.num_features} features a node, the model was trained with {wanted}")
+
+
+def split_rows(graph: Graph, split: SplitConfig) -> dict[str, np.ndarray]:
+    """Return the rows of train, val and test: stored masks, or a seeded random split of the labelled nodes."""
+    if split.kind == "stored" or (split.kind == "auto" and graph.num_splits and split.per_class is None):
+        return graph.split(split.number)
+    assert graph.y is not None
+    if split.per_class is not None:
+        return per_class_split(graph.y, split.per_class, seed=split.seed + 1000 * split.number)
+    return random_split(graph.y, split.fractions, seed=split.seed + 1000 * split.number, stratified=split.stratified)
+
+
+def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
+    """Raise DataError on an empty split or unlabelled training nodes; warn of classes absent from training."""
+    assert graph.y is not None
+    for name in SPLITS:
+        if not len(rows.get(name, ())):
+            sizes = ", ".join(f"{key} {len(value)}" for key, value in rows.items())
+            raise DataError(
+                f"the {name} split of {graph.name} is empty ({sizes}); mark nodes for it, or give more labelled nodes "
+                f"or other fractions to a random one (--split.kind random, --split.fractions)"
+            )
+    if graph.y.dtype.kind == "f":
+        if np.isnan(graph.y[rows["train"]]).all():
+            raise DataError(f"no target is known among the training nodes of {graph.name}")
+        return
+    unlabelled = rows["train"][graph.y[rows["train"]] < 0]
+    if len(unlabelled):
+        raise DataError(
+            f"{len(unlabelled)} training nodes have no label, the first is row {unlabelled[0]}; "
+            f"label them or leave them out of the training mask"
+        )
+    if graph.num_classes == 1:
+        warnings.warn(f"{graph.name} has one class only; there is nothing to learn", HopstateWarning, stacklevel=4)
+    absent = np.setdiff1d(np.arange(graph.num_classes), graph.y[rows["train"]])
+    if len(absent):
+        names = [str(graph.class_names[c]) if graph.class_names else str(c) for c in absent[:5]]
+        warnings.warn(
+            f"no training node has class {', '.join(names)}; it can never be predicted", HopstateWarning, stacklevel=4
+        )
+
+
+def save_npz(path: object, rows: dict[str, np.ndarray]) -> None:
+    """Write the rows of a split."""
+    with open(str(path), "wb") as file:
+        np.savez(file, **rows)  # type: ignore[arg-type]

@@ -1,0 +1,179 @@
+"""Settings that suit a graph, where a user gives none: width, depth, dropout, rate, epochs, metric, batching.
+
+They follow from sizes, from how alike neighbours are among the training nodes, and from how the classes are shared out;
+nothing of validation or test labels is looked at.
+
+Source: Platonov et al. 2023, arXiv:2209.06177 (adjusted homophily).
+Figures: benchmarks/results/2026-11-22-defaults.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.methods.method import SplitConfig
+from hopstate.methods.shared.node import split_rows
+from hopstate.training.tasks.target import goal_of
+
+ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
+SKEWED = 0.7  # share of the largest class from which accuracy says little
+RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
+EPOCH = 1.0  # seconds that an epoch of the whole graph may take
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What settings depend on.
+
+    Args:
+        nodes, edges, features: sizes; edges as stored.
+        train: training nodes.
+        homophily: adjusted, over edges between training nodes; NaN where they say nothing.
+        largest: share of the largest class among the training nodes; 0 where there are no classes.
+        classes: number of classes; 0 where targets are something else.
+    """
+
+    nodes: int
+    edges: int
+    features: int
+    train: int
+    homophily: float
+    largest: float
+    classes: int
+
+    @property
+    def wide(self) -> bool:
+        """Whether there are so many features that they can be learned by heart."""
+        return self.features > self.train / 8
+
+    @property
+    def alike(self) -> bool:
+        """Whether neighbours mostly share a class."""
+        return self.homophily >= ALIKE
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that a skewed data set asks for, or None."""
+        if self.classes < 2 or self.largest < SKEWED:
+            return None
+        return "roc_auc" if self.classes == 2 else "macro_f1"
+
+
+def facts(graph: Graph, split: SplitConfig) -> Facts:
+    """Return the facts of a graph and a split of it."""
+    none = Facts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_nodes, float("nan"), 0.0, 0)
+    if graph.y is None:
+        return none
+    try:
+        rows = split_rows(graph, split)["train"]
+    except Exception:
+        return none
+    if goal_of(graph.y) != "classes" or graph.y.ndim != 1:
+        return Facts(graph.num_nodes, graph.num_edges, graph.num_features, len(rows), float("nan"), 0.0, 0)
+    y = np.full(graph.num_nodes, -1)
+    y[rows] = graph.y[rows]
+    counts = np.bincount(y[y >= 0], minlength=max(graph.num_classes, 1))
+    largest = float(counts.max() / max(counts.sum(), 1))
+    return Facts(
+        graph.num_nodes, graph.num_edges, graph.num_features, len(rows), adjusted_homophily(graph, y), largest,
+        graph.num_classes,
+    )  # fmt: skip
+
+
+def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
+    """Return (h - sum_c p_c^2) / (1 - sum_c p_c^2), p_c the share of edge ends in class c, h that of edges within one.
+
+    Args:
+        graph: N nodes.
+        y: (N,) classes; edges with an end of class -1 are left out.
+
+    Returns:
+        1 where edges join equal classes alone, about 0 where they do not care; NaN without edges or with one class.
+    """
+    sources, targets = graph.edge_index()
+    a, b = y[sources], y[targets]
+    known = (a >= 0) & (b >= 0) & (sources != targets)
+    if not known.any():
+        return float("nan")
+    shares = np.bincount(np.concatenate([a[known], b[known]])) / (2 * known.sum())
+    chance = float((shares**2).sum())
+    return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
+
+
+def suit_backbone(graph: Graph, config: Any, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+    """Return settings of a message-passing backbone that suit a graph."""
+    f = facts(graph, config.split)
+    layers = 2 if f.alike or kind == "mlp" else 5
+    if kind == "gcnii":
+        layers = 8
+    chosen: dict[str, Any] = {
+        "model.num_layers": layers,
+        "model.dropout": 0.5 if f.wide else 0.2,
+        "model.dim": _width(f, layers, kind),
+        "loop.optim.lr": 3e-3,
+        "loop.epochs": 300,
+        "loop.patience": 60,
+    }
+    return {**chosen, **_metric(f, config, metrics)}
+
+
+def _width(f: Facts, layers: int, kind: str) -> int:
+    """Return the largest of a few widths with which an epoch of the whole graph stays short."""
+    for dim in (128, 64, 32):
+        dense = 3 * f.nodes * dim * (f.features + layers * (4 if kind == "sage" else 3) * dim)
+        sparse = 0 if kind == "mlp" else 3 * layers * f.edges * dim * (12 if kind in ("gat", "pna") else 4)
+        if (dense + sparse) / RATE <= EPOCH:
+            return dim
+    return 32
+
+
+def suit_nagphormer(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return settings of NAGphormer that suit a graph."""
+    f = facts(graph, config.split)
+    chosen: dict[str, Any] = {
+        "model.dim": 128,
+        "model.dropout": 0.5 if f.wide else 0.1,
+        "tokens.num_hops": 3,
+        "tokens.eigenvectors": 0,
+        "batch_size": int(np.clip(f.train // 8, 64, 2000)),
+        "loop.epochs": 80,
+        "loop.patience": 20,
+    }
+    return {**chosen, **_metric(f, config, metrics)}
+
+
+def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
+    f = facts(graph, config.split)
+    chosen: dict[str, Any] = {
+        "walks.max_length": 1,
+        "walks.repeats": 1,
+        "walks.walks": 4,
+        "encoding.kind": "rwse",
+        "model.dim": 64 if f.alike else 40,
+        "model.mpnn_layers": 2 if f.alike else 14,
+        "model.expand": 1.0,
+        "model.state_dim": 8,
+        "model.dropout": 0.5 if f.wide else 0.3,
+        "loop.epochs": 80,
+        "loop.patience": None,
+        "loop.eval_every": 2,
+        "loop.optim.lr": 0.003 if f.wide else 0.01,
+        "loop.optim.schedule": "cosine",
+        "loop.optim.warmup": 0.05,
+    }
+    if config.model.variant == "gps-mamba":  # there they are layers with a scan over the nodes each
+        del chosen["model.mpnn_layers"]
+    return {**chosen, **_metric(f, config, metrics)}
+
+
+def _metric(f: Facts, config: Any, metrics: tuple[str, ...]) -> dict[str, Any]:
+    return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
+
+
+__all__ = ["Facts", "adjusted_homophily", "facts", "suit_backbone", "suit_gmn", "suit_nagphormer"]

@@ -1,1 +1,0 @@
-"""Models that a user would pick instead, on the same data layer: recency, EdgeBank, DyGFormer, GraphMixer."""

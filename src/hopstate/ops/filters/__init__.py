@@ -1,0 +1,9 @@
+"""Polynomial filters of a graph's Laplacian, and how a change of the graph moves a memory under one.
+
+| CTDG-SSM, arXiv:2606.04672 | function |
+|---|---|
+| p(L), its bound on [0, 2] | `laplacian.matrix_polynomial`, `filter_minimum`, `check_filter` |
+| P^-1 dP and exp(-sG) | `transition.DenseTransition`, `SparseTransition` |
+| the integral over a batch | `quadrature.gauss_legendre`, `evolve` |
+| Theorem 4.1 as a dense system, for tests | `quadrature.kronecker_reference` |
+"""

@@ -1,0 +1,271 @@
+# mypy: ignore-errors
+"""Compiled random walks and the subgraphs induced by what they visit. Imported by `walks.py` on first use.
+
+A graph is one int32-sized table: node v's record starts at place[v] and holds v, its degree, and its neighbours'
+*places* in ascending order. A step then touches one stretch of memory (degree and neighbours side by side) instead of
+two random ones. Walks advance together, one step of all before the next step of any, so that the loads of
+many walks are under way at once; where the table is too large for the caches, each walk asks for its next record as
+soon as it knows it and reads it when all others have done the same.
+
+Random number t of a walk is splitmix64's output at counter t of the walk's own stream; half of it serves a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hopstate.ops.cpu.processor import prefetch
+from hopstate.ops.cpu.random_kernels import STEP, mix, seeded
+
+BLOCK = 1024  # walks that advance together
+FAR = 1 << 19  # entries of a table that caches no longer hold
+LINE = np.uint64(12)  # entries on: a record of usual length reaches into the next line of 16
+_32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
+_TRIES = 16  # proposals of a biased step before its distribution is summed exactly
+
+
+@njit(cache=True, nogil=True)
+def fill_table(indptr, indices, place, table):
+    """Write every node's record."""
+    for v in range(indptr.size - 1):
+        at, degree = place[v], indptr[v + 1] - indptr[v]
+        table[at], table[at + 1] = v, degree
+        for j in range(degree):
+            table[at + 2 + j] = place[indices[indptr[v] + j]]
+
+
+@njit(cache=True, nogil=True)
+def fill_alias(indptr, place, table, weights, threshold, other):
+    """Walker's alias method, per node: entry j is kept with probability threshold[j] / 2**32, else other[j] is taken.
+
+    Returns the first node whose positive weights do not exist, or -1.
+    """
+    for v in range(indptr.size - 1):
+        lo, degree, at = indptr[v], indptr[v + 1] - indptr[v], place[v] + 2
+        total = 0.0
+        for j in range(degree):
+            total += weights[lo + j]
+        if degree and not total > 0:
+            return v
+        share = np.empty(degree)
+        small, large = np.empty(degree, np.int64), np.empty(degree, np.int64)
+        few, many = 0, 0
+        for j in range(degree):
+            share[j] = weights[lo + j] * degree / total
+            other[at + j] = table[at + j]
+            threshold[at + j] = _LOW
+            if share[j] < 1.0:
+                small[few], few = j, few + 1
+            else:
+                large[many], many = j, many + 1
+        while few and many:
+            few -= 1
+            i, k = small[few], large[many - 1]
+            threshold[at + i] = np.uint64(share[i] * 4294967295.0)
+            other[at + i] = table[at + k]
+            share[k] -= 1.0 - share[i]
+            if share[k] < 1.0:
+                many -= 1
+                small[few], few = k, few + 1
+    return -1
+
+
+@njit(cache=True, nogil=True)
+def _uniform(table, state, length, start, places, ids):
+    """Fill places[t] (and ids[t], unless ids has no rows) after step t + 1 of walks that stand at start."""
+    if table.size > FAR:
+        _far_steps(table, state, length, start, places, ids)
+        return
+    for t in range(0, length, 2):
+        counter = np.uint64(t + 1) * STEP
+        source = start if t == 0 else places[t - 1]
+        if t + 1 < length:
+            _two_steps(table, state, counter, source, places[t], places[t + 1])
+        else:
+            _one_step(table, state, counter, source, places[t])
+        for k in range(t, min(t + 2, length) if ids.shape[0] else t):
+            _name(table, places[k], ids[k])
+
+
+@njit(cache=True, nogil=True)
+def _two_steps(table, state, counter, source, first, second):
+    for i in range(source.size):
+        z = mix(state[i] + counter)
+        s = np.uint64(source[i])
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
+        s = drawn if degree > np.uint64(0) else s
+        first[i] = np.uint32(s)
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z & _LOW) * degree) >> _32)])
+        s = drawn if degree > np.uint64(0) else s
+        second[i] = np.uint32(s)
+
+
+@njit(cache=True, nogil=True)
+def _one_step(table, state, counter, source, first):
+    for i in range(source.size):
+        z = mix(state[i] + counter)
+        s = np.uint64(source[i])
+        degree = np.uint64(table[s + _ONE])
+        drawn = np.uint64(table[s + _TWO + (((z >> _32) * degree) >> _32)])
+        first[i] = np.uint32(drawn if degree > np.uint64(0) else s)
+
+
+@njit(cache=True, nogil=True)
+def _far_steps(table, state, length, start, places, ids):
+    """As `_uniform`, with every record asked for one step of all walks before it is read."""
+    for i in range(start.size):
+        prefetch(table, np.uint64(start[i]))
+    for t in range(length):
+        source = start if t == 0 else places[t - 1]
+        counter, shift = np.uint64(t // 2 * 2 + 1) * STEP, np.uint64(32 - t % 2 * 32)
+        naming = ids.shape[0] and t
+        for i in range(source.size):
+            s = np.uint64(source[i])
+            degree = np.uint64(table[s + _ONE])
+            r = (mix(state[i] + counter) >> shift) & _LOW
+            drawn = np.uint64(table[s + _TWO + ((r * degree) >> _32)])
+            drawn = drawn if degree > np.uint64(0) else s
+            prefetch(table, drawn)
+            prefetch(table, drawn + LINE)
+            places[t, i] = np.uint32(drawn)
+            if naming:
+                ids[t - 1, i] = table[s]
+    if ids.shape[0] and length:
+        _name(table, places[length - 1], ids[length - 1])
+
+
+@njit(cache=True, nogil=True)
+def _name(table, places, ids):
+    for i in range(places.size):
+        ids[i] = table[np.uint64(places[i])]
+
+
+@njit(cache=True, nogil=True)
+def position_of(table, source, target):
+    """Return where target stands in source's record, or -1."""
+    lo, hi = np.int64(source) + 2, np.int64(source) + 2 + np.int64(table[source + 1])
+    end = hi
+    while lo < hi:
+        middle = (lo + hi) >> 1
+        if table[middle] < target:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo if lo < end and table[lo] == target else -1
+
+
+@njit(cache=True, nogil=True)
+def _bias(table, before, x, back, out):
+    """node2vec's factor of a step to x after a step from before: 1/p back, 1 to a neighbour of before, else 1/q."""
+    if x == before:
+        return back
+    return 1.0 if position_of(table, before, x) >= 0 else out
+
+
+@njit(cache=True, nogil=True)
+def _exact(table, weights, s, before, back, out, r):
+    """Return the neighbour of s at quantile r of the biased distribution."""
+    lo, degree = s + 2, table[s + 1]
+    total = 0.0
+    for j in range(degree):
+        weight = weights[lo + j] if weights.size else 1.0
+        total += weight * _bias(table, before, table[lo + j], back, out)
+    r *= total
+    for j in range(degree):
+        weight = weights[lo + j] if weights.size else 1.0
+        r -= weight * _bias(table, before, table[lo + j], back, out)
+        if r < 0:
+            return table[lo + j]
+    return table[lo + degree - 1]
+
+
+@njit(cache=True, nogil=True)
+def _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids):
+    """As `_uniform`, with weighted edges and node2vec's biases: proposals by alias, accepted or refused."""
+    second_order = back != 1.0 or out_ != 1.0
+    highest = max(back, 1.0, out_)
+    for i in range(start.size):
+        s, before, stream = start[i], start[i], state[i]
+        for t in range(length):
+            degree = np.uint64(table[s + 1])
+            chosen = s
+            accepted = degree == 0
+            for _ in range(_TRIES):
+                if accepted:
+                    break
+                stream += STEP
+                z = mix(stream)
+                at = np.uint64(s) + _TWO + (((z >> _32) * degree) >> _32)
+                kept = not threshold.size or (z & _LOW) <= np.uint64(threshold[at])
+                chosen = table[at] if kept else other[at]
+                accepted = True
+                if second_order and t > 0:
+                    stream += STEP
+                    u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
+                    accepted = u * highest < _bias(table, before, chosen, back, out_)
+            if not accepted:
+                stream += STEP
+                u = (mix(stream) >> np.uint64(11)) / 9007199254740992.0
+                chosen = _exact(table, weights, s, before, back, out_, u)
+            before, s = s, chosen
+            places[t, i] = s
+            if ids.shape[0]:
+                ids[t, i] = table[s]
+
+
+@njit(cache=True, nogil=True)
+def advance(table, threshold, other, weights, back, out_, state, length, start, places, ids):
+    """Walk one walk on by length steps from start, uniformly or with node2vec's bias, into places and ids."""
+    if threshold.size or back != 1.0 or out_ != 1.0:
+        _biased(table, threshold, other, weights, back, out_, state, length, start, places, ids)
+    else:
+        _uniform(table, state, length, start, places, ids)
+
+
+@njit(cache=True, nogil=True)
+def walks(first, last, place, table, threshold, other, weights, back, out_, nodes, per, length, seed, out):
+    """Fill out (length + 1, walks) with node ids; units are blocks of BLOCK walks."""
+    scratch = np.empty((max(length, 1), BLOCK), np.uint32)
+    start, state = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
+    for block in range(first, last):
+        lo, hi = block * BLOCK, min(out.shape[1], (block + 1) * BLOCK)
+        node, walk = lo // per, lo % per
+        for i in range(hi - lo):
+            v = nodes[node]
+            out[0, lo + i], start[i] = v, place[v]
+            state[i] = seeded(seed, v * per + walk)
+            walk += 1
+            if walk == per:
+                node, walk = node + 1, 0
+        n = hi - lo
+        ids = out[1:, lo:hi]
+        advance(table, threshold, other, weights, back, out_, state[:n], length, start[:n], scratch[:, :n], ids)
+
+
+@njit(cache=True, nogil=True)
+def walk_bits(first, last, table, walked, starts, window, ids, bits, arrived):
+    """Of every step: node id, identity and adjacency bits, and the table position of the edge it took (or -1).
+
+    bits[k, j - 1] is 1 where the node equals the one j steps earlier, bits[k, window + j - 1] where it is adjacent to
+    it. Units are walks; walk w's steps are starts[w]..starts[w + 1] - 1.
+    """
+    for w in range(first, last):
+        for k in range(starts[w], starts[w + 1]):
+            s = walked[k]
+            ids[k] = table[s]
+            arrived[k] = -1
+            for j in range(1, window + 1):
+                same, near = 0, 0
+                if k - j >= starts[w]:
+                    earlier = walked[k - j]
+                    same = earlier == s
+                    at = position_of(table, earlier, s)
+                    near = at >= 0
+                    if j == 1:
+                        arrived[k] = at
+                bits[k, j - 1], bits[k, window + j - 1] = same, near

@@ -1,0 +1,319 @@
+# mypy: ignore-errors
+"""Compiled token building: the nodes that walks visit, each once, and the edges among them. Imported by `walks.py`.
+
+Walks of a few nodes are drawn into a buffer that stays in cache and turned into tokens there. Which nodes a token
+holds is looked up in an array over all places where that is small, else in a hash table; neither is cleared between
+tokens, because an entry of an earlier token holds a smaller row.
+
+Of an array over places, four tokens have a mark each, side by side: all four are marked, then all four are
+read, since vectors that read what has just been written one by one wait until it has reached the cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hopstate.ops.cpu.processor import prefetch
+from hopstate.ops.cpu.random_kernels import seeded
+from hopstate.ops.walks.kernels import LINE, advance
+from hopstate.ops.walks.wide_kernels import HASH, NEIGHBOURS, PLACES, copy, make, make_held
+
+NODES = 32  # nodes whose walks are drawn together
+GROUP = 4  # tokens that go through each step together, a power of two
+_GROUP = np.uint64(GROUP)
+_32 = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
+first_seen, inside = make(GROUP)
+held_at_once, held_in_two = make_held(1), make_held(2)
+
+
+@njit(cache=True, nogil=True)
+def _grown(array, used, needed, done, total):
+    """Return array, or a larger copy with room for needed more and for what total - done further nodes may need."""
+    if used + needed <= array.size:
+        return array
+    likely = int(1.1 * (used + needed) * total / done)  # untouched memory costs nothing, copies do
+    if done < 64:  # too few to tell from
+        likely = min(likely, 1 << 15)
+    larger = np.empty(max(used + needed, likely), array.dtype)
+    larger[:used] = array[:used]
+    return larger
+
+
+@njit(cache=True, nogil=True)
+def _mark_first(mark, which, seen, start, total):
+    """Mark the places seen[start:start + total] with where they were first seen, from 0."""
+    for k in range(total):  # backwards, so that the first of equal places has the last word
+        i = np.uint64(total - 1 - k)
+        mark[np.uint64(seen[np.uint64(start) + i]) * _GROUP + np.uint64(which)] = i
+
+
+@njit(cache=True, nogil=True)
+def _distinct(mark, which, seen, start, total, first, nodes, wide):
+    """Write the marked places, each once, to nodes[first:], in order; return where they end."""
+    nodes[np.uint64(first)] = seen[np.uint64(start)]
+    count = np.int64(first) + 1
+    if wide:
+        for k in range(1, total, PLACES):
+            count += first_seen(mark, which, seen, start, k, total, nodes, count)
+        return count
+    for k in range(1, total):
+        s = seen[np.uint64(start + k)]
+        nodes[np.uint64(count)] = s
+        count += mark[np.uint64(s) * _GROUP + np.uint64(which)] == k
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _mark_rows(mark, which, first, last, nodes):
+    for k in range(first, last):
+        mark[np.uint64(nodes[np.uint64(k)]) * _GROUP + np.uint64(which)] = k
+
+
+@njit(cache=True, nogil=True)
+def _edges_direct(mark, which, first, last, nodes, table, used, degree, target, position, wide):
+    """Append the edges among nodes[first:last], places that become ids; no branch depends on what is a neighbour."""
+    at, keep, least = np.uint64(used), position.size > 0, np.int32(first)
+    for i in range(first, last):
+        s = np.uint64(nodes[np.uint64(i)])
+        nodes[np.uint64(i)] = table[s]
+        lo, before = s + _TWO, at
+        hi = lo + np.uint64(table[s + _ONE])
+        if wide and not keep:
+            for j in range(lo, hi, NEIGHBOURS):
+                at += np.uint64(inside(mark, which, table, j, np.int64(hi - j), first, target, at))
+        else:
+            for j in range(lo, hi):
+                stands = mark[np.uint64(table[j]) * _GROUP + np.uint64(which)]
+                target[at] = stands - least
+                if keep:
+                    position[at] = j
+                at += np.uint64(stands >= least)
+        degree[i] = at - before
+    return np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def _slot(key, shift):
+    return ((np.uint64(key) * np.uint64(HASH)) & _LOW) >> np.uint64(shift)
+
+
+@njit(cache=True, nogil=True)
+def _distinct_hashed(mark, shift, seen, start, total, first, nodes, table):
+    """Write the different places to nodes[first:], in order, and into a hash table with one more than where they stand.
+
+    Returns where they end, and the most slots that one stands away from its own.
+    """
+    size, count, far = np.uint64(mark.size - 1), first, np.uint64(0)
+    for i in range(start, start + total):
+        s = np.uint64(seen[i])
+        own = slot = _slot(s, shift)
+        while (mark[slot] & _LOW) > np.uint64(first) and (mark[slot] >> _32) != s:
+            slot = (slot + _ONE) & size
+        if (mark[slot] & _LOW) <= np.uint64(first):  # stale: of an earlier token, or never used
+            nodes[count] = seen[i]
+            count += 1
+            prefetch(table, s)  # for its edges
+            prefetch(table, s + LINE)
+            mark[slot] = (s << _32) | np.uint64(count)
+            far = max(far, (slot - own) & size)
+    return count, np.int64(far)
+
+
+@njit(cache=True, nogil=True)
+def _edges_held(mark, shift, far, first, last, nodes, table, used, degree, target):
+    """As `_edges_settled`, for several neighbours at once, where no place is more than one slot away from its own."""
+    at, base, count = np.uint64(used), first + 1, last - first
+    for i in range(first, last):
+        s = np.uint64(nodes[np.uint64(i)])
+        nodes[np.uint64(i)] = table[s]
+        lo, before = s + _TWO, at
+        hi = lo + np.uint64(table[s + _ONE])
+        if far:
+            for j in range(lo, hi, NEIGHBOURS):
+                at += np.uint64(held_in_two(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+        else:
+            for j in range(lo, hi, NEIGHBOURS):
+                at += np.uint64(held_at_once(mark, shift, table, j, np.int64(hi - j), base, count, target, at))
+        degree[i] = at - before
+    return np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def _edges_settled(mark, shift, first, last, nodes, table, used, degree, target, position):
+    """As `_edges_direct`, where one look into the hash table finds a place or shows that it is not there."""
+    at, keep, base, count = np.uint64(used), position.size > 0, np.uint64(first + 1), np.uint64(last - first)
+    for i in range(first, last):
+        s = np.uint64(nodes[np.uint64(i)])
+        nodes[np.uint64(i)] = table[s]
+        before = at
+        for j in range(s + _TWO, s + _TWO + np.uint64(table[s + _ONE])):
+            key = np.uint64(table[j])
+            row = mark[_slot(key, shift)] - ((key << _32) | base)  # another place, or an earlier row: beyond count
+            target[at] = row
+            if keep:
+                position[at] = j
+            at += np.uint64(row < count)
+        degree[i] = at - before
+    return np.int64(at)
+
+
+@njit(cache=True, nogil=True)
+def _edges_hashed(mark, shift, first, last, nodes, table, used, degree, target, position, near):
+    """As `_edges_direct`. Few neighbours belong to a token: those whose own slot is free are dropped unseen first."""
+    size, keep, least = np.uint64(mark.size - 1), position.size > 0, np.uint64(first)
+    for i in range(first, last):
+        s = np.uint64(nodes[np.uint64(i)])
+        nodes[np.uint64(i)] = table[s]
+        found = np.uint64(0)
+        for j in range(s + _TWO, s + _TWO + np.uint64(table[s + _ONE])):
+            near[found] = j
+            found += np.uint64((mark[_slot(table[j], shift)] & _LOW) > least)
+        before = used
+        for k in range(found):
+            j = np.uint64(near[k])
+            key = np.uint64(table[j])
+            slot = _slot(key, shift)
+            while (mark[slot] & _LOW) > least:
+                if (mark[slot] >> _32) == key:
+                    target[used] = np.int64(mark[slot] & _LOW) - 1 - first
+                    if keep:
+                        position[used] = j
+                    used += 1
+                    break
+                slot = (slot + _ONE) & size
+        degree[i] = used - before
+    return used
+
+
+@njit(cache=True, nogil=True)
+def _walk_lengths(graph, batch, longest, repeats, per, seed, scratch, start, state):
+    """Fill scratch with the walks of all lengths from the nodes of batch: row h(h-1)/2 + t is step t + 1."""
+    place, table, threshold, other, weights, back, out = graph
+    no_ids = np.empty((0, 0), np.int32)
+    each = repeats * per
+    n = batch.size * each
+    for h in range(1, longest + 1):
+        i = 0
+        for v in batch:
+            stream = (v * longest + h - 1) * each
+            for w in range(each):
+                start[i], state[i] = place[v], seeded(seed, stream + w)
+                i += 1
+        rows = scratch[h * (h - 1) // 2 : h * (h + 1) // 2, :n]
+        advance(table, threshold, other, weights, back, out, state[:n], h, start[:n], rows, no_ids)
+
+
+@njit(cache=True, nogil=True)
+def _steps(scratch, width, h, column, per, seen, at):
+    """Write what per walks of h steps visited to seen[at:], step after step; return where it ends.
+
+    Whole vectors are copied: what stands too far is overwritten by the next, or never read.
+    """
+    row = h * (h - 1) // 2 * width + column
+    for _ in range(h):
+        for w in range(0, per, PLACES):
+            copy(scratch, row + w, seen, at + w)
+        at, row = at + per, row + width
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _walk_by_walk(seen, start, h, per, walked, steps):
+    """Append the walks that `_steps` laid out to walked, each walk's start and steps together."""
+    for w in range(per):
+        walked[steps] = seen[start]
+        for t in range(h):
+            walked[steps + t + 1] = seen[start + 1 + t * per + w]
+        steps += h + 1
+    return steps
+
+
+@njit(cache=True, nogil=True)
+def _room(nodes, first, last, table, widest, free):
+    """Return a number of edges that these nodes cannot exceed; exact only where the quick answer is above free."""
+    if (last - first) * widest <= free:
+        return (last - first) * widest
+    room = 1
+    for j in range(first, last):
+        room += table[nodes[j] + _ONE]
+    return room
+
+
+@njit(cache=True, nogil=True)
+def subgraphs(graph, batch, longest, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide):
+    """Tokens of the nodes in batch, each node's longest walks first and the node itself last.
+
+    rows has room for the rows of all tokens and one more: nodes, degree (empty where edges are not asked for), and room
+    for some edges: target. widest is the largest degree, loops whether any node has an edge to itself.
+
+    Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
+    positions, and the walks as places, each token's one after the other, each walk's steps together.
+    """
+    (place, table), (nodes, degree, target) = graph[:2], rows
+    each, lengths, shift = longest * repeats + 1, longest * (longest + 1) // 2, 32 - bits
+    sizes, position, edges = np.empty(batch.size * each, np.int32), np.empty(0, np.int64), degree.size > 0
+    walked = np.empty(batch.size * (1 + repeats * per * (lengths + longest)) if walks else 0, np.uint32)
+    width, stride = min(NODES, max(1, batch.size)) * repeats * per, longest * per + 1
+    flat, seen = np.empty((lengths + 1) * width + PLACES, np.uint32), np.empty(GROUP * stride + PLACES, np.uint32)
+    scratch = flat[: (lengths + 1) * width].reshape(lengths + 1, width)
+    start, state = np.empty(width, np.uint32), np.empty(width, np.uint64)
+    mark = np.full(table.size * GROUP if direct else 0, -1, np.int32)
+    hashed, near = np.zeros(0 if direct else 1 << bits, np.uint64), np.empty(widest + 1, np.uint32)
+    total, bounds, far = np.empty(GROUP, np.int64), np.zeros(GROUP + 1, np.int64), 0
+    together, token, used, steps = GROUP if direct else 1, 0, 0, 0
+    for i in range(batch.size):
+        if i % NODES == 0:
+            _walk_lengths(graph, batch[i : i + NODES], longest, repeats, per, seed, scratch, start, state)
+        own, begun = place[batch[i]], bounds[0]
+        for lead in range(0, each, together):
+            group = min(together, each - lead)
+            for g in range(group):
+                k, at = lead + g, g * stride
+                h = longest - k // repeats if k < each - 1 else 0
+                seen[at] = own
+                total[g] = _steps(flat, width, h, (i % NODES * repeats + k % repeats) * per, per, seen, at + 1) - at
+                if direct:
+                    _mark_first(mark, g, seen, at, total[g])
+                if walks:
+                    steps = _walk_by_walk(seen, at, h, per if h else 1, walked, steps)
+            for g in range(group):
+                if direct:
+                    bounds[g + 1] = _distinct(mark, g, seen, g * stride, total[g], bounds[g], nodes, wide)
+                else:
+                    bounds[1], far = _distinct_hashed(hashed, shift, seen, 0, total[0], bounds[0], nodes, table)
+                sizes[token] = bounds[g + 1] - bounds[g]
+                token += 1
+            if edges:
+                room = _room(nodes, bounds[0], bounds[group], table, widest, target.size - used)
+                target = _grown(target, used, room, i + 1, batch.size)
+                if positions:
+                    position = _grown(position, used, room, i + 1, batch.size)
+                for g in range(group if direct else 0):
+                    _mark_rows(mark, g, bounds[g], bounds[g + 1], nodes)
+                for g in range(group):
+                    lo, hi = bounds[g], bounds[g + 1]
+                    if hi - lo == 1 and not loops:
+                        nodes[lo], degree[lo] = table[own], 0
+                    elif direct:
+                        used = _edges_direct(mark, g, lo, hi, nodes, table, used, degree, target, position, wide)
+                    elif wide and far < 2 and not positions:
+                        used = _edges_held(hashed, shift, far, lo, hi, nodes, table, used, degree, target)
+                    elif far == 0:
+                        used = _edges_settled(hashed, shift, lo, hi, nodes, table, used, degree, target, position)
+                    else:
+                        used = _edges_hashed(hashed, shift, lo, hi, nodes, table, used, degree, target, position, near)
+            bounds[0] = bounds[group]
+        if not edges:
+            for k in range(begun, bounds[0]):
+                nodes[k] = table[np.uint64(nodes[k])]
+    return (
+        sizes,
+        nodes[: bounds[0]],
+        degree[: bounds[0] if edges else 0],
+        target[:used],
+        position[: used if positions else 0],
+        walked[:steps],
+    )

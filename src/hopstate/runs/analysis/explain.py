@@ -1,0 +1,188 @@
+"""Why a pair got its score: what each past event added to it, as a table and a timeline.
+
+Source: DyG-Mamba, arXiv:2408.06966, theorem 4.2 (a state space's output is a sum over past events), carried through
+all blocks, the mean and the head by holding every factor that multiplies a token as it is for this input. Of trees,
+what each feature added: see `hopstate.methods.pair_trees.trees`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from hopstate.data.event_splits import instant
+from hopstate.errors import ConfigError, DataError
+from hopstate.io.figure import draw_figure
+from hopstate.streaming.history_scorer import to_device
+from hopstate.training.tasks.link import HistoryLinkTask
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
+
+
+@runtime_checkable
+class ExplainsByFeature(Protocol):
+    """A task whose scores are sums over features."""
+
+    def explain_query(self, u: int, v: int, t: float) -> dict[str, Any]:
+        """Return what `FeatureExplanation` holds beside the names of the query."""
+        ...
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A score, taken apart.
+
+    Args:
+        source, target: the user's ids of the pair.
+        t: time of the query.
+        logit: the score; what the rows of events add, plus rest.
+        rest: what no event adds (biases, and the encoding of nothing).
+        events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
+            where event_id is -1), t, event_id, contribution (to the logit).
+    """
+
+    source: Any
+    target: Any
+    t: float | int
+    logit: float
+    rest: float
+    events: pd.DataFrame
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows that are written."""
+        return self.events
+
+    @property
+    def probability(self) -> float:
+        """The logistic function of the logit."""
+        return float(1 / (1 + np.exp(-self.logit)))
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the timeline of contributions as .png, .pdf or .svg.
+
+        Raises:
+            FormatError: another extension.
+            StorageError: the file could not be written.
+        """
+        draw_figure(path, (9, 4.5), self._paint)
+
+    def _paint(self, figure: Figure) -> None:
+        axis, real = figure.subplots(), self.events[self.events.event_id >= 0]
+        for end in ("source", "target"):
+            rows = real[real.end == end]
+            lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
+            lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
+            axis.plot(rows.t, rows.contribution, "o", color=COLORS[end], ms=4)
+            largest = rows.iloc[np.argsort(-rows.contribution.abs().to_numpy())].drop_duplicates("neighbor")
+            for _, row in largest.head(3).iterrows():
+                axis.annotate(str(row.neighbor), (row.t, row.contribution), textcoords="offset points", xytext=(4, 3))
+        axis.axhline(0, color="grey", lw=0.8)
+        axis.axvline(self.t, color="grey", ls=":", lw=1)
+        axis.set(xlabel="time of the event (dotted: the query)", ylabel="added to the logit")
+        axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+        if len(real):
+            axis.legend(loc="best", frameon=False)
+
+
+@dataclass(frozen=True)
+class FeatureExplanation:
+    """A score of trees, taken apart by features.
+
+    Args:
+        source, target: the user's ids of the pair.
+        t: time of the query.
+        logit: the score before it is calibrated; what the features add, plus rest.
+        rest: what no feature adds.
+        probability: the calibrated score.
+        table: one row a feature, largest contribution first: feature, value (missing where it never happened),
+            contribution (to the logit).
+    """
+
+    source: Any
+    target: Any
+    t: float | int
+    logit: float
+    rest: float
+    probability: float
+    table: pd.DataFrame
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the largest contributions as .png, .pdf or .svg; errors as `Explanation.plot`."""
+        draw_figure(path, (9, 5), self._paint)
+
+    def _paint(self, figure: Figure) -> None:
+        axis, rows = figure.subplots(), self.table.head(15).iloc[::-1]
+        axis.barh(rows.feature, rows.contribution, color=np.where(rows.contribution > 0, *COLORS.values()))
+        axis.axvline(0, color="grey", lw=0.8)
+        axis.set(xlabel="added to the logit")
+        axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
+
+
+def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
+    """Return what each event before t added to the score of (source, target) at t; of trees, what each feature added.
+
+    Args:
+        task: a trained link prediction task whose model can tell contributions (DyG-Mamba), or of pair-trees.
+        source, target: the user's ids.
+        t: only events strictly before it are seen; a number in the stream's unit, or a date.
+
+    Raises:
+        ConfigError: the model cannot tell contributions, or t is no time.
+        DataError: an unknown id.
+    """
+    import pandas as pd
+
+    stream = task.stream
+    if isinstance(task, ExplainsByFeature):
+        u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), instant(stream, t)
+        return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
+    if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
+        raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
+    u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
+    task.model.eval()
+    t = instant(stream, t)
+    tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
+    device = next(task.model.parameters()).device
+    contributions: Any = task.model.contributions
+    part, rest = (x.double().cpu().numpy() for x in contributions(to_device(tokens, device)))
+    ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
+    when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
+    when = [t if event < 0 else time for event, time in zip(ids, when)]
+    nodes = tokens.nodes.numpy()
+    table = pd.DataFrame(
+        {
+            "end": np.where(np.arange(len(ids)) < cut, "source", "target"),
+            "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
+            "t": when,
+            "event_id": ids,
+            "contribution": part,
+        }
+    ).sort_values("t", kind="stable", ignore_index=True)
+    return Explanation(source, target, t, float(rest[0] + part.sum()), float(rest[0]), table)
+
+
+def node_row(stream: Any, name: Any, what: str) -> int:
+    """Return the row of a user's id, given as itself or as text; what says which end of the pair it is.
+
+    Raises:
+        DataError: it is unknown; the nearest known id is suggested.
+    """
+    from hopstate.data.vocabulary import Vocabulary
+
+    ids = stream.node_ids if stream.node_ids is not None else Vocabulary(np.arange(stream.num_nodes))
+    if ids.ids.dtype.kind == "i" and isinstance(name, str):
+        with contextlib.suppress(ValueError):
+            name = int(name)
+    try:
+        return ids.row(str(name) if ids.ids.dtype.kind == "U" else name)
+    except DataError as error:
+        raise DataError(f"{what} of the pair: {error}") from None

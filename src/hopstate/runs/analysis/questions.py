@@ -1,0 +1,97 @@
+"""What is asked of a trained run beyond its scores: why a pair got its score, and how much noise it bears."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopstate.io.figure import check_figure_path
+from hopstate.io.table import check_table_path, write_table
+from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
+from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness
+from hopstate.runs.analysis.robustness import robustness as measure
+from hopstate.runs.load import trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def explain(
+    run: str | Path,
+    source: Any,
+    target: Any,
+    t: Any,
+    *,
+    data: Any = None,
+    out: str | Path | None = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> Explanation | FeatureExplanation:
+    """Return what each past event, or feature, added to the score of a pair; see `hopstate.runs.analysis.explain`.
+
+    Args:
+        run: a run folder of dyg-mamba or pair-trees.
+        source, target: the user's ids.
+        t: time of the query, a number in the stream's unit or a date; only events strictly before it are seen.
+        data: other events than the run was trained on.
+        out: also write the table there (.csv or .parquet).
+        plot: also draw the timeline there (.png, .pdf or .svg).
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+        raw: as in `hopstate.io.table.write_table`.
+    """
+    _check_paths(out, plot)
+    with trained(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
+        found = explain_pair(task, source, target, t)
+    if out is not None:
+        write_table(found.table, Path(out), raw=raw)
+    if plot is not None:
+        found.plot(plot)
+    return found
+
+
+def robustness(
+    run: str | Path,
+    *,
+    noise: Sequence[Noise] | None = None,
+    levels: Sequence[float] = LEVELS,
+    seed: int = 0,
+    data: Any = None,
+    out: str | Path | None = None,
+    plot: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+) -> pd.DataFrame:
+    """Return test metrics of a trained run under noise; see `hopstate.runs.analysis.robustness`.
+
+    Args:
+        run: a run folder of a model of links that is fed from histories or has a node memory.
+        noise, levels, seed: kinds (None takes the model's own) and shares of noise, and its seed.
+        data: other events than the run was trained on; None, or the record where it was trained on one.
+        out: also write the table there (.csv or .parquet).
+        plot: also draw it there (.png, .pdf or .svg).
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+    """
+    import torch
+
+    _check_paths(out, plot)
+    with trained(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+        task.model.eval()
+        table = measure(task, noise=noise, levels=levels, seed=seed)
+    if out is not None:
+        write_table(table, Path(out))
+    if plot is not None:
+        plot_robustness(table, plot)
+    return table
+
+
+def _check_paths(out: str | Path | None, plot: str | Path | None) -> None:
+    """Refuse a name that could not be written, before any work."""
+    if out is not None:
+        check_table_path(out)
+    if plot is not None:
+        check_figure_path(plot)

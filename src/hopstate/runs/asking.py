@@ -1,0 +1,135 @@
+"""What a trained model of nodes in an event stream gives for any node at any time from now on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.event_splits import instant
+from hopstate.data.past import Past
+from hopstate.data.past_deletions import still_gone
+from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.runs.data import settings_of_run
+from hopstate.runs.going_on import check_temporal, kept_state, own_past
+from hopstate.runs.load import trained
+from hopstate.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def node_outputs(
+    run: str | Path,
+    nodes: Any,
+    t: Any = None,
+    *,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    device: str | None = None,
+    method: str | None = None,
+) -> pd.DataFrame:
+    """Return the chances of the classes of nodes at times, from what a run has seen; nothing is kept.
+
+    Histories hold what is strictly earlier than the time asked for, and the memory is that from before the batch that
+    an event at that time would fall into: what `stream` would score such an event from. Each answer depends on its
+    node and time alone, not on what else is asked.
+
+    Args:
+        run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
+        nodes: (Q,) the user's own ids; or a table with columns node and t.
+        t: (Q,) times, or one for all: numbers in the unit of the run's own data, or dates.
+        state, fresh, own: which past to answer from, as in `hopstate.stream`.
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+
+    Returns:
+        Columns node, t and score, the chance of the second of two classes; of more, prediction and p_<class>.
+
+    Raises:
+        ConfigError: the run's method does not classify nodes at their events.
+        TimeOrderError: a time before the last event that is known.
+        DataError: an id that the run has not met, or a deleted node, or a time that is none.
+        ShapeError: not a time for each node.
+    """
+    import pandas as pd
+    import torch
+
+    from hopstate.data.past_store import load_past
+    from hopstate.streaming.live import fingerprint, outputs_at
+
+    if t is None:
+        if not hasattr(nodes, "columns") or not {"node", "t"} <= set(nodes.columns):
+            raise ShapeError("give nodes and their times, or a table with columns node and t")
+        nodes, t = nodes["node"].to_numpy(), nodes["t"].to_numpy()
+    folder = RunFolder.open(run)
+    check_temporal(folder, method)
+    with (
+        trained(run, own, device=device, bare=True, method=method) as (trainer, task),
+        torch.no_grad(),
+        trainer.arithmetic(),
+    ):
+        if not hasattr(task, "classes"):
+            name = settings_of_run(folder, method)[0].name
+            raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
+        start = None if fresh else state if state is not None else kept_state(folder)
+        past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+        rows, names, times = _asked(past, nodes, t)
+        found = outputs_at(task, past, rows, times)
+        return pd.DataFrame({"node": names, "t": times} | task.classes.columns(found))
+
+
+def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
+    names = np.atleast_1d(np.asarray(nodes))
+    times = _times(past, np.atleast_1d(np.asarray(t)))
+    if names.ndim != 1 or times.shape not in ((1,), names.shape):
+        raise ShapeError(f"one time for each node, or one for all: got {names.shape} nodes and {times.shape} times")
+    times = np.broadcast_to(times, names.shape).copy()
+    early = np.flatnonzero(times < past.last_time) if len(past) else np.empty(0, np.int64)
+    if len(early):
+        raise TimeOrderError(
+            f"node {names[early[0]].item()!r} is asked for at {times[early[0]]}, but what is known has events up to "
+            f"{past.last_time}, and {len(early)} of {len(names)} times lie before it; ask for later ones, or use "
+            "predict, which gives what was known at each of the run's own events"
+        )
+    known = past.node_ids
+    if known is not None:
+        text = known.ids.dtype.kind == "U"
+        rows = known.rows(names.astype(str) if text else names) if len(names) else np.empty(0, np.int64)
+    else:
+        whole = names.dtype.kind in "iu"
+        rows = np.where((names >= 0) & (names < past.num_nodes), names, -1) if whole else np.full(len(names), -1)
+    unmet = np.flatnonzero(rows < 0)
+    if len(unmet):
+        raise DataError(
+            f"{len(unmet)} of {len(names)} nodes are none that the run has met, the first {names[unmet[0]].item()!r}; "
+            "give ids as in its own data, or stream the events in which they occur"
+        )
+    rows = rows.astype(np.int64)
+    gone = np.flatnonzero(still_gone(past.layers, past.num_nodes, rows)) if past.has_deletes else rows[:0]
+    if len(gone):
+        raise DataError(
+            f"node {names[gone[0]].item()!r} was deleted, so its output is undefined ({len(gone)} of {len(names)} "
+            "nodes are); ask again once an event has brought it back"
+        )
+    return rows, names, times
+
+
+def _times(past: Past, t: np.ndarray) -> np.ndarray:
+    """Return times as numbers in the unit and type of a past's."""
+    kind = past.layers[-1].t.dtype if len(past) else t.dtype
+    if t.dtype.kind == "M":
+        t = t.astype("datetime64[us]").astype(object)
+    if t.dtype.kind in "OU":
+        stream = past.events(0, 0)
+        t = np.array([instant(stream, value) for value in t.tolist()])
+    if t.dtype.kind not in "iuf":
+        raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
+    wrong = ~np.isfinite(t) if kind.kind == "f" else (~np.isfinite(t) | (t != np.floor(t)))
+    if wrong.any():
+        number = "a finite number" if kind.kind == "f" else "a whole number"
+        raise DataError(f"{t[np.argmax(wrong)]} is no time of this run: its own data have {number} for each event")
+    return t.astype(kind)

@@ -1,0 +1,210 @@
+"""The data of a run: read as its settings say, remembered by their hash, known again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.errors import CheckpointError, ConfigError, idle_reset
+from hopstate.io.opening import at_most, exists, shown
+from hopstate.io.opening import reading as naming
+from hopstate.methods import method_of_run
+from hopstate.methods.method import Context, Method
+from hopstate.methods.settings import as_dict, config_from, flat, with_earlier
+from hopstate.training.progress import note
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.target import remembered
+
+
+def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
+    """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
+
+    Raises:
+        CheckpointError: they are missing or damaged, or of a method that nobody named.
+    """
+    settings = folder.read_json("config.json")
+    method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"), named)
+    for group in ("read", "loop"):
+        if not isinstance(settings.get(group), dict):
+            raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
+    with naming(folder.path / "config.json", "settings", CheckpointError):
+        return method, with_earlier(method, settings)
+
+
+def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
+    """Return the configuration of a run's settings, those that do nothing at their defaults.
+
+    Raises:
+        ConfigError: one of them is unknown or cannot work; the file is named.
+    """
+    with naming(folder.path / "config.json", "settings", CheckpointError), idle_reset():
+        return config_from(method, settings)
+
+
+def idle_of(method: Method, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run that do nothing beside its others, by dotted name, at their defaults.
+
+    Args:
+        method: the method.
+        held: what the run's config.json holds.
+    """
+    known = {field.name for field in fields(method.config)}
+    own = {k: v for k, v in flat(held).items() if k.partition(".")[0] in known}
+    with idle_reset():
+        stood = flat(as_dict(config_from(method, own)))
+    return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
+
+
+def load_data(source: str, read: Any, kind: str) -> Any:
+    """Return the record of a file, folder or data set name.
+
+    Args:
+        source: the file, folder or name.
+        read: the method's own dataclass of reading options.
+        kind: what the method works on: "graph", "graphs", "events" or "sequences".
+
+    Raises:
+        ConfigError: a record that was in memory, or files of a kind that is only made by name.
+        DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
+    """
+    if source.startswith("memory:"):
+        raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
+    named = find_dataset(source)
+    if named is not None and not exists(source):
+        changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}
+        with at_most(changed.pop("max_bytes", None)):
+            return load_dataset(source, **{key: value for key, value in changed.items() if key != "scale"})
+    if kind == "graphs":
+        from hopstate.data.readers.read_graph_set import read_graph_set
+
+        return read_graph_set(source, max_bytes=getattr(read, "max_bytes", None))
+    if kind == "events":
+        from hopstate.data.readers.read_events import read_events
+
+        return read_events(source, **reading(read))
+    if kind == "sequences":
+        raise ConfigError(f"sequences are made by name, not read from {source}; give path-sequences")
+    from hopstate.data.readers.read_graph import read_graph
+
+    return read_graph(source, **reading(read))
+
+
+def reading(read: Any) -> dict[str, Any]:
+    """Return options of reading as the readers take them: the scale of features is a matter of the run."""
+    return {key: value for key, value in asdict(read).items() if key != "scale"}
+
+
+def settle(
+    method: Method,
+    parse: Callable[[Mapping[str, Any]], Any],
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    record: Any = None,
+    suited: dict[str, Any] | None = None,
+    suit: bool = True,
+) -> tuple[Any, Any]:
+    """Return the configuration of a run, and its data where they had to be looked at.
+
+    What is not given is what the run that is resumed has, else what suits the data, else the method's default.
+
+    Args:
+        method: the method.
+        parse: defaults by dotted name → configuration; what a user gives stands over them.
+        out, resume, record: as in `hopstate.runs.api.fit_config`.
+        suited: what suited the data for runs before, if any; filled here, so that runs that are averaged are alike.
+        suit: False takes the method's defaults for what is not given, or what the run has that it begins from.
+    """
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    with idle_reset():  # what suits the data may give a setting its meaning
+        config = parse({})
+    if resume and out is not None and (Path(out) / "config.json").is_file():
+        held = flat(with_earlier(method, RunFolder(out).read_json("config.json")))
+        known = flat(as_dict(config))
+        return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
+    if method.suit is None or (not suit and getattr(config, "init", None) is None):
+        return parse({}), record
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))
+    if suited is not None:
+        suited |= chosen
+    settled = parse(chosen)
+    stood = flat(as_dict(settled))
+    words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))
+    if words:
+        note(settled.loop, f"suited to the data where you gave nothing: {words}")
+    return settled, record
+
+
+def same_data(run: RunFolder, record: Any) -> bool:
+    """Return whether record is what a run was trained on."""
+    return known_data(run)["content_hash"] == record.content_hash
+
+
+def known_data(run: RunFolder) -> dict[str, Any]:
+    """Return what `describe` noted of a run's data.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    known = run.read_json("data.json")
+    kinds = {"content_hash": str, "num_nodes": int, "num_features": int, "class_names": list, "used_features": dict}
+    for key, kind in kinds.items():
+        if key in known and type(known[key]) is not kind:
+            raise CheckpointError(f"{run.path / 'data.json'} gives {key} as {shown(known[key])!r}; train again")
+    if "content_hash" not in known:
+        raise CheckpointError(f"{run.path / 'data.json'} has no content_hash; train again")
+    names, used = known.get("class_names", []), known.get("used_features", {})
+    if not all(type(name) is str for name in names) or not all(type(n) is int and n >= 0 for n in used.values()):
+        raise CheckpointError(f"{run.path / 'data.json'} is damaged: its classes or features are none; train again")
+    return known
+
+
+def check_same_data(run: RunFolder, record: Any) -> None:
+    """Raise CheckpointError where record is not what a run was trained on."""
+    if not same_data(run, record):
+        raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
+
+
+def data_metrics(source: str) -> tuple[str, ...]:
+    """Return the published metric of a named data set, else nothing."""
+    known = find_dataset(source)
+    return (known.metric,) if known is not None else ()
+
+
+def describe(record: Any, task: Any, context: Context, features: dict[str, Any], content_hash: str) -> dict[str, Any]:
+    """Return what a run must remember of its data to be applied to others.
+
+    Args:
+        record: as the method took it.
+        task: what it built; its classes are kept.
+        context: of the build.
+        features: what `hopstate.runs.prepare.prepared` returned beside the record.
+        content_hash: of the data as they were read.
+    """
+    labels = getattr(task, "labels", None)
+    target = getattr(labels, "target", None) or getattr(task, "target", None)
+    names = labels.class_names if labels is not None else getattr(record, "class_names", None) or ()
+    return {
+        "name": record.name,
+        "source": getattr(record, "source", ""),
+        "content_hash": content_hash,
+        "num_nodes": record.num_nodes,
+        "num_features": getattr(record, "num_features", 0),
+        "edge_columns": getattr(getattr(task, "model", None), "edge_dim", None),
+        "used_features": getattr(record, "used_features", {}),
+        "feature_dims": getattr(record, "feature_dims", {}),
+        "time_unit": getattr(record, "time_unit", ""),
+        "class_names": list(names),
+        "target": remembered(target) if target is not None else None,
+        "metrics": list(context.metrics),
+        "walks": getattr(task, "walks", None),
+        "has_deletes": bool(getattr(record, "has_deletes", False)),
+        "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
+        "features": features,
+        "notes": list(getattr(record, "notes", ())),
+    }

@@ -1,0 +1,195 @@
+"""What `stream` and `predict` do before a temporal model goes on over new events: its past, how they are read."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.data.past import Past
+from hopstate.datasets.registry import find_dataset, load_dataset
+from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.io.opening import exists, expanded, shown
+from hopstate.methods.settings import as_made
+from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
+from hopstate.runs.prepare import prepared_as
+from hopstate.streaming.live import past_of
+from hopstate.training.run_folder import RunFolder
+
+_OF_TABLES = (
+    *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
+    *("missing", "unlabelled", "task", "label_cells"),
+)
+
+
+def is_temporal(folder: RunFolder) -> bool:
+    """Return whether a run is of a method for event streams."""
+    return settings_of_run(folder)[0].data == "events"
+
+
+def check_temporal(folder: RunFolder, named: str | None = None) -> None:
+    """Check that a run is of a method for event streams; named as in `hopstate.methods.method_of_run`.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    method, _ = settings_of_run(folder, named)
+    kind = method.data
+    if kind != "events":
+        raise ConfigError(
+            f"{folder.path} is a run of {method.name}, which works on {kind} and has no past to go on from"
+        )
+
+
+def is_own(folder: RunFolder, events: EventStream) -> bool:
+    """Return whether events are the very ones that a run was trained on."""
+    return same_data(folder, events)
+
+
+def name_new_ids(past: Past, new: EventStream) -> None:
+    """Warn of ids that a past has not met, and name the first."""
+    met, rows = past.node_ids, np.unique(np.concatenate([new.src, new.dst]))
+    names = rows if new.node_ids is None else new.node_ids.names(rows)
+    if met is not None:
+        known = met.rows(names.astype(str) if met.ids.dtype.kind == "U" else names) >= 0
+    elif names.dtype.kind == "U":  # refused when they are joined
+        return
+    else:  # ids are rows
+        seen = np.zeros(max(past.num_nodes, int(names.max(initial=-1)) + 1), bool)
+        for layer in past.layers:
+            seen[layer.nodes] = True
+        known = seen[names]
+    if not known.all():
+        first = ", ".join(map(str, names[~known][:10].tolist()))
+        more = ", ..." if (~known).sum() > 10 else ""
+        warnings.warn(
+            f"{(~known).sum()} of {len(known)} ids in {new.name} are new to the run: {first}{more}",
+            HopstateWarning,
+            stacklevel=4,
+        )
+
+
+def kept_state(folder: RunFolder) -> Path | None:
+    """Return where the state of a run is kept, None where none is: a folder, or the file that version 0.1.0 wrote."""
+    from hopstate.data.past_store import holds_past
+
+    new, old = folder.path / "state", folder.path / "state.safetensors"
+    return new if holds_past(new) else old if old.is_file() else None
+
+
+def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
+    """Return the past of a run after all of its own data.
+
+    Args:
+        folder: the run.
+        task: its task.
+        own: its own data, where they are not in a file.
+
+    Raises:
+        ConfigError: it was trained on a record in memory, and own is not given.
+
+    Warns:
+        HopstateWarning: the data are not those that it was trained on.
+    """
+    method, settings = settings_of_run(folder)
+    config = as_made(config_of_run(folder, method, settings), settings)
+    record = own if own is not None and not isinstance(own, (str, Path)) else None
+    if own is None and config.data.startswith("memory:"):
+        raise ConfigError(
+            f"this run was trained on a record in memory ({config.data[7:]}), which is its past: give it again as own, "
+            "or fresh=True to do without"
+        )
+    if record is None:
+        record = load_data(config.data if own is None else str(own), config.read, method.data)
+    if not same_data(folder, record):
+        what = own if isinstance(own, (str, Path)) else config.data if own is None else record.name
+        warnings.warn(
+            f"{shown(what)} is not what this run was trained on, or has changed since; what stands there now is taken "
+            "for the run's past",
+            HopstateWarning,
+            stacklevel=3,
+        )
+    return past_of(task, as_trained(folder, record))
+
+
+def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:
+    """Return events that a run goes on over, tables read as its own files were but for what read says, else untouched.
+
+    Args:
+        folder: the run.
+        data: a file, a folder, the name of a data set, or a record.
+        read: how they are read where that differs.
+        features: they may bring features of nodes.
+
+    Raises:
+        ConfigError: an option that the method's configuration does not have, or features of nodes.
+    """
+    from hopstate.data.readers.read_events import read_events
+
+    if "scale" in read:
+        raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+    if read.get("x") is not None and not features:
+        raise ConfigError("new events bring no features of nodes; the run keeps its own: leave read.x out")
+    method, settings = settings_of_run(folder)
+    if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
+        return load_dataset(data, **dict(read))
+    config = config_of_run(folder, method, settings | {"read": own_reading(settings["read"], data) | dict(read)})
+    options = reading(config.read)
+    try:
+        events = read_events(data, from_start=False, **options)
+    except DataError as error:  # what has yet to happen has no labels
+        label = options.pop("label_column", None)
+        if label is None or "label_column" in read or f"no column {label!r}" not in str(error):
+            raise
+        events = read_events(data, from_start=False, **options)
+    named, table = settings["read"].get("edge_columns") or (), events.edge_table
+    if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order
+        events = events.with_(edge_table=replace(table, columns=tuple(named)))
+    return events
+
+
+def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return how a run's own files were read, as far as that says something of other data."""
+    # features and number of the nodes are of the run's own data; records have no columns to name
+    columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
+    return {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")} if columns else {}
+
+
+def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a run's own graph was read, as far as that says something of another source of a graph.
+
+    Tables are read with its columns and labels too; what numbers as labels are follows from what the run predicts.
+
+    Args:
+        folder: the run.
+        own: its options of reading.
+        data: a path, the name of a data set or a record; the last two are as they are.
+        read: what is said of the source.
+    """
+    from hopstate.data.readers.labels import has_column
+    from hopstate.data.readers.read_graph import detect_format
+
+    if not isinstance(data, (str, os.PathLike)) or (find_dataset(str(data)) is not None and not exists(str(data))):
+        return {}
+    path = expanded(str(data))
+    keys = ("undirected", "duplicates", "self_loops", "nan")
+    if not exists(path) or read.get("format", "auto") not in ("auto", "edges") or detect_format(path) != "edges":
+        return {key: own[key] for key in keys if key in own}
+    found = {key: own[key] for key in (*keys, *_OF_TABLES) if key in own}
+    goal = (known_data(folder).get("target") or {}).get("goal")
+    if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
+        found["split_column"] = None  # other labels need no splits
+    if goal is not None:
+        found["task"] = "classification" if goal == "classes" else "regression"
+    return found
+
+
+def as_trained(folder: RunFolder, record: Any) -> Any:
+    """Return events with features and classes as those that a run was trained on."""
+    return prepared_as(record, known_data(folder))

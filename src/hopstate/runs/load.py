@@ -1,0 +1,150 @@
+"""A finished run taken up again: its method with the chosen weights, over its own data or other ones."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.events import EventStream
+from hopstate.data.readers.read_events import read_events
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
+from hopstate.io.cache import cache_folder
+from hopstate.io.opening import reading as naming
+from hopstate.methods.method import Context
+from hopstate.methods.settings import as_made
+from hopstate.runs.data import (
+    config_of_run,
+    data_metrics,
+    known_data,
+    load_data,
+    reading,
+    same_data,
+    settings_of_run,
+)
+from hopstate.runs.going_on import own_graph_reading, own_reading
+from hopstate.runs.prepare import prepared
+from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.room import not_beyond
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.trainer import Trainer, seed_everything
+
+
+class trained:  # noqa: N801 - a context manager
+    """The trainer and task of a finished run with its chosen weights, over its own data or other ones.
+
+    Args:
+        run: the run folder.
+        data, read: other data, and how they are read.
+        device: where to compute; None takes the run's own setting.
+        evaluation: other settings of evaluation.
+        bare: without any events: for a model of event streams that follows a past.
+        own: refuse events that are not the run's own: they would be taken for all that ever happened.
+        method: the run's method where the library does not hold it; see `hopstate.methods.method_of_run`.
+    """
+
+    def __init__(
+        self,
+        run: str | Path,
+        data: Any = None,
+        read: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        *,
+        evaluation: Mapping[str, Any] | None = None,
+        bare: bool = False,
+        own: bool = False,
+        method: str | None = None,
+    ) -> None:
+        self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
+        self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
+
+    def __enter__(self) -> tuple[Trainer, Any]:
+        self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
+        try:
+            return self._load()
+        except BaseException:
+            self._scratch.cleanup()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._scratch.cleanup()
+
+    def _load(self) -> tuple[Trainer, Any]:
+        method, settings = settings_of_run(self.folder, self.method)
+        saved = load_checkpoint(self.folder.weights)
+        if self.device is not None:
+            settings["loop"]["device"] = self.device
+        if self.evaluation and "evaluation" not in settings:
+            raise ConfigError(f"{method.name} has no settings of evaluation to change")
+        if self.evaluation:
+            settings["evaluation"] |= self.evaluation
+        made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
+        if "scale" in self.read:
+            raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+        if self.data is not None:
+            own = self._own_reading(method.data, settings["read"])
+            settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
+        if isinstance(self.data, (str, Path)):
+            settings["data"] = str(self.data)
+        config = config_of_run(self.folder, method, settings)
+        config = as_made(config, made) if self.data is None else config
+        in_memory = self.data is not None and not isinstance(self.data, (str, Path))
+        record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
+        if in_memory and method.data == "events" and hasattr(self.data, "iloc"):
+            record_of = partial(read_events, self.data, **reading(config.read))
+        facts = known_data(self.folder)
+        record = self._without_events(facts, record_of) if self.bare else self._checked(record_of(), config.data)
+        context = Context(
+            run=self.folder.path if self.data is None else Path(self._scratch.name),
+            cache=cache_folder(),
+            metrics=data_metrics(config.data),
+            trained=facts,
+        )
+        seed_everything(config.loop.seed)
+        weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
+        with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
+            record, _ = prepared(record, config, context, edges=method.reads_edges(config))
+            with idle_reset():
+                task = method.build(record, config, context)
+        if config.loop.precision == "64":
+            task.model.double()  # or loading rounds the weights
+        load_weights(task.model, weights, where)
+        trainer = Trainer(task, config.loop, self.folder, method=method.name)
+        task.model = trainer.fabric.setup_module(task.model)
+        return trainer, task
+
+    def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how the run's own data were read, as far as that says something of the others."""
+        if kind == "graph":
+            return own_graph_reading(self.folder, own, self.data, self.read)
+        return own_reading(own, self.data) if kind == "events" and not self.bare else {}
+
+    def _checked(self, record: Any, name: str) -> Any:
+        if self.data is None and not same_data(self.folder, record):
+            warnings.warn(
+                f"{name} has changed since this run was trained on it; if its splits changed too, training "
+                f"nodes may now count as test",
+                HopstateWarning,
+                stacklevel=6,
+            )
+        if self.own and isinstance(record, EventStream) and not same_data(self.folder, record):
+            raise ConfigError(
+                f"{record.name} holds other events than the run was trained on; evaluating them begins from an empty "
+                "past, without what the run has seen; give --fresh (fresh=True) for that, or score later events from "
+                "the run's past with `hopstate predict`"
+            )
+        return record
+
+    def _without_events(self, facts: dict[str, Any], record_of: Callable[[], Any]) -> EventStream:
+        """Return a stream without events that stands for what a run's data were like."""
+        if "feature_dims" not in facts:  # version 0.1.0 did not note them
+            record = record_of()
+            facts |= {"feature_dims": record.feature_dims, "time_unit": record.time_unit}
+        none = np.empty(0, np.int64)
+        kept = {"num_nodes": facts["num_nodes"], "time_unit": facts["time_unit"], "name": facts["name"]}
+        return EventStream(src=none, dst=none, t=none, labels=none, **kept)

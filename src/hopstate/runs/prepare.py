@@ -1,0 +1,223 @@
+"""Features made ready for a method: filled and scaled as training nodes, edges or events say; kept with the run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.deletions import expanded
+from hopstate.data.events import IMPLIED, EventStream
+from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.shared.node import split_rows
+from hopstate.training.run_folder import RunFolder
+
+
+def prepared(record: Any, config: Any, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
+    """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
+
+    Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
+    records as they are. What is filled in and how columns are scaled is fitted to the training split alone; of a
+    trained run, or of the one that a run begins from (`init`), what it kept is taken.
+
+    Args:
+        record: a graph or an event stream; others come back as they are.
+        config: the method's configuration; its fields read and split count.
+        context: of the build.
+        edges: whether the method learns from a graph's edge features.
+
+    Returns:
+        The record, and a JSON-able dict, empty where nothing was done.
+
+    Raises:
+        DataError: other columns than the run was trained with, or missing values that it cannot fill.
+        ConfigError: another scale or another filling.
+    """
+    record = expanded(record) if isinstance(record, EventStream) else record
+    read: Any = getattr(config, "read", None)
+    if not isinstance(record, (Graph, EventStream)) or not hasattr(read, "scale"):
+        return record, {}
+    if read.scale not in ("auto", "standard", "robust", "none"):
+        raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
+    if context.trained is not None:
+        return prepared_as(record, context.trained, edges=edges), dict(context.trained.get("features") or {})
+    begun = _features_of_init(config, context)
+    if begun is not None:
+        return as_trained(record, begun, edges=edges), begun
+    found = _fitted_graph(record, config, edges) if isinstance(record, Graph) else _fitted_stream(record, config)
+    kept = {name: scaler.as_json() for name, scaler in found.items()}
+    return as_trained(record, kept, edges=edges), kept
+
+
+def _features_of_init(config: Any, context: Context) -> dict[str, Any] | None:
+    """Return what the run that this one begins from kept of its features (its weights take no others), or None."""
+    init = getattr(config, "init", None)
+    if init is None:
+        return None
+    for folder in (context.run, Path(init)):  # a run that is resumed has them itself
+        if (folder / "data.json").is_file():
+            return dict(RunFolder(folder).read_json("data.json").get("features") or {})
+    return None
+
+
+def prepared_as(record: Any, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
+    """Return a record with its features and its events' classes as a run has them.
+
+    Args:
+        record: a graph or an event stream.
+        facts: the run's data.json.
+        edges: see `prepared`.
+
+    Raises:
+        DataError: see `as_trained`.
+    """
+    ready = as_trained(record, facts.get("features") or {}, edges=edges)
+    return _classes_as_trained(ready, facts.get("class_names") or ())
+
+
+def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> Any:
+    """Return a record with its features as those of a run were, of which `prepared` returned kept.
+
+    The table of a graph's edges stays beside them: weights are taken from it as they are.
+
+    Raises:
+        DataError: other columns, or missing values that the run cannot fill.
+    """
+    changes: dict[str, Any] = {}
+    record = expanded(record) if isinstance(record, EventStream) else record
+    for name, table in _tables(record).items():
+        values = getattr(record, name)
+        if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
+            continue
+        if name in kept:
+            changes[name] = _applied(values, table, kept[name], record.name, name)
+            if isinstance(record, EventStream) and name == "edge_attr" and record.kind is not None:
+                changes[name][record.kind == IMPLIED] = 0  # what follows from another event has no features
+        elif table is not None and table.has_missing:
+            raise DataError(
+                f"{record.name} has missing values among its features, and the run was trained without scales or "
+                f"fillings; repair them, or read with --read.nan zero"
+            )
+    if isinstance(record, Graph) and "edge_attr" in changes:
+        changes["edge_table"] = record.edge_table
+    return record.with_(**changes) if changes else record
+
+
+def _classes_as_trained(record: Any, names: Sequence[str]) -> Any:
+    """Return a stream with its labels numbered as in training, -1 for classes that were not known then."""
+    if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
+        return record
+    place = {name: number for number, name in enumerate(names)}
+    moved = np.array([place.get(name, -1) for name in record.class_names] + [-1], np.int64)  # the last is "unknown"
+    return record.with_(labels=moved[record.labels], class_names=tuple(names))
+
+
+def notes_of(kept: dict[str, Any], record: Any) -> list[str]:
+    """Return what was done to the features of a record, a line each, from what `prepared` returned."""
+    of_edges = ("edge features", "training edges") if isinstance(record, Graph) else ("features", "training events")
+    what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
+    return [FeatureScaler.from_json(held).told(*what[name]) for name, held in kept.items()]
+
+
+def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
+    if isinstance(record, Graph):
+        return {"x": record.table, "edge_attr": record.edge_table}
+    return {"x": None, "edge_attr": record.edge_table}
+
+
+def _applied(
+    values: np.ndarray, table: FeatureTable | None, held: dict[str, Any], record: str, name: str
+) -> np.ndarray:
+    scaler = FeatureScaler.from_json(held)
+    if table is not None and scaler.columns is not None:
+        what = f"an edge of {record}" if name == "edge_attr" else record
+        return scaler.apply(table.in_order_of(scaler.columns, what))
+    if values.shape[1] != len(scaler.fill):
+        each = "an edge" if name == "edge_attr" else "a node"
+        raise DataError(
+            f"{record} has {values.shape[1]} features {each}, the model was trained with {len(scaler.fill)}"
+        )
+    return scaler.apply(values if table is None else table.values)
+
+
+def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureScaler]:
+    held = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
+    meant: dict[str, str] = {}
+    for name, (values, table) in held.items():
+        kind = _kind(config.read.scale, table is not None)
+        if values is None or (kind == "none" and table is None):
+            what = "node" if name == "x" else "edge"
+            _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
+        else:
+            meant[name] = kind
+    unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
+    if not meant or unlabelled or not isinstance(config.split, SplitConfig):
+        return {}  # the build says what is amiss
+    nodes = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
+    rows = {"x": nodes, "edge_attr": _edges_at(graph, nodes) if "edge_attr" in meant else nodes}
+    found = {name: (*held[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
+    return {
+        name: _fit(values, table, own, kind, config.read)
+        for name, (values, table, own, kind) in found.items()
+        if values is not None
+    }
+
+
+def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Return the rows of a graph's stored edges that have one of the nodes at an end."""
+    there = np.zeros(graph.num_nodes, bool)
+    there[nodes] = True
+    return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
+
+
+def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]:
+    kind = _kind(config.read.scale, stream.edge_table is not None)
+    if kind == "none" and stream.edge_table is None:
+        _warn_of_scales(stream.edge_attr, config.read.scale, f"the event features of {stream.name}")
+        return {}
+    rows = config.split.of(stream).train
+    found = {}
+    if stream.x is not None and stream.has_node_features and kind != "none":
+        nodes = np.unique(np.concatenate([stream.src[rows], stream.dst[rows]]))
+        found["x"] = _fit(stream.x, None, nodes, kind, config.read)
+    if stream.edge_attr is not None and stream.edge_attr.shape[1]:
+        found["edge_attr"] = _fit(stream.edge_attr, stream.edge_table, stream.additions(rows), kind, config.read)
+    return found
+
+
+def _fit(values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: Any) -> FeatureScaler:
+    columns = None if table is None else table.columns
+    held = values if table is None else table.values
+    if read.missing == "error" and table is not None and table.has_missing:
+        raise DataError(
+            "there are missing values among the features; say how to fill them: --read.missing mean or median"
+        )
+    return FeatureScaler.fit(held, rows, kind=kind, missing=read.missing, columns=columns)
+
+
+def _kind(asked: str, own: bool) -> str:
+    """Return the scale that is meant: of "auto", standard for a user's own tables, none for all else."""
+    return asked if asked != "auto" else "standard" if own else "none"
+
+
+def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
+    """Warn where features are left as they are although nobody said so and their scales differ widely."""
+    if values is None or asked != "auto" or not values.size:
+        return
+    ratio, large, small = scale_ratio(values)
+    if ratio > FAR_APART:
+        warnings.warn(
+            f"{what} differ in scale by {ratio:.0e} (column {large} and column {small}) and are left as they are; "
+            f"--read.scale standard standardises them",
+            HopstateWarning,
+            stacklevel=5,
+        )
+
+
+__all__ = ["as_trained", "notes_of", "prepared", "prepared_as"]

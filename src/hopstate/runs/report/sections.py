@@ -1,0 +1,277 @@
+"""The sections of a report; each adds nothing where there is nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hopstate.runs.report import charts
+from hopstate.runs.report.collect import Group, Influence
+from hopstate.runs.report.page import Page
+from hopstate.runs.reproduce import results, tables
+from hopstate.runs.reproduce.statistics import summary
+
+STRATEGIES = ("", "historical_", "inductive_", "many_")
+Sets = dict[str, list[Group]]
+
+
+def by_data(groups: Sequence[Group]) -> Sets:
+    """Return groups by data set."""
+    found: Sets = {}
+    for group in groups:
+        found.setdefault(group.data, []).append(group)
+    return found
+
+
+def overview(page: Page, groups: Sequence[Group]) -> None:
+    """Add test and validation metrics of all runs, with 95% confidence intervals."""
+    if not groups:
+        return
+    page.section(
+        "Results",
+        "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
+        "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
+        "bootstrap where it was asked for.",
+    )
+    for data, members in by_data(groups).items():
+        done = sorted((g for g in members if g.values(g.metric)), key=_best)
+        if done:
+            columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
+            page.table(f"Results on {data}", columns, [_result(group) for group in done], words=2)
+        for group in members:
+            waiting = [run.path.name for run in group.runs if not run.result]
+            if waiting:
+                page.paragraph(f"Not finished: {group.label}, {', '.join(waiting)}")
+
+
+def _best(group: Group) -> float:
+    found = summary(group.values(group.metric))
+    assert found is not None
+    return tables.rank(group.metric, found.mean)
+
+
+def _result(group: Group) -> list[str]:
+    metric = group.metric
+    test, val = summary(group.values(metric)), summary(group.values(metric, "val"))
+    assert test is not None
+    limits = test.interval()
+    if limits is None:  # one run: its bootstrap, if any
+        low, high = group.values(f"{metric}_low"), group.values(f"{metric}_high")
+        limits = (low[0], high[0]) if low and high else None
+    epochs = group.numbers("epochs")
+    return [
+        group.label,
+        tables.metric_words(metric),
+        tables.figure(metric, test.mean, test.std),
+        "" if limits is None else " to ".join(tables.figure(metric, end, None) for end in limits),
+        "" if val is None else tables.figure(metric, val.mean, val.std),
+        str(test.runs),
+        f"{sum(epochs) / len(epochs):.0f}" if epochs else "",
+    ]
+
+
+def published(page: Page, lines: Sequence[results.Line]) -> None:
+    """Add published against measured."""
+    found = tables.compared(lines)
+    if not found:
+        return
+    page.section(
+        "Published against measured",
+        "A published figure is a reference. Where it states a spread and a number of runs the test is Welch's t, else "
+        "a one-sample t against the published mean; p is two-sided and not corrected for the number of rows.",
+    )
+    columns = ["recipe", "metric", "source", "test", "published", "measured", "95% interval", "runs"]
+    columns += ["time a run", "peak memory"]
+    for data in sorted({one.row.data for one in found}):
+        rows = []
+        for one in (one for one in found if one.row.data == data):
+            cell = tables.cells(one)
+            limits = one.measured.interval()
+            cell["95% interval"] = (
+                "" if limits is None else " to ".join(tables.figure(one.metric, end, None) for end in limits)
+            )
+            cell["source"] = "" if one.published is None else one.published.source
+            rows.append([cell[name] for name in columns])
+        page.table(f"Published against measured on {data}", columns, rows, words=4)
+
+
+def curves(page: Page, groups: Sequence[Group]) -> None:
+    """Add learning curves: validation metric and training loss by epoch, one line a run."""
+    drawable = {
+        data: [g for g in held if any(len(run.history) > 1 for run in g.runs)] for data, held in by_data(groups).items()
+    }
+    if not any(drawable.values()):
+        return
+    page.section("Learning curves", "One line a run; runs of the same settings share a colour and a dash.")
+    for data, members in drawable.items():
+        if not members:
+            continue
+        page.subsection(data)
+        made = []
+        metrics = dict.fromkeys(group.metric for group in members if group.metric)
+        for column, words in [
+            *((f"val_{m}", f"validation {tables.metric_words(m)}") for m in metrics),
+            ("train_loss", "training loss"),
+        ]:
+            lines = [
+                charts.Line(i, points)
+                for i, group in enumerate(members)
+                for run in group.runs
+                if (
+                    points := [
+                        (float(row["epoch"]), float(row[column])) for row in run.history if row.get(column) is not None
+                    ]
+                )
+            ]
+            if lines:
+                names = ", ".join(members[i].label for i in dict.fromkeys(line.series for line in lines))
+                made.append(
+                    charts.line_chart(page, f"{words} on {data}", f"{words} by epoch of {names}", lines, "epoch", words)
+                )
+        page.figures(made)
+        page.add(charts.key([group.label for group in members]))
+
+
+def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]) -> None:
+    """Add bars of the test metric side by side, of runs on the same data and of recipes on the same data."""
+    made = []
+    for data, members in by_data(groups).items():
+        bars = _bars([(g.label, g.metric, g.values(g.metric)) for g in members])
+        made += [(f"{words}, {data}", some) for words, some in bars.items() if len(some) > 1]
+    rows = results.rows(lines)
+    for data in dict.fromkeys(row.data for row in rows):
+        bars = _bars([(r.label, r.metric, r.values(r.metric)) for r in rows if r.data == data])
+        made += [(f"{words}, recipes on {data}", some) for words, some in bars.items() if len(some) > 1]
+    if not made:
+        return
+    page.section("Side by side", "Test metric, mean over runs; whiskers are one standard deviation.")
+    page.figures(
+        [
+            charts.bar_chart(page, title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars)
+            for title, bars in made
+        ]
+    )
+
+
+def _bars(held: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts.Bar]]:
+    """Return bars by metric, best first."""
+    found: dict[str, list[tuple[float, charts.Bar]]] = {}
+    for label, metric, values in held:
+        one = summary(values)
+        if one is not None:
+            spread = None if one.std is None else tables.scaled(metric, one.std)
+            note = tables.figure(metric, one.mean, one.std)
+            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note)
+            found.setdefault(tables.metric_words(metric), []).append((tables.rank(metric, one.mean), bar))
+    return {words: [bar for _, bar in sorted(bars, key=lambda each: each[0])] for words, bars in found.items()}
+
+
+def strategies(page: Page, groups: Sequence[Group]) -> None:
+    """Add link prediction by kind of negatives, for all events and for those with new nodes."""
+    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("ap", "auc", "mrr")]
+    found = {
+        data: [group for group in members if any(group.values(kind) for kind in kinds)]
+        for data, members in by_data(groups).items()
+    }
+    if not any(found.values()):
+        return
+    page.section("Link prediction by kind of negatives", "Test part, in percent; mean ± standard deviation over runs.")
+    for data, members in found.items():
+        for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
+            held = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
+            if not held:
+                continue
+            rows = [[g.label, *(_cell(name, g.values(name)) for name in held)] for g in members]
+            words = [tables.metric_words(name.removeprefix("new_")) for name in held]
+            page.table(f"Links of {data}: {setting}", ["method", *words], rows)
+
+
+def _cell(metric: str, values: list[float]) -> str:
+    found = summary(values)
+    return "" if found is None else tables.figure(metric, found.mean, found.std)
+
+
+def costs(page: Page, groups: Sequence[Group]) -> None:
+    """Add training time, memory and size."""
+    done = [group for group in groups if group.numbers("seconds")]
+    if not done:
+        return
+    page.section(
+        "Time and memory",
+        "Time is of training, evaluation on validation included; memory is the largest resident memory of the process, "
+        "what it did before the run included.",
+    )
+
+    def mean(group: Group, key: str, words: Callable[[float], str]) -> str:
+        held = group.numbers(key)
+        return words(sum(held) / len(held)) if held else ""
+
+    rows = [
+        [
+            group.label,
+            group.data,
+            mean(group, "seconds", tables.seconds),
+            mean(group, "seconds_per_epoch", lambda v: f"{v:.3g} s"),
+            mean(group, "peak_memory_mb", tables.megabytes),
+            mean(group, "parameters", lambda v: f"{v:,.0f}"),
+        ]
+        for group in done
+    ]
+    page.table(
+        "Cost of a run, mean over runs", ("method", "data", "time", "an epoch", "memory", "parameters"), rows, words=2
+    )
+
+
+def timelines(page: Page, found: Sequence[Influence]) -> None:
+    """Add what past events contributed to scores."""
+    if not found:
+        return
+    page.section(
+        "Influence of past events",
+        "What each past event added to the score of a pair, in logits: circles are the source's past, squares the "
+        "target's; the dotted line is the moment of the query.",
+    )
+    made = []
+    for one in found:
+        own = [row["t"] for row in one.rows if row["event_id"] < 0]
+        real = [row for row in one.rows if row["event_id"] >= 0]
+        if real:
+            stems = [(0 if row["end"] == "source" else 1, row["t"], row["contribution"]) for row in real]
+            about = f"{len(real)} past events; the largest contribution is {max(map(_size, real)):.3g}"
+            title = f"{one.path.stem}: contributions by time"
+            made.append(
+                charts.stem_chart(page, title, about, stems, own[0] if own else None, ("time", "added to the logit"))
+            )
+    page.figures(made)
+    for one in found:
+        rows = [
+            [row["neighbor"], row["end"], charts.number(row["t"], 8), f"{row['contribution']:+.4f}"]
+            for row in sorted(one.rows, key=_size, reverse=True)[:10]
+        ]
+        page.table(
+            f"{one.path.stem}: the ten largest contributions",
+            ("neighbour", "whose past", "time", "adds"),
+            rows,
+            words=2,
+        )
+
+
+def _size(row: dict) -> float:
+    return abs(row["contribution"])
+
+
+def runs(page: Page, groups: Sequence[Group]) -> None:
+    """Add what was run where."""
+    if not groups:
+        return
+    page.section("Runs")
+    rows = []
+    for group in groups:
+        for run in group.runs:
+            e = run.environment
+            versions = e.get("versions", {})
+            version = " ".join(filter(None, (versions.get("hopstate", ""), e.get("revision") or "")))
+            rows.append([Path(run.path).name, group.label, run.data, run.number, version, e.get("time", ""),
+                         str(e.get("gpu") or e.get("processor", ""))])  # fmt: skip
+    columns = ("folder", "method", "data", "number", "hopstate", "started", "hardware")
+    page.table("What was run, and where", columns, rows, words=len(columns), unbroken=("started",))

@@ -1,0 +1,54 @@
+"""Run configurations of published table rows: one named recipe each, data and no code."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+
+from hopstate.errors import ConfigError, nearest
+from hopstate.methods.recipe import Published, Recipe
+
+FILES = (
+    "message_passing.recipes_heterophilous",
+    "nagphormer.recipes",
+    "gmn.recipes",
+    "message_passing.recipes",
+    "baselines.recipes",
+    "pair_trees.recipes",
+    "dyg_mamba.recipes",
+    "ctdg_ssm.recipes",
+)
+
+
+@cache
+def all_recipes() -> dict[str, Recipe]:
+    """Return all recipes by name.
+
+    Raises:
+        ConfigError: two have the same name.
+    """
+    found: dict[str, Recipe] = {}
+    for file in FILES:
+        for recipe in import_module(f"hopstate.methods.{file}").RECIPES:
+            if recipe.name in found:
+                raise ConfigError(f"there are two recipes {recipe.name!r}")
+            found[recipe.name] = recipe
+    return found
+
+
+def find_recipes(pattern: str) -> list[Recipe]:
+    """Return the recipe of a name, or all whose name matches a pattern such as gmn/* or */minesweeper.
+
+    Raises:
+        ConfigError: there is none; the nearest is suggested.
+    """
+    known = all_recipes()
+    found = [recipe for name, recipe in known.items() if fnmatchcase(name, pattern)]
+    if not found:
+        hint = nearest(pattern, known)
+        raise ConfigError(f"there is no recipe {pattern!r}{hint}; `hopstate reproduce --list` shows all")
+    return found
+
+
+__all__ = ["FILES", "Published", "Recipe", "all_recipes", "find_recipes"]

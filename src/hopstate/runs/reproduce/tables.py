@@ -1,0 +1,195 @@
+"""Published against measured: as a table for the terminal, and as Markdown between two marks of a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hopstate.errors import FormatError, MissingFileError
+from hopstate.io.opening import exists, read_text
+from hopstate.runs.reproduce.recipes import Published, all_recipes
+from hopstate.runs.reproduce.results import Line, Row, rows
+from hopstate.runs.reproduce.statistics import Difference, Summary, compare, summary
+from hopstate.training.run_folder import write_text
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+WORDS = {
+    "ap": "AP",
+    "auc": "AUC",
+    "mrr": "MRR",
+    "roc_auc": "ROC AUC",
+    "average_precision": "AP",
+    "macro_f1": "macro F1",
+    "balanced_accuracy": "accuracy-SBM",
+    "mae": "MAE",
+}
+ERRORS = ("mae", "rmse", "loss")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of a recipe: published, measured, and how they differ.
+
+    Args:
+        row: the runs.
+        metric: the column of the test metrics.
+        measured: over the runs.
+        published: None where no paper reports it.
+        difference: None without a published figure.
+    """
+
+    row: Row
+    metric: str
+    measured: Summary
+    published: Published | None
+    difference: Difference | None
+
+
+def compared(lines: Sequence[Line]) -> list[Compared]:
+    """Return every published figure beside what was measured, and the recipes' own metrics where none is published."""
+    found = []
+    for row in rows(lines):
+        recipe = all_recipes().get(row.recipe)
+        own = recipe is not None and recipe.data == row.data  # other data have other figures
+        known = {p.metric: p for p in recipe.published} if recipe is not None and own else {}
+        for metric in dict.fromkeys((row.metric, *known)):
+            measured, published = summary(row.values(metric)), known.get(metric)
+            if measured is not None:
+                difference = None if published is None else compare(measured, published)
+                found.append(Compared(row, metric, measured, published, difference))
+    return found
+
+
+def metric_words(metric: str) -> str:
+    """Return a metric's name as people write it: "new_historical_ap" is "AP, historical negatives, new nodes"."""
+    name, parts = metric, []
+    if name.startswith("new_"):
+        name, parts = name[4:], ["new nodes"]
+    for strategy in ("historical", "inductive", "many"):
+        if name.startswith(f"{strategy}_"):
+            name, parts = name.removeprefix(f"{strategy}_"), [f"{strategy} negatives", *parts]
+    return ", ".join([WORDS.get(name, name.replace("_", " ")), *parts])
+
+
+def is_error(metric: str) -> bool:
+    """Return whether a metric measures an error: in its own unit, the smaller the better; others are shares of 1."""
+    return metric.split("_")[-1] in ERRORS
+
+
+def rank(metric: str, mean: float) -> float:
+    """Return the key that sorts means best first; what is no number comes last."""
+    return math.inf if math.isnan(mean) else mean if is_error(metric) else -mean
+
+
+def scaled(metric: str, value: float) -> float:
+    """Return a value as it is shown: in percent where the metric is a share of 1."""
+    return value if is_error(metric) else 100 * value
+
+
+def figure(metric: str, mean: float, std: float | None) -> str:
+    """Return mean ± std, in percent where the metric is a share of 1."""
+    digits = 4 if is_error(metric) else 2
+    spread = "" if std is None else f" ± {scaled(metric, std):.{digits}f}"
+    return f"{scaled(metric, mean):.{digits}f}{spread}"
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration for people."""
+    if value is None:
+        return ""
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
+
+
+def megabytes(value: float | None) -> str:
+    """Return an amount of memory for people; value in 10^6 bytes."""
+    return "" if value is None else f"{value:.0f} MB"
+
+
+def cells(one: Compared) -> dict[str, str]:
+    """Return the cells of a row, by column."""
+    row = one.row
+    return {
+        "data": row.data,
+        "recipe": row.label,
+        "metric": metric_words(one.metric),
+        "published": "" if one.published is None else figure(one.metric, one.published.mean, one.published.std),
+        "measured": figure(one.metric, one.measured.mean, one.measured.std),
+        "runs": str(one.measured.runs),
+        "test": "" if one.difference is None else str(one.difference),
+        "time a run": seconds(_time(row)),
+        "peak memory": megabytes(row.mean("peak_memory_mb")),
+    }
+
+
+def _time(row: Row) -> float | None:
+    """Return the mean time of a run: the processor's, which other work does not lengthen; the clock's with a GPU."""
+    gpu = any(line["gpu"] for line in row.lines)
+    return (None if gpu else row.mean("cpu_seconds")) or row.mean("wall_seconds") or row.mean("seconds")
+
+
+def show(lines: Sequence[Line]) -> None:
+    """Print published against measured."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found, notes = [], []
+    for one in compared(lines):
+        made = cells(one)
+        if one.row.altered:
+            if made["recipe"] not in notes:
+                notes.append(made["recipe"])
+            made["recipe"] = f"{one.row.recipe} [{notes.index(made['recipe']) + 1}]"
+        found.append(made)
+    console = Console()
+    if not found:
+        console.print("no results yet")
+        return
+    table = Table(title="test figures, mean ± standard deviation over runs; shares in percent")
+    columns = [name for name in found[0] if name != "data" and any(made[name] for made in found)]
+    for name in columns:
+        table.add_column(name, no_wrap=name == "measured", overflow="fold")
+    for made in found:
+        table.add_row(*(Text(made[name]) for name in columns))
+    console.print(table)
+    for place, note in enumerate(notes, 1):
+        console.print(Text(f"[{place}] {note}"), soft_wrap=True)
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """Return the table of unaltered runs, by data set, as Markdown."""
+    found = [cells(one) for one in compared([line for line in lines if not line["altered"]])]
+    if not found:
+        return "No runs yet."
+    columns = list(found[0])
+    marks = ["---"] * 3 + ["---:"] * 3 + ["---"] + ["---:"] * 2
+    out = [f"| {' | '.join(columns)} |", f"| {' | '.join(marks)} |"]
+    for data in sorted({one["data"] for one in found}):
+        out += [f"| {' | '.join(one[name] for name in columns)} |" for one in found if one["data"] == data]
+    hardware = sorted({f"{line['gpu'] or line['processor']}, {line['threads']} thread(s)" for line in lines})
+    versions = sorted({line["version"] for line in lines})
+    return "\n".join(
+        [*out, "", f"hopstate {', '.join(versions)}; {'; '.join(hardware)}. Time is the processor's, loading included."]
+    )
+
+
+def write_markdown(path: str | Path, lines: Sequence[Line]) -> bool:
+    """Put the table between the marks of a file; return whether it changed.
+
+    Raises:
+        MissingFileError: no such file.
+        FormatError: it does not hold the two marks, once each and in order.
+    """
+    path = Path(path)
+    if not exists(path):
+        raise MissingFileError(f"there is no file {path}")
+    text = read_text(path)
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise FormatError(f"{path} does not say where the table goes; write {BEGIN} and {END} on lines of their own")
+    head, rest = text.split(BEGIN)
+    new = f"{head}{BEGIN}\n\n{markdown(lines)}\n\n{END}{rest.split(END)[1]}"
+    if new != text:
+        write_text(path, new)
+    return new != text

@@ -1,0 +1,270 @@
+"""Search for settings on validation data: Optuna's trials over a method's space, each trial a run folder.
+
+The search lives in its folder: `study.db` (Optuna, SQLite), `search.json` (what is searched), a run folder a trial,
+`trials.csv` and `best.yaml`. Trial n draws from (seed, n) and the trials before it alone, so that a search that was
+interrupted and goes on equals one that was not. The trainer of a trial refuses to look at the test split.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
+from hopstate.io.lock import NAME as LOCK
+from hopstate.io.lock import locked
+from hopstate.io.opening import check_regular, exists, read_json, reading, shown
+from hopstate.io.table import write_table
+from hopstate.methods import get_method
+from hopstate.methods.method import Method
+from hopstate.methods.settings import as_dict, config_from, parse_given
+from hopstate.random import stream
+from hopstate.runs import api
+from hopstate.runs.data import load_data, settle
+from hopstate.runs.tune_spaces import Space, printable, space_of, suggest
+from hopstate.training.run_folder import RunFolder, flatten, write_text
+
+FREE = ("config.loop.progress", "config.loop.device", "config.loop.tensorboard", "config.loop.checkpoint_seconds")
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search after `tune`.
+
+    Args:
+        path: its folder.
+        metric: what was compared, on validation.
+        mode: "max" or "min", which of two values is the better.
+        value: of the best trial; NaN where none was finished.
+        best: the settings that the best trial drew.
+        trials: one row a trial: number, value, seconds, the settings drawn, error.
+        interrupted: Ctrl-C stopped it; the same call with out=path goes on.
+    """
+
+    path: Path
+    metric: str = ""
+    mode: Literal["max", "min"] = "max"
+    value: float = math.nan
+    best: dict[str, Any] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def config(self) -> Path:
+        """The best trial's whole configuration, for `hopstate fit METHOD --config`."""
+        return self.path / "best.yaml"
+
+
+def tune(
+    method: str,
+    data: Any,
+    *,
+    trials: int = 20,
+    out: str | Path | None = None,
+    space: Mapping[str, Any] | Iterable[str] = (),
+    seed: int = 0,
+    config: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Search:
+    """Search a method's settings for the best validation metric.
+
+    Args:
+        method: name of the method.
+        data: a file, a folder, the name of a data set, or a record.
+        trials: how many trials the search has in all, those of an earlier call included.
+        out: folder of the search, continued where it holds one; by default a new one under runs/.
+        space: a mapping that replaces the method's own space ({"model.dim": [64, 128], "loop.optim.lr":
+            "1e-4:1e-2:log"}), or texts as `hopstate.runs.tune_spaces.space_of` takes them.
+        seed: of the search; that of training is loop__seed.
+        config, settings: what stays fixed, as in `hopstate.fit`.
+
+    Raises:
+        MissingExtraError: Optuna is not installed.
+        ConfigError: a setting or a space that cannot work, or out holds another search.
+        HopstateError: no trial could be finished; the message holds the first one's.
+    """
+    chosen = get_method(method)
+    given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
+    by_name = isinstance(data, (str, Path))
+    source = str(data) if by_name else f"memory:{getattr(data, 'name', 'data')}"
+    built, record = settle(chosen, parse_given(chosen, {**given, "data": source}), record=None if by_name else data)
+    return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
+
+
+def tune_config(
+    method: Method,
+    config: Any,
+    space: Space,
+    *,
+    trials: int,
+    out: str | Path | None = None,
+    seed: int = 0,
+    record: Any = None,
+) -> Search:
+    """Search with a method's own configuration dataclass.
+
+    Args:
+        method, config: the method and what stays fixed.
+        space: what is drawn, of `hopstate.runs.tune_spaces.space_of`.
+        trials, out, seed: as in `tune`.
+        record: replaces reading config.data.
+
+    Raises:
+        BusyError: another process searches in that folder.
+    """
+    if trials < 1:
+        raise ConfigError(f"a search has at least 1 trial; got {trials}")
+    optuna = _optuna()
+    record = load_data(config.data, config.read, method.data) if record is None else record
+    folder = Path(out) if out is not None else api.new_folder(f"tune-{method.name}", config.data)
+    stored = {"method": method.name, "config": api.stored_config(method, config)}
+    facts = {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash}
+    with locked(folder):
+        _same_search(folder, facts)
+        return _go_on(optuna, method, config, space, trials, folder, seed, record)
+
+
+def _go_on(
+    optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Any
+) -> Search:
+    """Run the trials that are missing."""
+    study = _study(optuna, folder / "study.db", method.name)
+    while (number := _next(study, trials)) is not None:
+        study.sampler = optuna.samplers.TPESampler(seed=int(stream(seed, "search", number).integers(2**32)))
+        trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
+        trial.set_user_attr("settings", suggest(trial, space))
+        begin = time.perf_counter()
+        value = _run(method, config, trial, folder / f"trial-{number:04d}", record)
+        if value is None:
+            return _search(study, folder, interrupted=True)
+        trial.set_user_attr("seconds", round(time.perf_counter() - begin, 3))
+        failed = math.isnan(value)
+        study.tell(number, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
+        _keep(_search(study, folder), method, config)
+    found = _search(study, folder)
+    if not found.best:
+        raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
+    return found
+
+
+def _study(optuna: Any, path: Path, name: str) -> Any:
+    """Return the study that a file holds, or a new one there.
+
+    Raises:
+        UnreadableFileError: a folder, a pipe or a device.
+        CheckpointError: the file is damaged, or another search's.
+    """
+    if exists(path):
+        check_regular(path)
+    with reading(path, "a study of Optuna", CheckpointError):
+        study = optuna.create_study(
+            storage=f"sqlite:///{path}", study_name=name, direction="maximize", load_if_exists=True
+        )
+        for trial in study.trials:
+            held = trial.user_attrs
+            kinds = {"settings": dict, "metric": str, "mode": str, "value": float, "seconds": float, "error": str}
+            wrong = [key for key, kind in kinds.items() if key in held and not isinstance(held[key], kind)]
+            if wrong:
+                raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(held[wrong[0]])}")
+    return study
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtraError("hopstate tune needs Optuna: pip install 'hopstate[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _same_search(folder: Path, search: dict[str, Any]) -> None:
+    """Write search.json, or check that the folder's own is the same."""
+    path, search = folder / "search.json", json.loads(json.dumps(search))
+    if not path.is_file():
+        if any(entry.name != LOCK for entry in folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
+        write_text(path, json.dumps(search, indent=1) + "\n")
+        return
+    old, new = flatten(read_json(path)), flatten(search)
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) == new.get(key) or key in FREE:
+            continue
+        if key == "content_hash":
+            raise CheckpointError(f"the data have changed since {folder} was begun; choose another --out")
+        raise ConfigError(
+            f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; go on with its own settings "
+            f"({path}) or choose another --out"
+        )
+
+
+def _next(study: Any, trials: int) -> int | None:
+    """Return the number of the trial that was cut short, else of a new one, or None where all are done."""
+    running = [t.number for t in study.trials if not t.state.is_finished()]
+    if running:
+        return running[0]
+    return study.ask().number if len(study.trials) < trials else None
+
+
+def _run(method: Method, config: Any, trial: Any, folder: Path, record: Any) -> float | None:
+    """Return a trial's validation metric, larger being better; NaN where it failed, None where it was interrupted."""
+    try:
+        built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})
+        run = api.fit_config(method, built, out=folder, resume=True, record=record, splits=("val",))
+    except (HopstateError, MemoryError, torch.OutOfMemoryError) as error:
+        # settings that cannot work and losses that diverge are a result; data, files and disks fail every trial alike
+        if isinstance(error, HopstateError) and not (type(error) is HopstateError or isinstance(error, ConfigError)):
+            raise
+        trial.set_user_attr("error", str(error) or type(error).__name__)
+        return math.nan
+    if run.interrupted:
+        return None
+    result = RunFolder(folder).result()
+    value = result["metrics"]["val"][result["metric"]]
+    if value is None:
+        trial.set_user_attr("error", f"validation {result['metric']} is not a number")
+        return math.nan
+    for key, kept in (("metric", result["metric"]), ("mode", result["mode"]), ("value", value)):
+        trial.set_user_attr(key, kept)
+    return value if result["mode"] == "max" else -value
+
+
+def _search(study: Any, folder: Path, *, interrupted: bool = False) -> Search:
+    """Return what the study holds."""
+    rows, best, order = [], None, -math.inf
+    for trial in study.trials:
+        held = trial.user_attrs
+        rows.append(
+            {
+                "trial": trial.number,
+                "value": held.get("value", math.nan),
+                "seconds": held.get("seconds", math.nan),
+                **held.get("settings", {}),
+                "error": held.get("error", ""),
+            }
+        )
+        if trial.value is not None and trial.value > order:
+            best, order = held, trial.value
+    if best is None:
+        return Search(folder, trials=rows, interrupted=interrupted)
+    return Search(folder, best["metric"], best["mode"], best["value"], best["settings"], rows, interrupted)
+
+
+def _keep(found: Search, method: Method, config: Any) -> None:
+    """Write trials.csv, and best.yaml where there is a best trial."""
+    import pandas as pd
+
+    write_table(pd.DataFrame(found.trials), found.path / "trials.csv")
+    if found.best:
+        stored = api.stored_config(method, config_from(method, {**flatten(as_dict(config)), **found.best}))
+        del stored["method"]
+        head = f"# {method.name}: best of {len(found.trials)} trials, validation {found.metric} {found.value:.6g}\n"
+        write_text(found.config, head + yaml.safe_dump(stored, sort_keys=False))

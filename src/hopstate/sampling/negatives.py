@@ -1,0 +1,346 @@
+"""Negative pairs for dynamic link prediction, drawn once from a seed, saved beside the run and reloadable.
+
+Strategies, one negative for each positive, batch by batch:
+random: the source kept, the destination uniform over the pool's destinations (DyGLib's arrays, bit for bit).
+historical: pairs first met by the batch's start that do not meet within the batch's span; both ends replaced.
+inductive: those of the historical pairs that had not met by the last observed event.
+Deletions are neither positives, nor meetings, nor a proof that a pair meets.
+Where a batch has too few pairs, the rest are random pairs of the pool's ends that are not in the batch.
+One against many: `one_against_many`.
+
+Source: Yu et al. 2023, arXiv:2303.13047 (DyGLib), after Poursafaei et al. 2022, arXiv:2207.10128; Huang et al. 2023,
+arXiv:2307.01026 (TGB), for one against many.
+Deviation: historical and inductive pairs are drawn by a compiled loop whose order is its own, so they agree with
+DyGLib's in distribution, not array by array (there the order is that of Python sets).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
+from hopstate.io.arrays import Archive
+from hopstate.io.files import replace_file
+from hopstate.io.opening import exists, parse_json
+
+Strategy = Literal["random", "historical", "inductive"]
+STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
+MOST = 1 << 30  # negatives of one part that are held together
+SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Negatives:
+    """Negative pairs of the events at some positions of a stream, packed: positive i has offsets[i]:offsets[i+1].
+
+    Args:
+        rows: (P,) int64 positions of the positives.
+        offsets: (P+1,) int64.
+        src, dst: (offsets[-1],) int64 node rows.
+        strategy: "random", "historical", "inductive" or "many".
+        seed: what they were drawn from.
+        batch_size: positives in a batch, which historical and inductive pairs depend on.
+        content_hash: of the stream, checked when they are loaded for it.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    strategy: str
+    seed: int
+    batch_size: int
+    content_hash: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def save(self, path: Path | str) -> None:
+        """Write as .npz, atomically.
+
+        Raises:
+            StorageError: the file could not be written.
+        """
+        facts = {"strategy": self.strategy, "seed": self.seed, "batch_size": self.batch_size}
+        note = np.frombuffer(json.dumps(facts | {"content_hash": self.content_hash}).encode(), np.uint8)
+        columns = {"rows": self.rows, "offsets": self.offsets, "src": self.src, "dst": self.dst, "facts": note}
+
+        def write(part: Path) -> None:
+            with part.open("wb") as file:
+                np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+
+        replace_file(Path(path), write)
+
+    @classmethod
+    def load(cls, path: Path | str, stream: EventStream | None = None) -> Negatives:
+        """Read what `save` wrote.
+
+        Raises:
+            MissingFileError: no such file.
+            FormatError: another kind of file, or a damaged one.
+            DataError: they were drawn for another stream than the one given.
+        """
+        path = Path(path)
+        if not exists(path):
+            raise MissingFileError(f"no negatives at {path}")
+        with Archive(path) as held:
+            try:
+                arrays: dict[str, Any] = {name: held[name] for name in ("rows", "offsets", "src", "dst")}
+                facts = parse_json(held["facts"].tobytes(), f"the settings in {path}")
+                loaded = cls(**arrays, **facts)
+            except (KeyError, TypeError) as error:
+                raise FormatError(f"{path} does not hold saved negatives: {error}") from None
+        loaded._check(path)
+        if stream is not None and loaded.content_hash != stream.content_hash:
+            raise DataError(f"{path} was drawn for another stream than {stream.name}; draw the negatives again")
+        if stream is not None:
+            for name, most in (("rows", len(stream)), ("src", stream.num_nodes), ("dst", stream.num_nodes)):
+                column = getattr(loaded, name)
+                if len(column) and not 0 <= column.min() <= column.max() < most:
+                    raise FormatError(f"{path} is damaged: {name} leaves 0..{most - 1}; draw the negatives again")
+        return loaded
+
+    def _check(self, path: Path) -> None:
+        """Raise FormatError where the arrays of a file are none of negatives."""
+        wrong = [
+            name
+            for name in ("rows", "offsets", "src", "dst")
+            if getattr(self, name).dtype != np.int64 or getattr(self, name).ndim != 1
+        ]
+        facts = ("strategy", str), ("seed", int), ("batch_size", int), ("content_hash", str)
+        wrong += [name for name, kind in facts if type(getattr(self, name)) is not kind]
+        if wrong:
+            raise FormatError(f"{path} does not hold saved negatives: {wrong[0]} is of another kind; draw them again")
+        bounds = self.offsets
+        if len(bounds) != len(self.rows) + 1 or bounds[0] != 0 or (np.diff(bounds) < 0).any():
+            raise FormatError(f"{path} is damaged: its offsets fit no {len(self.rows)} positives; draw them again")
+        if not bounds[-1] == len(self.src) == len(self.dst):
+            raise FormatError(f"{path} is damaged: {len(self.src)} sources, {bounds[-1]} negatives; draw them again")
+
+
+def draw_negatives(
+    stream: EventStream,
+    split: EventSplit,
+    part: str,
+    strategy: Strategy = "random",
+    *,
+    seed: int | None = None,
+    batch_size: int = 200,
+) -> Negatives:
+    """Draw one negative pair for each event of a part, batch by batch.
+
+    Args:
+        stream, split: the data.
+        part: "train", "val", "test", "new_val" or "new_test"; a new part draws from its own events only.
+        strategy: see the top of this file.
+        seed: by default DyGLib's for the part (val 0, new_val 1, test 2, new_test 3; train 0).
+        batch_size: events scored together.
+
+    Raises:
+        ConfigError: an unknown part or strategy, or a batch size under 1.
+        DataError: the part is empty.
+    """
+    rows = stream.additions(split.rows(part))
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; known: {STRATEGIES}")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
+    if not len(rows):
+        raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
+    seed = SEEDS.get(part, 0) if seed is None else seed
+    pool = {"train": split.train, "new_val": split.new_val, "new_test": split.new_test}.get(part)
+    if pool is not None or stream.has_deletes:
+        pool = stream.additions(pool)
+    pool_src, pool_dst, pool_t = (c if pool is None else c[pool] for c in (stream.src, stream.dst, stream.t))
+    if strategy == "random":
+        src, dst = stream.src[rows], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
+    else:
+        observed = {"train": None, "val": split.train, "new_val": split.train}.get(part, split.val)
+        last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
+        batch = stream.src[rows], stream.dst[rows], stream.t[rows]
+        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed)
+    return Negatives(
+        rows=rows,
+        offsets=np.arange(len(rows) + 1),
+        src=src,
+        dst=dst,
+        strategy=strategy,
+        seed=seed,
+        batch_size=batch_size,
+        content_hash=stream.content_hash,
+    )
+
+
+def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size: int, seed: int) -> np.ndarray:
+    """Draw count destinations uniformly over the distinct ones of dst, in DyGLib's order of random numbers.
+
+    Args:
+        src, dst: the pool's ends; sources only take their (unused) share of random numbers.
+    """
+    sources, destinations = np.unique(src), np.unique(dst)
+    state = np.random.RandomState(seed)
+    out = np.empty(count, np.int64)
+    for start in range(0, count, batch_size):
+        size = min(batch_size, count - start)
+        state.randint(0, len(sources), size)
+        out[start : start + size] = state.randint(0, len(destinations), size)
+    return destinations[out]
+
+
+def _seen_before(
+    pool: tuple[np.ndarray, np.ndarray, np.ndarray],
+    batch: tuple[np.ndarray, np.ndarray, np.ndarray],
+    last_observed: float | None,
+    batch_size: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
+    from hopstate.sampling.negative_kernels import random_pairs, seen_pairs
+
+    (src, dst, t), (batch_src, batch_dst, batch_t) = pool, batch
+    starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
+    t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
+    pairs, first, firsts = _number_pairs(src, dst)
+    high = np.searchsorted(t[first], t0, side="right")
+    low = 0 if last_observed is None else int(np.searchsorted(t[first], last_observed, side="right"))
+    low = np.minimum(np.full(len(high), low), high)
+    begin, end = np.searchsorted(t, t0, side="left"), np.searchsorted(t, t1, side="right")
+    chosen, found = np.empty(len(batch_t), np.int64), np.empty(len(high), np.int64)
+    seen_pairs(low, high, begin, end, pairs, starts, seed, firsts, chosen, found)
+
+    sources, destinations = np.unique(src), np.unique(dst)
+    missing = np.diff(starts) - found
+    grid = np.searchsorted(sources, batch_src) * len(destinations) + np.searchsorted(destinations, batch_dst)
+    out_src, out_dst = np.empty(len(batch_t), np.int64), np.empty(len(batch_t), np.int64)
+    _check_grid(missing, grid, starts, len(sources) * len(destinations))
+    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, out_src, out_dst)
+    place = np.arange(len(batch_t)) - np.repeat(starts[:-1], np.diff(starts))
+    filled = place < np.repeat(missing, np.diff(starts))
+    from_pool = first[chosen[place < np.repeat(found, np.diff(starts))]]
+    negative_src, negative_dst = np.empty_like(out_src), np.empty_like(out_dst)
+    negative_src[filled], negative_dst[filled] = sources[out_src[filled]], destinations[out_dst[filled]]
+    negative_src[~filled], negative_dst[~filled] = src[from_pool], dst[from_pool]
+    return negative_src, negative_dst
+
+
+def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Number the distinct pairs by first occurrence: (each event's pair, each pair's first event, how many)."""
+    key = src * (int(dst.max(initial=0)) + 1) + dst
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[inverse], first[order], len(first)
+
+
+def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, size: int) -> None:
+    for b in np.flatnonzero(missing):
+        if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
+            raise DataError(f"batch {b} holds every possible pair, so no negative can be drawn; use smaller batches")
+
+
+def one_against_many(
+    stream: EventStream,
+    split: EventSplit,
+    part: str = "test",
+    *,
+    num_negatives: int | Literal["all"] = 100,
+    seed: int = 0,
+    history_share: float = 0.5,
+) -> Negatives:
+    """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
+
+    Args:
+        stream, split: the data.
+        part: whose events are the positives.
+        num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
+            not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
+            but those met at t, as TGB does for tgbl-wiki.
+        seed: one seed, one array.
+        history_share: share of K to draw from destinations met in training.
+
+    Raises:
+        ConfigError: num_negatives under 1 or a share outside 0..1.
+        DataError: the part is empty, or its pairs with every destination are more than fit.
+    """
+    from hopstate.sampling.negative_kernels import many_kernel
+
+    rows, added = stream.additions(split.rows(part)), stream.additions(split.train)
+    pool = np.unique(stream.dst[stream.additions()])
+    whole = num_negatives == "all"
+    num_negatives = len(pool) if num_negatives == "all" else num_negatives
+    if num_negatives < 1 or not 0 <= history_share <= 1:
+        raise ConfigError(f"num_negatives {num_negatives} must be at least 1, history_share {history_share} in 0..1")
+    if not len(rows):
+        raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
+    if len(rows) * num_negatives > MOST:
+        raise DataError(
+            f"{len(rows)} positives of {part!r} with {num_negatives} negatives each are {len(rows) * num_negatives} "
+            f"pairs, more than {MOST}; lower evaluation.num_negatives"
+        )
+    src, group, at_start, at = _meetings(stream, rows, pool)
+    met_key = np.unique(stream.src[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
+    met_start = np.searchsorted(met_key, np.arange(stream.num_nodes + 1) * len(pool))
+    out, count = np.empty(len(rows) * num_negatives, np.int64), np.empty(len(rows), np.int64)
+    places = np.arange(len(rows)) * num_negatives
+    history = num_negatives if whole else int(num_negatives * history_share)
+    met = met_key % len(pool)
+    many_kernel(src, group, pool, places, met, met_start, at, at_start, history, num_negatives, seed, out, count)
+    kept = np.arange(num_negatives) < count[:, None]
+    return Negatives(
+        rows=rows,
+        offsets=np.concatenate([[0], np.cumsum(count)]),
+        src=np.repeat(src, count),
+        dst=out.reshape(len(rows), num_negatives)[kept],
+        strategy="many",
+        seed=seed,
+        batch_size=len(rows),
+        content_hash=stream.content_hash,
+    )
+
+
+def _meetings(
+    stream: EventStream, rows: np.ndarray, pool: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Group the stream by (source, time): (sources, group of each row, CSR of the destinations met in each group)."""
+    added = stream.additions()
+    order = added[np.lexsort((stream.t[added], stream.src[added]))]
+    s, t = stream.src[order], stream.t[order]
+    new = np.append(True, (s[1:] != s[:-1]) | (t[1:] != t[:-1]))
+    group_of = np.empty(len(stream), np.int64)
+    group_of[order] = np.cumsum(new) - 1
+    key = np.unique(group_of[added] * len(pool) + np.searchsorted(pool, stream.dst[added]))
+    start = np.searchsorted(key, np.arange(group_of[added].max(initial=-1) + 2) * len(pool))
+    return stream.src[rows], group_of[rows], start, key % len(pool)
+
+
+def load_or_draw(
+    path: Path | str,
+    stream: EventStream,
+    split: EventSplit,
+    part: str,
+    strategy: Strategy = "random",
+    *,
+    seed: int | None = None,
+    batch_size: int = 200,
+) -> Negatives:
+    """Load saved negatives of this part of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
+    path = Path(path)
+    if exists(path):
+        held = Negatives.load(path, stream)
+        wanted = (strategy, SEEDS.get(part, 0) if seed is None else seed, batch_size)
+        if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(
+            held.rows, stream.additions(split.rows(part))
+        ):
+            return held
+        raise DataError(f"{path} holds {held.strategy} negatives of other settings; remove it or use another name")
+    drawn = draw_negatives(stream, split, part, strategy, seed=seed, batch_size=batch_size)
+    drawn.save(path)
+    return drawn

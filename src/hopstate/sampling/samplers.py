@@ -1,0 +1,348 @@
+"""Which nodes make a batch: parts of a partition, uniform draws, GraphSAINT; and seeds with sampled neighbourhoods.
+
+Every batch is a function of (seed, epoch, number) alone: it can be redrawn, made ahead in another thread, or resumed at
+any position. Node samplers give node sets, and how their missing neighbours are treated is decided elsewhere
+(`subgraph`, `top`, `history`); neighbourhood samplers give small graphs.
+
+Source: Chiang et al. 2019, arXiv:1905.07953 (parts); Zeng et al. 2020, arXiv:1907.04931 (GraphSAINT, sections 3.2-3.4);
+Hamilton et al. 2017 (neighbour sampling); Balin & Catalyurek 2023, arXiv:2210.13339 (LABOR-0); Zeng et al. 2021,
+arXiv:2012.01380 (ShaDow).
+Deviation: for GraphSAINT's node and edge samplers, probabilities of nodes and edges are exact, not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError
+from hopstate.ops.sampling import LocalGraph
+from hopstate.sampling.adjacency import cutter_of
+
+Nodes = np.ndarray
+FEWEST = 200  # subgraphs that probabilities are counted in
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSet:
+    """Nodes of one batch.
+
+    Args:
+        nodes: (b,) int64, distinct.
+        loss_weight: (b,) float32 1 / probability of each node, or None where all count alike.
+    """
+
+    nodes: Nodes
+    loss_weight: np.ndarray | None = None
+
+
+class NodeSampler(Protocol):
+    """Draws node sets."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+        ...
+
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return one batch of an epoch."""
+        ...
+
+
+def generator(seed: int, *names: int) -> np.random.Generator:
+    """Return the generator of a named stream."""
+    return np.random.default_rng([0x70, seed, *names])
+
+
+class PartSampler:
+    """Some parts of a partition to a batch, in an order drawn for every epoch.
+
+    Args:
+        part: (N,) int64 part of each node; negative where it is in none.
+        per_batch: parts to a batch.
+        seed: fixes the order.
+        rows: only these nodes are in batches (the training nodes, say); None takes all.
+        shuffle: draw anew which parts share a batch; without it batches stay the same, only their order changes.
+
+    Raises:
+        ConfigError: more parts to a batch than there are, or no node in any part.
+        DataError: a row that is in no part.
+    """
+
+    def __init__(
+        self, part: np.ndarray, per_batch: int, *, seed: int, rows: Nodes | None = None, shuffle: bool = True
+    ) -> None:
+        rows = np.arange(len(part)) if rows is None else np.unique(rows)
+        if len(rows) and rows[-1] >= len(part):
+            raise DataError(f"the parts cover {len(part)} nodes, but node {rows[-1]} is to be trained on")
+        if len(rows) and part[rows].min() < 0:
+            raise DataError(f"the parts do not cover node {rows[part[rows] < 0][0]}, which batches are to hold")
+        order = rows[np.argsort(part[rows], kind="stable")]
+        bounds = np.flatnonzero(np.diff(part[order])) + 1
+        self._members = [m for m in np.split(order, bounds) if len(m)]
+        if not 1 <= per_batch <= max(1, len(self._members)):
+            raise ConfigError(f"{per_batch} parts to a batch, but there are {len(self._members)}")
+        self.per_batch, self.seed, self.shuffle = per_batch, seed, shuffle
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold all parts."""
+        return -(-len(self._members) // self.per_batch)
+
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return the nodes of one batch, part after part."""
+        order = generator(self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
+        if not self.shuffle:
+            number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
+        chosen = np.sort(order[number * self.per_batch : (number + 1) * self.per_batch])
+        return NodeSet(np.concatenate([self._members[p] for p in chosen]))
+
+
+class UniformSampler:
+    """All rows in batches of a size, shuffled for every epoch.
+
+    Args:
+        rows: (n,) int64 nodes.
+        batch_size: nodes to a batch.
+        seed: fixes the order.
+        shuffle: draw batches anew every epoch; without it they stay the same, only their order changes.
+    """
+
+    def __init__(self, rows: Nodes, batch_size: int, *, seed: int, shuffle: bool = True) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"a batch holds at least 1 node; got {batch_size}")
+        self.rows, self.batch_size, self.seed, self.shuffle = rows, batch_size, seed, shuffle
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold all rows."""
+        return -(-len(self.rows) // self.batch_size)
+
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return one batch in ascending order."""
+        order = generator(self.seed, 3, epoch if self.shuffle else 0).permutation(self.rows)
+        if not self.shuffle:
+            number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
+        nodes = np.sort(order[number * self.batch_size : (number + 1) * self.batch_size])
+        return NodeSet(nodes)
+
+
+SaintKind = Literal["node", "edge", "walk"]
+
+
+class SaintSampler:
+    """GraphSAINT: random subgraphs, and the probabilities that make their sums unbiased.
+
+    Args:
+        graph: an undirected graph.
+        kind: "node" draws nodes by the squared norm of their column of A_hat; "edge" edges by 1/deg u + 1/deg v; "walk"
+            roots uniformly, with everything their random walks visit.
+        size: nodes, edges, or roots to draw (with replacement).
+        length: steps of a walk.
+        batches: batches of an epoch; by default as many as make the expected number of nodes N.
+        coverage: how often a node is visited, on average, while the probabilities of "walk" are counted, in at least
+            200 subgraphs; weights are too large by about 1 / coverage.
+        seed: fixes all draws.
+
+    Raises:
+        DataError: a directed graph.
+        ConfigError: nothing to draw.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        kind: SaintKind,
+        size: int,
+        *,
+        seed: int,
+        length: int = 4,
+        batches: int | None = None,
+        coverage: int = 50,
+    ) -> None:
+        if size < 1 or length < 1 or coverage < 1:
+            raise ConfigError(f"GraphSAINT draws at least 1 of each; got size {size}, length {length}, {coverage}")
+        if not graph.is_undirected:
+            raise DataError(f"GraphSAINT's probabilities are those of undirected graphs; {graph.name} is directed")
+        self.graph, self.kind, self.size, self.seed, self.length = graph, kind, size, seed, length
+        self._sources, self._targets = graph.edge_index()
+        self._prepare(coverage)
+        self._batches = batches or max(1, round(graph.num_nodes / max(1.0, float(self.node_probability.sum()))))
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the number of batches that was asked for, or N over the expected number of nodes."""
+        return self._batches
+
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return the nodes of one random subgraph in ascending order, weighted by 1 / probability."""
+        nodes = self._draw(4, epoch, number)
+        return NodeSet(nodes, (1 / self.node_probability[nodes]).astype(np.float32))
+
+    def edge_scale(self, edges: np.ndarray) -> np.ndarray:
+        """Return (e,) P(v) / P(u and v) of edges (positions in the graph): what makes v's sums unbiased."""
+        u, v = self._targets[edges], self._sources[edges]  # row v receives from u
+        p_v = self.node_probability[v]
+        return (p_v / np.maximum(self._pair_probability(u, v, edges), 1e-12)).astype(np.float32)
+
+    def _prepare(self, coverage: int) -> None:
+        n, degree = self.graph.num_nodes, np.maximum(self.graph.degree, 1)
+        if self.kind == "node":
+            other = 1.0 / (1 + self.graph.degree)
+            weight = other * (other + np.bincount(self._sources, other[self._targets], n))  # ||A_hat[:, v]||^2
+            self._p = weight / weight.sum()
+            self.node_probability = -np.expm1(self.size * np.log1p(-np.minimum(self._p, 1 - 1e-15)))
+        elif self.kind == "edge":
+            if not self.graph.num_edges:
+                raise DataError(f"{self.graph.name} has no edge to draw")
+            weight = 1 / degree[self._sources] + 1 / degree[self._targets]
+            self._q = weight / weight.sum()
+            loop = self._sources == self._targets
+            touch = np.bincount(self._sources, self._q, n) + np.bincount(self._targets[~loop], self._q[~loop], n)
+            self._touch = np.minimum(touch, 1.0)
+            self.node_probability = 1 - (1 - self._touch) ** self.size
+            self._cumulative = np.cumsum(self._q)
+        else:
+            self._count(coverage)
+
+    def _count(self, coverage: int) -> None:
+        from hopstate.ops.walks import WalkTable
+
+        self._table = WalkTable.of(self.graph.indptr, self.graph.indices)
+        cutter = cutter_of(self.graph)
+        nodes, edges = np.zeros(self.graph.num_nodes), np.zeros(self.graph.num_edges)
+        drawn, visits, wanted = 0, 0, coverage * self.graph.num_nodes
+        while drawn < FEWEST or visits < wanted:
+            found = self._draw(5, drawn, 0)
+            nodes[found] += 1
+            kept = cutter.induced(found).edges
+            assert kept is not None
+            edges[kept] += 1
+            drawn, visits = drawn + 1, visits + len(found)
+        self.node_probability = np.maximum(nodes, 0.5) / drawn  # a node never seen counts as half seen
+        self._edge_probability = np.maximum(edges, 0.5) / drawn
+
+    def _pair_probability(self, u: np.ndarray, v: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        if self.kind == "walk":
+            return self._edge_probability[edges]
+        if self.kind == "node":
+            a, b, both = self._p[u], self._p[v], 0.0
+        else:
+            a, b, both = self._touch[u], self._touch[v], 2 * self._q[edges]
+        pair = 1 - (1 - a) ** self.size - (1 - b) ** self.size + np.maximum(1 - a - b + both, 0) ** self.size
+        return np.where(u == v, self.node_probability[v], pair)
+
+    def _draw(self, *name: int) -> Nodes:
+        rng = generator(self.seed, *name)
+        if self.kind == "node":
+            return np.unique(rng.choice(self.graph.num_nodes, self.size, p=self._p))
+        if self.kind == "edge":
+            edges = np.searchsorted(self._cumulative, rng.random(self.size) * self._cumulative[-1], side="right")
+            edges = np.minimum(edges, self.graph.num_edges - 1)
+            return np.union1d(self._sources[edges], self._targets[edges])
+        from hopstate.ops.walks import random_walks
+
+        roots = rng.integers(0, self.graph.num_nodes, self.size)
+        seed = int(rng.integers(2**62))
+        unique, twice = np.unique(roots, return_counts=True)
+        walks = [
+            random_walks(self._table, unique[twice >= k], self.length, seed=seed + k)
+            for k in range(1, int(twice.max()) + 1)
+        ]
+        return np.unique(np.concatenate([w.ravel() for w in walks])).astype(np.int64)
+
+
+class LayerSampler:
+    """Seeds with a fresh sample of in-neighbours, from which they receive, for every layer of the model.
+
+    Args:
+        graph: the graph.
+        rows: (n,) int64 seeds of an epoch.
+        batch_size: seeds to a batch.
+        fanouts: neighbours of a node for each layer, the layer next to the input first.
+        labor: LABOR-0: seeds share their choice of neighbours, so that fewer nodes are read.
+        seed: fixes all draws.
+    """
+
+    def __init__(
+        self, graph: Graph, rows: Nodes, batch_size: int, fanouts: tuple[int, ...], *, seed: int, labor: bool = False
+    ) -> None:
+        if not fanouts or min(fanouts) < 1:
+            raise ConfigError(f"a fan-out of at least 1 is needed for every layer; got {list(fanouts)}")
+        self.seeds = UniformSampler(rows, batch_size, seed=seed)
+        self.fanouts, self.labor, self.seed = fanouts, labor, seed
+        self._cutter = cutter_of(graph)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold all seeds."""
+        return self.seeds.num_batches(epoch)
+
+    def layers(self, epoch: int, number: int) -> list[LocalGraph]:
+        """Return a graph for each layer, the one next to the input first; receivers of the last are the seeds."""
+        nodes = self.seeds.node_set(epoch, number).nodes
+        keys = generator(self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
+        found: list[LocalGraph] = []
+        for fanout, key in zip(reversed(self.fanouts), keys):
+            found.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
+            nodes = found[0].nodes
+        return found
+
+
+class ShadowSampler:
+    """Seeds, each in a small induced subgraph of its own, on which a model of any depth is run.
+
+    It draws node sets too: the subgraphs' nodes together, of which only the seeds count in the loss.
+
+    Args:
+        graph: the graph.
+        rows: (n,) int64 seeds of an epoch.
+        batch_size: seeds to a batch.
+        how: "ppr" takes the `size` nodes of largest personalised PageRank, "hops" samples `fanout` neighbours `depth`
+            times.
+        size, depth, fanout: see how.
+        seed: fixes all draws.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        rows: Nodes,
+        batch_size: int,
+        *,
+        seed: int,
+        how: Literal["ppr", "hops"] = "ppr",
+        size: int = 64,
+        depth: int = 2,
+        fanout: int = 10,
+    ) -> None:
+        if min(size, depth, fanout) < 1:
+            raise ConfigError(f"ShaDow's size, depth and fan-out are at least 1; got {size}, {depth}, {fanout}")
+        self.seeds = UniformSampler(rows, batch_size, seed=seed)
+        self.how, self.size, self.depth, self.fanout, self.seed = how, size, depth, fanout, seed
+        self._cutter = cutter_of(graph)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold all seeds."""
+        return self.seeds.num_batches(epoch)
+
+    def subgraphs(self, epoch: int, number: int) -> tuple[LocalGraph, np.ndarray]:
+        """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it."""
+        return self.around(self.seeds.node_set(epoch, number).nodes, key=generator(self.seed, 7, epoch, number))
+
+    def node_set(self, epoch: int, number: int) -> NodeSet:
+        """Return the nodes of all the seeds' subgraphs, ascending; weighted losses are a mean over the seeds."""
+        seeds = self.seeds.node_set(epoch, number).nodes
+        nodes = np.unique(self._reach(seeds, generator(self.seed, 7, epoch, number))[1])
+        weight = np.zeros(len(nodes), np.float32)
+        weight[np.searchsorted(nodes, seeds)] = len(self.seeds.rows) / len(seeds)
+        return NodeSet(nodes, weight)
+
+    def around(self, seeds: Nodes, *, key: np.random.Generator) -> tuple[LocalGraph, np.ndarray]:
+        """Return what `subgraphs` does for any seeds; key is where its random numbers come from."""
+        offsets, nodes = self._reach(seeds, key)
+        return self._cutter.union(offsets, nodes), offsets[:-1]
+
+    def _reach(self, seeds: Nodes, key: np.random.Generator) -> tuple[np.ndarray, Nodes]:
+        """Return (offsets, nodes): each seed first, then the others of its subgraph."""
+        if self.how == "ppr":
+            return self._cutter.ppr(seeds, self.size)
+        return self._cutter.hops(seeds, self.depth, self.fanout, seed=int(key.integers(2**62)))

@@ -1,0 +1,230 @@
+"""From sampled nodes to what a model and its loss take: features, an adjacency, rows that count, weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.graph import Graph
+from hopstate.errors import DataError
+from hopstate.layers.message import Adjacency, Convolver, Weighting
+from hopstate.ops.sampling import Neighborhoods
+from hopstate.sampling.adjacency import (
+    around_adjacency,
+    cutter_of,
+    inside_adjacency,
+    rows_adjacency,
+    whole_adjacency,
+)
+from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
+
+
+@dataclass(frozen=True, eq=False)
+class GraphBatch:
+    """One step's input.
+
+    Args:
+        x: (n, F) features of the nodes that the model reads.
+        graph: what it convolves over.
+        nodes: (r,) int64 rows of the graph that the model's output rows are for.
+        rows: (t,) int64 output rows that the loss looks at.
+        weight: (t,) their weights in a mean over training nodes, or None where all count alike.
+    """
+
+    x: Tensor
+    graph: Convolver
+    nodes: np.ndarray
+    rows: Tensor
+    weight: Tensor | None = None
+
+
+class BatchSource(Protocol):
+    """Makes batches; a batch depends on (epoch, number) alone."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+        ...
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return one batch."""
+        ...
+
+
+class Compensation(Protocol):
+    """What stands for the neighbours that a batch lacks."""
+
+    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Convolver:
+        """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
+        ...
+
+
+class NoBatches:
+    """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 0."""
+        return 0
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Refuse: there is none."""
+        raise IndexError(f"there is no batch {number}")
+
+
+class Layered:
+    """Another adjacency for every layer, each over fewer nodes than the one before.
+
+    Args:
+        layers: the adjacency of layer 0, 1, ...; the receivers of one are the nodes of the next.
+    """
+
+    def __init__(self, layers: list[Adjacency]) -> None:
+        self.layers = layers
+
+    def to(self, device: torch.device | str) -> Layered:
+        """Return all layers on a device."""
+        return Layered([layer.to(device) for layer in self.layers])
+
+    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+        """Return the output at this layer's receivers."""
+        return self.layers[layer].convolve(conv, weighting, layer, *nodes)
+
+
+class NodeSetSource:
+    """Batches of node sets: plain induced subgraphs, compensated ones, or ones with histories.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws the node sets.
+        train: (t,) rows whose loss counts.
+        missing: what stands for out-of-batch neighbours, such as a `Top` or a `History`; None leaves them out.
+    """
+
+    def __init__(
+        self, graph: Graph, sampler: NodeSampler, train: np.ndarray, missing: Compensation | None = None
+    ) -> None:
+        self.graph, self.sampler, self.missing = graph, sampler, missing
+        self.is_train = np.zeros(graph.num_nodes, bool)
+        self.is_train[train] = True
+        self.cutter = cutter_of(graph)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of one node set."""
+        chosen = self.sampler.node_set(epoch, number)
+        rows = np.flatnonzero(self.is_train[chosen.nodes])
+        weight = None
+        if chosen.loss_weight is not None:
+            weight = torch.from_numpy(chosen.loss_weight[rows]) / max(1, int(self.is_train.sum()))
+        return GraphBatch(
+            features(self.graph, chosen.nodes), self.convolver(chosen), chosen.nodes, torch.from_numpy(rows), weight
+        )
+
+    def convolver(self, chosen: NodeSet) -> Convolver:
+        """Return what a model convolves over in a batch of these nodes."""
+        if self.missing is not None:
+            return self.missing.convolver(self.graph, self.cutter, chosen.nodes)
+        local = self.cutter.induced(chosen.nodes)
+        if isinstance(self.sampler, SaintSampler):
+            assert local.edges is not None
+            return around_adjacency(self.graph, local, scale=self.sampler.edge_scale(local.edges))
+        return inside_adjacency(self.graph, local)
+
+
+class LayerSource:
+    """Batches of seeds with sampled neighbours for each layer.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws them.
+    """
+
+    def __init__(self, graph: Graph, sampler: LayerSampler) -> None:
+        self.graph, self.sampler = graph, sampler
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of some seeds, the loss on all of them."""
+        layers = self.sampler.layers(epoch, number)
+        seeds = layers[-1].nodes[: layers[-1].num_receivers]
+        graph = Layered([around_adjacency(self.graph, local) for local in layers])
+        return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
+
+
+class ShadowSource:
+    """Batches of seeds, each in its own small subgraph.
+
+    Args:
+        graph: the whole graph.
+        sampler: draws them.
+    """
+
+    def __init__(self, graph: Graph, sampler: ShadowSampler) -> None:
+        self.graph, self.sampler = graph, sampler
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the sampler's number of batches."""
+        return self.sampler.num_batches(epoch)
+
+    def batch(self, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of some seeds, the loss on all of them."""
+        local, roots = self.sampler.subgraphs(epoch, number)
+        graph = inside_adjacency(self.graph, local)
+        return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
+
+
+def whole_graph(graph: Graph) -> tuple[Tensor, Adjacency]:
+    """Return features and adjacency of a whole graph."""
+    return all_features(graph), whole_adjacency(graph)
+
+
+def blocks(graph: Graph, size: int, *, halo: bool = False) -> Iterator[tuple[np.ndarray | None, Adjacency]]:
+    """Yield consecutive blocks of rows: (None, adjacency of them over all nodes).
+
+    With halo: (nodes, adjacency over these), the block's nodes first and then all their neighbours, so that no more of
+    the graph than these has to be at hand.
+    """
+    cutter = cutter_of(graph) if halo else None
+    degree = torch.from_numpy(graph.incoming.degree)
+    for start in range(0, graph.num_nodes, size):
+        rows = np.arange(start, min(start + size, graph.num_nodes))
+        if cutter is None:
+            yield None, rows_adjacency(graph, rows, degree)
+        else:
+            local = cutter.induced(rows, halo=True)
+            yield local.nodes, around_adjacency(graph, local)
+
+
+def features(graph: Graph, nodes: np.ndarray) -> Tensor:
+    """Return (n, F) features of nodes, copied (a memory-mapped array is read only there).
+
+    Raises:
+        DataError: the graph has none.
+    """
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features")
+    return torch.from_numpy(np.array(graph.x[nodes], np.float32))
+
+
+def all_features(graph: Graph) -> Tensor:
+    """Return (N, F) features of all nodes without a copy; they must not be written to.
+
+    Raises:
+        DataError: the graph has none.
+    """
+    if graph.x is None:
+        raise DataError(f"{graph.name} has no node features")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(graph.x))

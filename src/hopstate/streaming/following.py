@@ -1,0 +1,127 @@
+"""A model with a node memory that follows a past: rows of the memory are fetched as they are needed.
+
+What is fetched, scored and moved depends on the batch at hand alone, so a call costs what its events cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.data.events import EventBatch
+from hopstate.data.layers import Memories
+from hopstate.data.past import Past
+from hopstate.layers.evaluating import evaluating
+from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
+from hopstate.streaming.node_state import NodeState
+
+BLOCK = 64  # queries computed together; each at its own place, whatever else is asked
+
+
+class FollowingMemory(MemoryScorer):
+    """Scores pairs or nodes from the memory of a past, and moves it.
+
+    Args:
+        model: see `MemoryScorer`.
+        inputs: look-ups over the whole past.
+        past: where the memory comes from; it stays as it is.
+        at_once: see `MemoryScorer`.
+    """
+
+    def __init__(self, model: Any, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
+        self.past = past
+        super().__init__(model, inputs, max_pairs=BLOCK, at_once=at_once)
+
+    def reset(self) -> None:
+        """Go back to the memory of the past."""
+        empty, n = self.model.initial_state(0), self.past.num_nodes
+        K, _, d = empty.memory.shape
+        # numpy's zeros take no memory until they are written to
+        zeros = [np.zeros(shape, _numpy(kind)) for shape, kind in (((K, n, d), empty.memory), ((n, d), empty.output))]
+        memory, output = (torch.from_numpy(z).to(self._device) for z in zeros)
+        last_time = torch.from_numpy(np.zeros(n)).to(self._device)
+        self.state = NodeState(
+            memory=memory, output=output, last_time=last_time, clock=self.past.clock, tag=self.model.tag
+        )
+        self._held, self._moved = np.zeros(n, bool), np.zeros(n, bool)
+
+    def _move(self, batch: EventBatch) -> None:
+        for active in self.inputs.batches(batch):
+            nodes = active.nodes.numpy()
+            self._fetch(nodes)
+            with evaluating(self.model):
+                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
+            self._moved[nodes] = True
+
+    def moved(self) -> Memories | None:
+        """Return what is remembered now of the nodes whose memory moved; None where none did."""
+        nodes = np.flatnonzero(self._moved)
+        if not len(nodes):
+            return None
+        rows, state = torch.from_numpy(nodes).to(self._device), self.state
+        parts = (state.memory[:, rows].transpose(0, 1), state.output[rows], state.last_time[rows])
+        memory, output, last_time = (part.cpu().contiguous().numpy() for part in parts)
+        return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
+
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+        for ends in nodes:
+            self._fetch(ends)
+        return super()._scores(logits, nodes, gaps)
+
+    def _fetch(self, nodes: np.ndarray) -> None:
+        """Take the rows of nodes from the past, where that was not done yet."""
+        nodes = np.unique(nodes)
+        nodes = nodes[~self._held[nodes]]
+        if not len(nodes):
+            return
+        self._held[nodes] = True
+        state, found = self.state, self.past.memories(nodes)
+        state.last_time[torch.from_numpy(nodes).to(self._device)] = -torch.inf
+        if found is None or not len(found.nodes):
+            return
+        rows = torch.from_numpy(found.nodes).to(self._device)
+        memory, output, last_time = (
+            torch.from_numpy(part).to(self._device) for part in (found.memory, found.output, found.last_time)
+        )
+        state.memory[:, rows] = memory.transpose(0, 1).to(state.memory)
+        state.output[rows] = output.to(state.output)
+        state.last_time[rows] = last_time
+
+
+def in_blocks(
+    score: Callable[..., Any], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray, block: int = BLOCK
+) -> np.ndarray:
+    """Return (Q,) or (Q, C) scores of queries, each computed at its own place of a block that is always full.
+
+    The last bits of a matrix product's row may depend on how many rows there are and on where it stands among them;
+    so computed, they depend on the query alone.
+
+    Args:
+        score: columns (block,) and times (block,) to (block,) or (block, C) scores; each row's from that row alone.
+        columns: of (Q,) nodes.
+        t: (Q,) times.
+        at: (Q,) different numbers that stay with the queries, such as ids of events.
+        block: queries computed together.
+    """
+    found, of = np.empty(len(at)), at // block  # made wider below where a query has several scores
+    never = np.iinfo(t.dtype).min if t.dtype.kind == "i" else np.finfo(t.dtype).min  # whatever is asked, nothing was
+    for number in np.unique(of):
+        mine = np.flatnonzero(of == number)
+        places = at[mine] % block
+        filled = [np.full(block, column[mine[0]]) for column in columns]
+        times = np.full(block, never, t.dtype)
+        for whole, column in zip((*filled, times), (*columns, t), strict=True):
+            whole[places] = column[mine]
+        scores = score(*filled, times)
+        scores = scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
+        found = found if scores.ndim == found.ndim else np.empty((len(at), *scores.shape[1:]))
+        found[mine] = scores[places]
+    return found
+
+
+def _numpy(like: Tensor) -> Any:
+    return torch.empty(0, dtype=like.dtype).numpy().dtype

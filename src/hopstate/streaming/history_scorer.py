@@ -1,0 +1,126 @@
+"""A temporal scorer made of a model that is fed past events from a neighbour store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.layers.evaluating import evaluating
+
+if TYPE_CHECKING:
+    from hopstate.data.events import EventBatch
+    from hopstate.data.past import Past
+
+
+class PairTokenizer(Protocol):
+    """What turns queries into a model's input."""
+
+    store: NeighborStore
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        ...
+
+    def over(self, past: Past) -> Any:
+        """Return the same over all events of a past."""
+        ...
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Any:
+        """Return the input for scoring pairs u (P,), v (P,) at t (P,): nested tuples of CPU tensors."""
+        ...
+
+
+class NodeTokenizer(Protocol):
+    """What turns nodes and times into a model's input."""
+
+    store: NeighborStore
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        ...
+
+    def over(self, past: Past) -> Any:
+        """Return the same over all events of a past."""
+        ...
+
+    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
+        """Return the input for classifying nodes (S,) at t (S,): nested tuples of CPU tensors."""
+        ...
+
+
+class _HistoryScorer:
+    """The common half of the scorers: which events are known, and the model run in parts.
+
+    Args:
+        model: input → (Q,), (Q, 1) or (Q, C) logits.
+        tokenizer: its store is replaced by an empty one on `reset`, and grows by what is observed, where live.
+        live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
+            a query's time alone decide what is seen, earlier events of the same batch included.
+        max_queries: queries computed at once.
+    """
+
+    block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
+
+    def __init__(self, model: nn.Module, tokenizer: Any, *, live: bool = False, max_queries: int = 512) -> None:
+        self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
+
+    def reset(self) -> None:
+        """Forget what was observed."""
+        if self.live:
+            held = self.tokenizer.store
+            self.tokenizer.store = NeighborStore(held.num_nodes, time_dtype=held.time_dtype)
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in events, where live."""
+        if self.live:
+            batch = batch.edges() if self.tokenizer.deletions else batch.additions()
+            self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
+
+    def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:
+        parts = []
+        device = next(self.model.parameters()).device
+        with evaluating(self.model):
+            for start in range(0, len(columns[0]), self.max_queries):
+                inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
+                parts.append(chances(self.model(to_device(inputs, device))).cpu())
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+class HistoryScorer(_HistoryScorer):
+    """Scores pairs with a model and a `PairTokenizer`; holds no memory but the tokenizer's store."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU."""
+        return self._run(self.tokenizer.pairs, src, dst, t)
+
+
+class HistoryNodeScorer(_HistoryScorer):
+    """Scores nodes with a classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
+        return self._run(self.tokenizer.nodes, nodes, t)
+
+
+def chances(logits: Tensor) -> Tensor:
+    """Return float64 probabilities: (Q,) of logits (Q,) or (Q, 1), (Q, C) of the logits of C classes."""
+    if logits.ndim < 2 or logits.shape[1] == 1:
+        return logits.double().sigmoid().flatten()
+    return logits.double().softmax(1)
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Return nested tuples with their tensors on a device."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, tuple):
+        moved = [to_device(v, device) for v in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
+    return value

@@ -1,0 +1,241 @@
+"""From batches of a stream to what a memory model takes, and such a model as what `streaming.replay` drives.
+
+Look-ups are strictly before a time: the context of a batch before its first event, the gap of a queried pair before
+the query, earlier events of the same batch included. One look-up serves the pairs that meet and their negatives.
+
+Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (algorithm 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hopstate.data.clock import Clock
+from hopstate.data.deletions import edge_ends
+from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventBatch, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import NodeFeatures, Past
+from hopstate.data.past_deletions import PastEnds
+from hopstate.layers.evaluating import evaluating
+from hopstate.sampling.event_batches import pieces
+from hopstate.streaming.active_batch import ActiveBatch, recent_context
+from hopstate.streaming.history_scorer import chances
+from hopstate.streaming.node_state import NodeState
+
+_NONE = np.empty(0, np.int64)
+
+
+class ActiveEvents:
+    """Active nodes, edges, features and gaps in time of batches of one stream.
+
+    Args:
+        model: its order (how far context reaches), widths, gaps and never (the gap of what has not happened) decide.
+        stream: the events; batches are parts of it.
+        store: its events, or those of them that may be seen.
+        neighbors: N_u, most events of context per node.
+        clock: what a gap of 1 is; None takes times as they stand.
+    """
+
+    def __init__(
+        self, model: Any, stream: EventStream, store: NeighborStore, *, neighbors: int, clock: Clock | None = None
+    ) -> None:
+        self.clock = (clock or Clock()).over(stream.time_unit)
+        self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
+        self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
+        self.update_all = getattr(model.config, "update_all", False)
+        self.ends: StreamEnds | PastEnds | None = StreamEnds(stream) if stream.has_deletes else None
+        rows = np.flatnonzero(stream.kind == GONE) if stream.has_gone and stream.kind is not None else _NONE
+        self.left = stream.src[rows], rows + stream.first_id
+
+    def over(self, past: Past) -> ActiveEvents:
+        """Return the same over all events of a past."""
+        made = copy(self)
+        made.first_id, made.store = 0, past.store()  # type: ignore[assignment]
+        made.clock = self.clock.over(past.time_unit or "")
+        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)  # type: ignore[assignment]
+        made.ends = PastEnds(past.layers) if past.has_deletes else None
+        if self.update_all:
+            left = [layer.gone for layer in past.layers if layer.gone is not None]
+            made.left = np.concatenate([_NONE, *(n for n, _ in left)]), np.concatenate([_NONE, *(i for _, i in left)])
+        return made
+
+    def batches(self, events: EventBatch) -> Iterator[ActiveBatch]:
+        """Yield a batch as `batch` gives it, cut where a node that it deletes comes back in it."""
+        if events.kind is not None and (gone := np.flatnonzero(events.kind == GONE)).size:
+            start, added = 0, np.flatnonzero(events.kind == ADD)
+            for at in gone.tolist():
+                later = added[added > at]
+                if ((events.src[later] == events.src[at]) | (events.dst[later] == events.src[at])).any():
+                    yield self.batch(events.take(slice(start, at + 1)))
+                    start = at + 1
+            events = events.take(slice(start, None))
+        yield self.batch(events)
+
+    def batch(self, events: EventBatch) -> ActiveBatch:
+        """Return a batch with its active nodes: the update's input."""
+        src, dst, t, removed = events.src, events.dst, events.t, None
+        edge_attr = events.edge_attr if self.model.edge_dim else None
+        around = np.unique(np.concatenate([src, dst]))
+        first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
+        context, _ = recent_context(
+            self.store, around, first, self.neighbors, self.model.config.order, look_up=self._look_up(events)
+        )
+        standing = gone = None
+        if events.kind is not None and (events.kind != ADD).any():
+            kept, gone = events.kind == ADD, np.unique(src[events.kind == GONE])
+            removed, standing = self._changes(events, kept)
+            src, dst, t = src[kept], dst[kept], t[kept]
+            edge_attr = None if edge_attr is None else edge_attr[kept]
+        gap = self.pair_gaps(src, dst, t) if self.model.config.time_dim else None
+        return ActiveBatch.build(
+            src,
+            dst,
+            t,
+            context=context,
+            removed=removed,
+            standing=standing,
+            gap=gap,
+            x=self.x,
+            edge_attr=edge_attr,
+            gone=gone,
+            others=self._all_met(events) if self.update_all else None,
+        )
+
+    def _all_met(self, events: EventBatch) -> np.ndarray:
+        """Return nodes that met somebody before the first event's time, and were not deleted since."""
+        if not len(events):
+            return _NONE
+        nodes = np.arange(self.store.num_nodes)
+        found, last = self.store.last(nodes, np.full(len(nodes), events.t[0]), 1), np.full(len(nodes), -1)
+        last[found.lengths > 0] = found.event_ids
+        names, ids = (column[self.left[1] <= events.event_ids[-1]] for column in self.left)
+        since = np.full(len(nodes), -1)
+        np.maximum.at(since, names, ids)
+        return nodes[last > since]
+
+    def _look_up(self, events: EventBatch) -> Any:
+        """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
+        if self.ends is None or not len(events):
+            return None
+        ends, until = self.ends, int(events.event_ids[-1])
+        if isinstance(ends, StreamEnds):
+            return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends.ends, until, self.first_id)
+        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until)  # type: ignore[call-arg, arg-type]
+
+    def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""
+        assert self.ends is not None
+        assert events.kind is not None
+        ids, gone = events.event_ids, (events.kind == DELETE) | (events.kind == IMPLIED)
+        ends = self.ends(ids[kept])
+        standing = ends > ids[-1]
+        gone[gone] = ~np.isin(ids[gone], ends[~standing])
+        return np.stack([events.src[gone], events.dst[gone]]), standing
+
+    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
+        last, met = self.store.last_meeting(src, dst, t)
+        never = float(self.model.never)
+        return np.where(met, self.clock.log_gaps(t, last, never), never)
+
+    def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each node's last event strictly before t)."""
+        found, never = self.store.last(nodes, t, 1), float(self.model.never)
+        gap = np.full(len(nodes), never)
+        seen = found.lengths > 0
+        gap[seen] = self.clock.log_gaps(np.asarray(t)[seen], found.times, never)
+        return gap
+
+    def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q, G) gaps of pairs that the decoder takes: since they met, since src's and dst's last event."""
+        columns = self.model.gaps
+        made = [self.pair_gaps(src, dst, t)] if columns else []
+        made += [self.node_gaps(src, t), self.node_gaps(dst, t)] if columns > 1 else []
+        return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
+
+
+class StreamEnds:
+    """Which event of a stream ends an added edge; called with ids (q,), a number above all ids where none does."""
+
+    def __init__(self, stream: EventStream) -> None:
+        kind = np.zeros(len(stream), np.int8) if stream.kind is None else stream.kind
+        ends, self.first_id = edge_ends(stream.src, stream.dst, kind, stream.num_nodes), stream.first_id
+        ends[(ends >= 0) & (ends < len(stream))] += stream.first_id
+        self.ends = ends
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        """Return (q,) ids of the events that end edges (q,)."""
+        return self.ends[ids - self.first_id]
+
+
+class MemoryScorer:
+    """Scores pairs, or nodes, from a memory that grows by what is observed.
+
+    A node that was deleted is scored as one not met: the events that are asked for would bring it back.
+
+    Args:
+        model: `initial_state`, `update(state, batch, in_place)`, and `link_logits(state, source, target, gap, back)` or
+            `node_logits(state, nodes, gap, back)`; see `CTDGSSM`.
+        inputs: of the stream that is driven.
+        start: the memory to start from; None for an empty one.
+        max_pairs: pairs scored at once.
+        at_once: most events of one time that move the memory together; None for all.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        inputs: ActiveEvents,
+        *,
+        start: NodeState | None = None,
+        max_pairs: int = 4096,
+        at_once: int | None = None,
+    ) -> None:
+        self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
+        self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
+        self.state: NodeState
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the start."""
+        fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
+        self.state = fresh.to(self._device)
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
+        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
+        """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""
+        gaps = torch.from_numpy(self.inputs.node_gaps(nodes, t)).float()[:, None]
+        return self._scores(self.model.node_logits, (nodes,), gaps)
+
+    def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
+        parts = []
+        with evaluating(self.model):
+            for start in range(0, len(gaps), self.max_pairs):
+                part = slice(start, start + self.max_pairs)
+                ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
+                gap = gaps[part].to(self._device)
+                parts.append(chances(logits(self.state, *ends, gap, back=True)).cpu())
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def observe(self, batch: EventBatch) -> None:
+        """Move the memory by a batch."""
+        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+            self._move(part)
+
+    def _move(self, batch: EventBatch) -> None:
+        with evaluating(self.model):
+            for active in self.inputs.batches(batch):
+                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device

@@ -1,0 +1,141 @@
+"""Score a batch of a stream, then let the model see it: the loop behind every temporal evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.errors import ShapeError
+from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.streaming.scores import check_scores
+
+
+class Observer(Protocol):
+    """A temporal model as the driver feeds it."""
+
+    def reset(self) -> None:
+        """Forget every event observed."""
+        ...
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in events that have been scored, or that lie before what is scored."""
+        ...
+
+
+def drive(
+    model: Observer,
+    score: Callable[[np.ndarray], Any],
+    stream: EventStream,
+    place: np.ndarray,
+    *,
+    rows: np.ndarray,
+    edges: np.ndarray,
+    history: Iterable[EventBatch] = (),
+    wide: bool = False,
+) -> np.ndarray:
+    """Return (Q,) float64 scores: reset, show the history, then for each batch score its queries and show it.
+
+    Args:
+        model: what is reset and shown events.
+        score: queries (numbers 0..Q-1) to their scores, an array or a tensor.
+        stream: the events.
+        place: (Q,) position among rows; a query is scored before the batch that holds its place. len(rows) stands
+            for after all.
+        rows: (P,) positions of the events that are streamed.
+        edges: where batches begin and end among rows, 0..P.
+        wide: a query may have several scores, of classes; then (Q, C) is returned.
+
+    Raises:
+        ShapeError: a score for each query was expected.
+        DataError: a score is NaN or infinite.
+    """
+    model.reset()
+    for batch in history:
+        model.observe(batch)
+    order = np.argsort(place, kind="stable")
+    starts = np.append(np.searchsorted(place[order], edges), len(order))
+    scores: np.ndarray | None = None
+    for b in range(len(edges)):
+        mine = order[starts[b] : starts[b + 1]]
+        if len(mine):
+            part = _as_scores(score(mine), len(mine), wide)
+            scores = np.full((len(order), *part.shape[1:]), np.nan) if scores is None else scores
+            scores[mine] = part
+        if b + 1 < len(edges):
+            model.observe(stream.take(rows[edges[b] : edges[b + 1]]))
+    return check_scores(np.empty(0) if scores is None else scores)
+
+
+def drive_part(
+    model: Observer,
+    score: Callable[[np.ndarray], Any],
+    stream: EventStream,
+    asked: np.ndarray,
+    *,
+    rows: np.ndarray,
+    batch_size: int,
+    wide: bool = False,
+) -> np.ndarray:
+    """Return (Q,) scores of some events of a part; batches begin where the part does, and memories depend on that.
+
+    Args:
+        model: what is reset and shown all events before the part, then the part.
+        score: positions in the stream to their scores.
+        stream: the events.
+        asked: (Q,) positions of the events that are scored, all among rows.
+        rows: (P,) ascending positions of the part.
+        batch_size: events scored before the model sees them (at least: ties stay whole).
+        wide: a query may have several scores, of classes.
+    """
+    return drive(
+        model,
+        lambda mine: score(asked[mine]),
+        stream,
+        np.searchsorted(rows, asked),
+        rows=rows,
+        edges=batch_edges(stream.t[rows], batch_size),
+        history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
+        wide=wide,
+    )
+
+
+def drive_anywhere(
+    model: Observer,
+    score: Callable[[np.ndarray], Any],
+    stream: EventStream,
+    t: np.ndarray,
+    batch_size: int,
+    *,
+    wide: bool = False,
+) -> np.ndarray:
+    """Return (Q,) scores of queries at any times t (Q,), each before the batch that an event at its time falls into.
+
+    Batches never end amid events of one time, so the model has then seen only events strictly before t. Which of
+    them depends on earlier events alone: a last batch that is not full counts as still open.
+
+    Args:
+        model: what is moved through the stream.
+        score: rows of queries → their scores.
+        stream: the events.
+        t: (Q,) times of the queries.
+        batch_size: events a batch.
+        wide: scores may have several columns, (Q, C).
+    """
+    edges = batch_edges(stream.t, batch_size)
+    full = len(edges) < 2 or edges[-1] - edges[-2] >= batch_size
+    closed = edges if full else edges[:-1]
+    position = np.searchsorted(stream.t, t, side="left")
+    place = closed[np.searchsorted(closed, position, side="right") - 1]
+    return drive(model, score, stream, place, rows=np.arange(len(stream)), edges=edges, wide=wide)
+
+
+def _as_scores(scores: Any, count: int, wide: bool) -> np.ndarray:
+    if hasattr(scores, "detach"):
+        scores = scores.detach().to("cpu").double().numpy()
+    scores = np.asarray(scores, np.float64)
+    if scores.shape[:1] != (count,) or scores.ndim > 1 + wide:
+        raise ShapeError(f"the model returned scores of shape {scores.shape} for {count} queries; expected ({count},)")
+    return scores

@@ -1,0 +1,329 @@
+"""A run folder: resolved configuration, environment, metrics as they come, curves, checkpoint, result."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
+from hopstate.io.files import append_file, is_part, make_folder, remove_file, replace_file, sync_file
+from hopstate.io.lock import NAME as LOCK
+from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
+
+LIBRARIES = (
+    "hopstate",
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "torch-geometric",
+    "lightning-fabric",
+    "scikit-learn",
+)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    replace_file(path, lambda part: _write(part, text))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+# what a run leaves in its folder before its first step, as patterns; what depends on its settings comes first
+MADE = ("data.json", "split.npz", "negatives/*.npz")
+LEFT = (
+    *MADE,
+    "config.json",
+    "environment*.json",
+    "tokens/hops_*.npy",
+    "histories/history-*.npy",
+)
+
+
+class RunFolder:
+    """Files of one run.
+
+    Nothing of a run that began to train is ever deleted; what is rewritten is replaced whole.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    checkpoint = property(lambda self: self.path / "checkpoint.safetensors")
+    weights = property(lambda self: self.path / "model.safetensors")
+    curves = property(lambda self: self.path / "curves.png")
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        config: dict[str, Any],
+        *,
+        resume: bool = False,
+        defaults: dict[str, Any] | None = None,
+        idle: dict[str, Any] | None = None,
+    ) -> RunFolder:
+        """Make the folder, or with resume take up an earlier run of the same configuration.
+
+        A folder in which an earlier start was refused, or killed, before its training began is taken as if it were
+        empty. Who makes one holds its lock (`hopstate.io.lock.locked`).
+
+        Args:
+            path: the folder.
+            config: the run's settings.
+            resume: take up the run that is there.
+            defaults: values of settings that did not exist yet when that run was made.
+            idle: values by dotted name that stand for that run's own, which do nothing.
+
+        Raises:
+            ConfigError: the folder holds something else, or a run and resume is off, or a run of other settings.
+        """
+        run = cls(path)
+        config = json.loads(json.dumps(config))
+        if run._only_left():
+            for made in (file for pattern in MADE for file in run.path.glob(pattern)):
+                remove_file(made)
+        elif not (run.path / "config.json").is_file():
+            raise ConfigError(f"{path} is not empty and holds no run; choose another --out")
+        elif not resume:
+            raise ConfigError(f"{path} is not empty; add --resume to continue that run, or choose another --out")
+        else:
+            run._check_same(config, defaults or {}, idle or {})
+        make_folder(run.path)
+        run.write_json("config.json", config)
+        number = len(list(run.path.glob("environment*.json"))) if resume else 0  # each start's is kept
+        name = f"environment-{number}.json" if number else "environment.json"
+        run.write_json(name, environment(config.get("loop", {}).get("seed")))
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open a finished or interrupted run for reading.
+
+        Raises:
+            MissingFileError: no such folder.
+            CheckpointError: the folder holds no run.
+        """
+        run = cls(path)
+        if not exists(run.path) or not run.path.is_dir():
+            raise MissingFileError(f"no run folder at {shown(path)}")
+        if not exists(run.path / "config.json"):
+            raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
+        return run
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the run that is there, nothing where there is none."""
+        return self.read_json("config.json") if (self.path / "config.json").is_file() else {}
+
+    def _only_left(self) -> bool:
+        """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
+        if not self.path.is_dir():
+            return True
+        found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
+        files = {file for file in found if file != self.path / LOCK and not is_part(file)}
+        own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
+        return not files or (files <= own and self._started())
+
+    def _started(self) -> bool:
+        """Return whether config.json is that of a run; a start that was killed early left nothing else."""
+        if (self.path / "environment.json").is_file():
+            return (self.path / "config.json").is_file()
+        try:
+            config = self.read_json("config.json")
+        except CheckpointError:
+            return False
+        return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
+
+    def _check_same(self, config: dict[str, Any], defaults: dict[str, Any], idle: dict[str, Any]) -> None:
+        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
+        optim = config.get("loop", {}).get("optim", {})
+        if optim.get("schedule") == "constant" and not optim.get("warmup"):
+            free.append("epochs")  # under a falling schedule every step depends on the number of epochs
+        old, new = flatten(self.read_json("config.json")), flatten(config)
+        old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old | idle
+        changed = [
+            k
+            for k in sorted(old.keys() | new.keys(), key=lambda k: (k != "method", k))
+            if old.get(k) != new.get(k) and k not in [f"loop.{name}" for name in free]
+        ]
+        if changed:
+            k = changed[0]
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise ConfigError(
+                f"{self.path} was run with {k}={old.get(k)!r}, now {new.get(k)!r}{more}; resume with its own "
+                f"settings ({self.path / 'config.json'}) or choose another --out"
+            )
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write a JSON file of the folder atomically."""
+        write_text(self.path / name, json_text(value))
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file of the folder.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        try:
+            return read_json(self.path / name)
+        except (FormatError, OSError) as error:
+            raise CheckpointError(f"{self.path / name} cannot be read: {error}") from error
+
+    def result(self) -> dict[str, Any]:
+        """Return what result.json holds.
+
+        Raises:
+            CheckpointError: it is missing or damaged.
+        """
+        path, found = self.path / "result.json", self.read_json("result.json")
+        metrics = found.get("metrics")
+        parts = list(metrics.values()) if isinstance(metrics, dict) else [None]
+        if not all(isinstance(part, dict) and all(v is None or is_number(v) for v in part.values()) for part in parts):
+            raise CheckpointError(f"{path} is damaged: its metrics are no numbers by split; train again")
+        for key, value in found.items():
+            word = key in ("method", "data_hash", "metric", "mode")
+            if key != "metrics" and not (type(value) is str if word else value is None or is_number(value)):
+                raise CheckpointError(f"{path} gives {shown(key)} as {shown(value)!r}; train again")
+        missing = {"method", "metric", "best_epoch"} - found.keys()
+        if missing:
+            raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
+        return found
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the metric rows written so far; a torn last line is passed over."""
+        path = self.path / "metrics.jsonl"
+        rows = []
+        text = read_text(path) if exists(path) else ""
+        lines = text.splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                row = parse_json(line, f"line {number} of {path}")
+            except FormatError as error:
+                if number == len(lines) and not text.endswith("\n"):
+                    break
+                raise CheckpointError(f"{error}; remove the line") from None
+            wrong = [key for key, value in row.items() if value is not None and not is_number(value)]
+            if wrong or type(row.get("epoch")) is not int:
+                raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
+            rows.append(row)
+        return rows
+
+    def start_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(_null(row)) + "\n" for row in rows))
+        write_text(self.path / "metrics.csv", _csv(rows, header=True) if rows else "")
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Append one row to metrics.jsonl and metrics.csv."""
+        table = self.path / "metrics.csv"
+        text = _csv([row], header=not table.is_file() or not table.stat().st_size)
+        append_file(self.path / "metrics.jsonl", json.dumps(_null(row)) + "\n")
+        append_file(table, text)
+
+    def sync_metrics(self) -> None:
+        """Bring the rows to disk, before a checkpoint that says they are there."""
+        for name in ("metrics.jsonl", "metrics.csv"):
+            sync_file(self.path / name)
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a JSON file; NaN and infinities become null."""
+    return json.dumps(_null(value), indent=1) + "\n"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value of a JSON file is a number that can be counted and drawn with."""
+    return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
+
+
+def _null(value: Any) -> Any:
+    """Return value with NaN and infinities as None: JSON has neither."""
+    if isinstance(value, dict):
+        return {k: _null(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_null(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(rows: list[dict[str, Any]], *, header: bool) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n", extrasaction="ignore")
+    if header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested dict as {"a.b": value}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def environment(seed: int | None) -> dict[str, Any]:
+    """Return versions, machine, seed, the command line and the revision of the code if it runs from a git checkout."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **machine(),
+        "seed": seed,
+        "command": sys.argv,
+        "revision": _revision(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Return what the last digits of a run depend on: processor, threads, GPU, versions of libraries."""
+    import torch
+
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """Return the processor's model name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _revision() -> str | None:
+    here = Path(__file__).resolve()
+
+    def git(*arguments: str) -> str | None:
+        command = ["git", "-C", str(here.parent), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", here.name) is None:  # installed inside somebody else's checkout
+        return None
+    return git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*") or None

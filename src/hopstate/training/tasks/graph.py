@@ -1,0 +1,143 @@
+"""Tasks over many graphs: classes, labels or values of graphs, of their nodes or of their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.graph_set import GraphSet
+from hopstate.errors import ConfigError, DataError
+from hopstate.random import stream
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.training.tasks.target import Target
+
+Level = Literal["graph", "node", "edge"]
+Collate = Callable[[np.ndarray, int, "np.random.Generator | None"], Any]
+
+
+class GraphTask:
+    """Batches of whole graphs.
+
+    Args:
+        model: what collate returns → one row of outputs a graph, node or edge.
+        graphs: the set.
+        collate: (graph numbers, epoch, generator; None when evaluating) → the model's input, with `.to(device)`.
+        level: what is labelled.
+        y: targets of all rows of that level, as `Target.rows` returns them.
+        target: how they are learned and judged.
+        split: graph numbers of "train", "val", "test".
+        batch_size: graphs a step, in training and evaluation.
+        seed: fixes the batch order and what collate draws.
+        walks: numbers of walks that collate draws, which a run remembers for other data.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graphs: GraphSet,
+        collate: Collate,
+        *,
+        level: Level,
+        y: np.ndarray,
+        target: Target,
+        split: Mapping[str, np.ndarray],
+        batch_size: int = 32,
+        seed: int = 0,
+        walks: Mapping[str, int] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.walks = walks
+        self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
+        self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
+        self.metric, self.mode = target.metrics[0], target.mode
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training graphs."""
+        return -(-len(self.split["train"]) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+        """Yield (inputs, targets) in an order drawn from (seed, epoch), each prepared while the one before is used."""
+        order = stream(self.seed, "batches", epoch).permutation(self.split["train"])
+
+        def make() -> Iterator[tuple[Any, Tensor]]:
+            for i in range(start, self.num_batches(epoch)):
+                ids = order[i * self.batch_size : (i + 1) * self.batch_size]
+                inputs = self.collate(ids, epoch, stream(self.seed, "graphs", epoch, i))
+                yield inputs, torch.from_numpy(self.y[self._rows(ids)])
+
+        yield from Prefetcher(make())
+
+    def loss(self, batch: tuple[Any, Tensor]) -> Tensor | None:
+        """Return the target's loss; None where nothing of the batch is known."""
+        inputs, y = batch
+        known = (y >= 0) if self.target.goal == "classes" else ~y.isnan()
+        return self.target.loss(self.model(inputs), y) if known.any() else None
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return metrics pooled over a split."""
+        ids = self._ids(split)
+        return self.target.score(self.y[self._rows(ids)], self._outputs(ids))
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return the prediction columns of a split, or of "all" graphs: graph, and node or edge within it."""
+        ids = self._ids(split)
+        rows = self._rows(ids)
+        columns = self.target.columns(self.y[rows], self._outputs(ids))
+        return {**self._names(ids, rows), **columns}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing beyond the model."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to take back."""
+
+    def target_rows(self, split: str) -> np.ndarray:
+        """Return the rows of y that belong to a split."""
+        return self._rows(self._ids(split))
+
+    def _ids(self, split: str) -> np.ndarray:
+        if split == "all":
+            return np.arange(self.graphs.num_graphs)
+        if split not in self.split:
+            raise ConfigError(f"these data have no split {split!r}; known: {', '.join([*self.split, 'all'])}")
+        return self.split[split]
+
+    def _rows(self, ids: np.ndarray) -> np.ndarray:
+        """Return the rows of the level's targets that belong to some graphs, in the order of the outputs."""
+        if self.level == "graph":
+            return ids
+        return self.graphs.rows(ids)[0] if self.level == "node" else self.graphs.edges(ids)
+
+    def _names(self, ids: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+        g = self.graphs
+        if self.level == "graph":
+            return {"graph": ids}
+        if self.level == "node":
+            graph = g.graph_of[rows]
+            return {"graph": graph, "node": rows - g.offsets[graph]}
+        ends = g.union.edge_index()[:, rows]
+        graph = g.graph_of[ends[0]]
+        return {"graph": graph, "source": ends[0] - g.offsets[graph], "target": ends[1] - g.offsets[graph]}
+
+    def _outputs(self, ids: np.ndarray) -> Tensor:
+        device = next(self.model.parameters()).device
+        parts = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
+        return torch.cat([self.model(self.collate(part, 0, None).to(device)).float().cpu() for part in parts])
+
+
+def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:
+    """Return the targets of a set's graphs, nodes or edges.
+
+    Raises:
+        DataError: the set has none of that level.
+    """
+    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    if y is None:
+        raise DataError(f"{graphs.name} has no labels of its {level}s")
+    return y

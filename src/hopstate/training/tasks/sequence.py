@@ -1,0 +1,228 @@
+"""Classification of event sequences as a `Task`: streams of one shape advance together, a class is read at the end.
+
+Source: CTDG-SSM, arXiv:2606.04672, section 7.4 and table 13; Gravina et al., ICML 2024 (temporal path graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hopstate.data.clock import Clock
+from hopstate.datasets.temporal_generators import PathSequences
+from hopstate.errors import ConfigError
+from hopstate.evaluation.metrics import classification_metrics
+from hopstate.random import stream
+from hopstate.streaming.active_batch import ActiveBatch
+from hopstate.streaming.node_state import NodeState
+
+
+class SequenceModel(Protocol):
+    """What the task asks of a model: a memory to start with, its update, and logits at nodes."""
+
+    def initial_state(self, num_nodes: int = 0) -> NodeState:
+        """Return the memory before the first event."""
+        ...
+
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
+        """Return the memory after a batch; in_place may write into state."""
+        ...
+
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, C) logits of the sequences that end at nodes (n,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One event of a stream: its active nodes and edges, as rows of the active nodes."""
+
+    active: Tensor  # (a,) nodes of the stream
+    ends: Tensor  # (2,) rows
+    after: Tensor  # (2, e) rows
+    before: Tensor  # (2, e - 1)
+
+
+class SequenceTask:
+    """Stream sequences in step, memory empty at each sequence's start; cross-entropy at the node that is read.
+
+    Args:
+        model: a memory model with one sequence class per node.
+        data: the sequences.
+        hops: active nodes lie within this many hops of an event's ends: the filter's order.
+        batch_size: sequences a step.
+        seed: fixes the batch order.
+        read: the node, of a stream's n, whose representation is classified: -1 the last event's target.
+        neighbors: most recent neighbours followed per node.
+        truncate: events that gradients flow back through; None for all.
+        clock: what a gap of 1 is; None takes times as they stand.
+        eval_batch_size: sequences a step when evaluating.
+    """
+
+    metric = "accuracy"
+    mode: Literal["max", "min"] = "max"
+
+    def __init__(
+        self,
+        model: Any,
+        data: PathSequences,
+        *,
+        hops: int,
+        batch_size: int = 128,
+        seed: int = 0,
+        read: int = -1,
+        neighbors: int = 10,
+        truncate: int | None = None,
+        clock: Clock | None = None,
+        eval_batch_size: int = 512,
+    ) -> None:
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("eval_batch_size", eval_batch_size, 1),
+            ("hops", hops, 0),
+            ("neighbors", neighbors, 1),
+            ("truncate", truncate, 1),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}; got {value}")
+        self.num_nodes = data.x.shape[1]
+        if not -1 <= read < self.num_nodes:
+            raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
+        self.model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
+        self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
+        self.read = int(data.pairs[-1, 1]) if read == -1 else read
+        self._gaps = self._all_gaps()
+        whole = model is not None and model.config.update_all
+        self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training sequences."""
+        return -(-len(self.data.split["train"]) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+        """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
+        order = stream(self.seed, "batches", epoch).permutation(self.data.split["train"])
+        for i in range(start, self.num_batches(epoch)):
+            yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """Return the mean cross-entropy."""
+        logits = self._logits(batch)
+        if logits.shape[1] == 1:
+            return F.binary_cross_entropy_with_logits(logits[:, 0], batch["y"].to(logits.dtype))
+        return F.cross_entropy(logits, batch["y"])
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return accuracy and cross-entropy of a split."""
+        return classification_metrics(("accuracy",), self.data.y[self._rows(split)], self._probabilities(split))
+
+    def predict(self, split: str) -> dict[str, Any]:
+        """Return columns sequence, prediction, p_<class>..., label of a split."""
+        rows, p = self._rows(split), self._probabilities(split)
+        columns = {"sequence": rows, "prediction": p.argmax(1)}
+        return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing beyond the model: every sequence starts from an empty memory."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to take back."""
+
+    # ---- streaming ---------------------------------------------------------------------------------------
+    def _rows(self, split: str) -> np.ndarray:
+        if split == "all":
+            return np.arange(len(self.data.y))
+        if split not in self.data.split:
+            raise ConfigError(f"unknown split {split!r}; known: {', '.join(self.data.split)}, all")
+        return self.data.split[split]
+
+    def _columns(self, rows: np.ndarray) -> dict[str, Tensor]:
+        d = self.data
+        columns = {"t": d.t.astype(np.float64, copy=False), "y": d.y, "x": d.x, "edge_attr": d.edge_attr}
+        columns |= {} if self._gaps is None else {"gap": self._gaps}
+        return {k: torch.from_numpy(v[rows]) for k, v in columns.items()}
+
+    def _probabilities(self, split: str) -> np.ndarray:
+        rows = self._rows(split)
+        device = next(self.model.parameters()).device
+        parts = []
+        for part in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
+            columns = {k: v.to(device) for k, v in self._columns(part).items()}
+            logits = self._logits(columns).double().cpu()
+            both = torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+            parts.append(both.softmax(1))
+        return torch.cat(parts).numpy()
+
+    def _logits(self, columns: dict[str, Tensor]) -> Tensor:
+        """Return (R, C) logits of sequences streamed event by event from an empty memory."""
+        R, n = len(columns["y"]), self.num_nodes
+        model, inference = self.model, not torch.is_grad_enabled()
+        state = model.initial_state(R * n)
+        for k in range(len(self.steps)):
+            if self.truncate is not None and k % self.truncate == 0:
+                state = state.detached()
+            state = model.update(state, self._batch(k, columns), in_place=inference)
+        first = torch.arange(R, device=columns["y"].device) * n
+        return model.sequence_logits(state, first + self.read)
+
+    def _batch(self, k: int, columns: dict[str, Tensor]) -> ActiveBatch:
+        """Return event k of every sequence as one batch of R blocks."""
+        device = columns["y"].device
+        step = _Step(*(v.to(device) for v in vars(self.steps[k]).values()))
+        R, a = len(columns["y"]), len(step.active)
+        block = torch.arange(R, device=device)[:, None]
+        ends = step.ends + a * block  # (R, 2)
+        return ActiveBatch(
+            nodes=(step.active + self.num_nodes * block).flatten(),
+            source=ends[:, 0],
+            target=ends[:, 1],
+            time=columns["t"][:, k],
+            after=(step.after[:, None] + a * block).flatten(1),
+            before=(step.before[:, None] + a * block).flatten(1),
+            gap=columns["gap"][:, k] if "gap" in columns else None,
+            node_attr=columns["x"][:, step.active].flatten(0, 1),
+            edge_attr=columns["edge_attr"][:, k],
+            blocks=R,
+        )
+
+    def _all_gaps(self) -> np.ndarray | None:
+        """Return (S, L-1) ln(1 + time since the pair of each event last met); None where the model sees no times."""
+        if self.model is None or not self.model.config.time_dim:
+            return None
+        t, never = self.data.t, float(self.model.never)
+        gaps, met = np.full(t.shape, never, np.float32), dict[tuple[int, int], int]()
+        for k, (u, v) in enumerate(self.data.pairs.tolist()):
+            last = met.get((min(u, v), max(u, v)))
+            if last is not None:
+                gaps[:, k] = self.clock.log_gaps(t[:, k], t[:, last], never)
+            met[min(u, v), max(u, v)] = k
+        return gaps
+
+
+def _step(pairs: np.ndarray, hops: int, neighbors: int, whole: bool = False) -> _Step:
+    """Return the last of pairs (k+1, 2) with the nodes within some hops of it and the edges they were reached by.
+
+    With whole, all nodes met so far are active.
+    """
+    past, event = pairs[:-1], pairs[-1]
+    reached, edges = set(event.tolist()), set()
+    border = reached
+    for _ in range(hops):
+        found: set[int] = set()
+        for node in border:
+            recent = np.flatnonzero((past == node).any(1))[-neighbors:]
+            edges.update(recent.tolist())
+            found.update(past[recent].reshape(-1).tolist())
+        border = found - reached
+        reached = reached | found
+    active = np.unique(pairs) if whole else np.array(sorted(reached))
+    after = np.concatenate([past[sorted(edges)], event[None]]).T
+    rows = torch.from_numpy(np.searchsorted(active, after))
+    return _Step(torch.from_numpy(active), rows[:, -1], rows, rows[:, :-1])

@@ -1,0 +1,114 @@
+"""Node classification on batches cut from a graph, whatever cuts them, as a `Task`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.compensation.gas import GasBatch
+from hopstate.errors import DataError
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.sampling.subgraph import BatchSource, GraphBatch
+from hopstate.training.tasks.node import NodeLabels, Rows, _NodeTask
+
+Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
+
+
+class SubgraphTask(_NodeTask):
+    """A model trained on batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
+
+    Args:
+        model: called as model(x, convolver).
+        source: makes batches; one depends on (epoch, number) alone.
+        labels: labels, splits and names.
+        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
+        seed: without effect; the source holds its own.
+        state, load_state: give and take what stands for missing neighbours, where that depends on training.
+        refresh: called with the model and the epoch's number at the start of every epoch.
+        ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: BatchSource,
+        labels: NodeLabels,
+        predict_all: Callable[[nn.Module], Tensor],
+        *,
+        seed: int,
+        state: Callable[[], dict[str, Tensor]] | None = None,
+        load_state: Callable[[dict[str, Tensor]], None] | None = None,
+        refresh: Callable[[nn.Module, int], None] | None = None,
+        ahead: int = 1,
+    ) -> None:
+        super().__init__(model, labels, seed=seed)
+        self.source, self.predict_all, self.ahead = source, predict_all, ahead
+        self._state, self._load_state = state, load_state
+        self._refresh = refresh
+        self._y = torch.from_numpy(labels.y.copy())
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the source's number of batches."""
+        return self.source.num_batches(epoch)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield (x, convolver, rows, labels, weights) from position start of an epoch."""
+        if self._refresh is not None and start == 0:
+            self._refresh(self.model, epoch)
+        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
+        yield from Prefetcher(made, self.ahead) if self.ahead else made
+
+    def _batch(self, batch: GraphBatch) -> Batch:
+        y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
+        return batch.x, batch.graph, batch.rows, y, batch.weight
+
+    def loss(self, batch: Batch) -> Tensor | None:
+        """Return the mean loss of the batch's training nodes, or their weighted sum; None without any."""
+        x, graph, rows, y, weight = batch
+        if isinstance(graph, GasBatch):
+            graph = graph.written_by(self.model, x)
+        out = self.model(x, graph)[rows]  # run in any case: histories are written on the way
+        if not len(rows):
+            return None
+        return self.labels.loss(out, y, weight)
+
+    def logits(self, rows: Rows) -> Tensor:
+        """Return (n, C) logits of rows, on the CPU."""
+        return self.predict_all(self.model)[torch.from_numpy(rows)]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what stands for missing neighbours, where that depends on training."""
+        return {} if self._state is None else self._state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+        if state and self._load_state is not None:
+            self._load_state(state)
+
+
+def one_pass(source: BatchSource, num_nodes: int, device: Callable[[], torch.device]) -> Callable[[nn.Module], Tensor]:
+    """Return a function model → (N, C) logits that runs the source's batches of epoch 0 once, all nodes in batches.
+
+    Raises:
+        DataError: when called, if the batches leave a node out.
+    """
+
+    def predict(model: nn.Module) -> Tensor:
+        out: Tensor | None = None
+        seen = np.zeros(num_nodes, bool)
+        for number in range(source.num_batches(0)):
+            batch = source.batch(0, number)
+            found = model(batch.x.to(device()), batch.graph.to(device())).float().cpu()  # type: ignore[attr-defined]
+            if out is None:
+                out = found.new_zeros(num_nodes, found.shape[1])
+            out[torch.from_numpy(batch.nodes)] = found
+            seen[batch.nodes] = True
+        if out is None or not seen.all():
+            raise DataError(f"the batches leave out node {int(np.flatnonzero(~seen)[0])}; inference needs all nodes")
+        return out
+
+    return predict

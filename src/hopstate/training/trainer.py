@@ -1,0 +1,433 @@
+"""The training loop: epochs over a `Task`'s batches, model choice on validation, checkpoints that resume exactly.
+
+Everything that decides the next step is in the checkpoint (weights, optimiser, generator states, position, best
+weights so far, running loss), and batches depend on (seed, epoch) alone, so an interrupted run that is resumed
+equals one that was never stopped: the same bits on the same machine, library versions and number of threads (on CPU;
+on a GPU up to the device's own determinism), else equal to rounding, which a resumed run says.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
+from hopstate.io.files import replace_files
+from hopstate.io.opening import reading
+from hopstate.random import rng_state, seed_everything, set_rng_state
+from hopstate.training.checkpoint import (
+    Checkpoint,
+    check_weights,
+    load_checkpoint,
+    load_optimizer,
+    load_weights,
+    optimizer_tensors,
+    save_checkpoint,
+    write_checkpoint,
+)
+from hopstate.training.conditions import conditions, first_conditions, told_changes
+from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
+from hopstate.training.precision import Precision, Products, make_fabric, matrix_products
+from hopstate.training.progress import Reporter
+from hopstate.training.run_folder import RunFolder, json_text
+from hopstate.training.tasks.protocols import FitsWhole, Parts, Task
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopConfig:
+    """How long and how to train.
+
+    Args:
+        epochs: passes over the training batches at most.
+        patience: stop after this many epochs without a better validation metric; None never stops early.
+        eval_every: evaluate on validation every so many epochs.
+        optim: optimiser and learning-rate schedule.
+        grad_clip: largest global gradient norm, None for no clipping.
+        precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
+        products: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
+            a GPU) or "medium" (bfloat16, on processors and GPUs with matrix units) faster and less so.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
+        seed: fixes weights, batch order, dropout and negatives.
+        checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
+        progress: show a progress bar (a line now and then where output is no terminal).
+        tensorboard: also write TensorBoard events; "auto" does so where tensorboard is installed.
+    """
+
+    epochs: int = 200
+    patience: int | None = 50
+    eval_every: int = 1
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    grad_clip: float | None = None
+    precision: Precision = "32"
+    products: Products = "highest"
+    device: str = "auto"
+    seed: int = 0
+    checkpoint_seconds: float = 30.0
+    progress: bool = True
+    tensorboard: Literal["auto", "yes", "no"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("eval_every", 1), ("seed", 0), ("checkpoint_seconds", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"loop.{name} must be at least {least}; got {getattr(self, name)}")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
+        if self.grad_clip is not None and self.grad_clip <= 0:
+            raise ConfigError(f"loop.grad_clip must be above 0, or null; got {self.grad_clip}")
+
+
+@dataclass
+class Progress:
+    """Where a run stands; all of it is in the checkpoint."""
+
+    epoch: int = 0  # epochs completed
+    step: int = 0  # batches of the current epoch done
+    total_steps: int = 0  # optimiser steps since the start
+    loss_sum: float = 0.0  # over the current epoch's batches
+    learned: int = 0  # of them, those that had something to learn from
+    best: float | None = None
+    best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
+    best_epoch: int = 0
+    seconds: float = 0.0  # training time, evaluation included
+
+
+def _progress(saved: dict[str, Any]) -> Progress:
+    """Return the position that a checkpoint tells.
+
+    Raises:
+        ValueError: a part is missing or cannot be.
+    """
+    found = Progress(**{"learned": saved["step"], **saved})  # all were, before it was counted
+    whole = (found.epoch, found.step, found.total_steps, found.learned, found.best_epoch)
+    if not all(type(n) is int and 0 <= n < 2**53 for n in whole) or found.best_epoch > found.epoch:
+        raise ValueError(f"it stands at {saved}")
+    numbers = (found.loss_sum, found.best_loss, found.seconds, 0.0 if found.best is None else found.best)
+    if not all(type(n) in (int, float) for n in numbers):
+        raise ValueError(f"it stands at {saved}")
+    return found
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run ended with: interrupted or not, the best epoch, final metrics by split (of the best weights)."""
+
+    interrupted: bool
+    progress: Progress
+    metrics: dict[str, dict[str, float]]
+
+
+class Trainer:
+    """Run one task to its end, or to Ctrl-C, inside one run folder.
+
+    Args:
+        task: what is trained.
+        config: how long and how.
+        run: where everything is written.
+        method: name of the method; a checkpoint of another is refused.
+        data_hash: of the data; a checkpoint of others is refused.
+        splits: what the chosen weights are evaluated on at the end. A search leaves the test split out, and then no
+            way leads to it from here.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        config: LoopConfig,
+        run: RunFolder,
+        *,
+        method: str,
+        data_hash: str = "",
+        splits: tuple[str, ...] = SPLITS,
+    ) -> None:
+        self.task, self.config, self.run, self.splits = task, config, run, splits
+        self.identity = {"method": method, "data_hash": data_hash}
+        self.fabric = make_fabric(config.device, config.precision)
+        self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
+        self.progress = Progress()
+        self.best: dict[str, torch.Tensor] = {}
+        self.optimizer: Any = None
+        self._losses: list[torch.Tensor] = []  # of steps whose loss has not been read from the device yet
+        self._last_save = time.monotonic()
+        self._conditions = conditions(self.fabric.device.type)
+
+    def fit(self, *, resume: bool = False) -> FitResult:
+        """Train (or continue), choose the best epoch on validation, evaluate its weights on `splits`.
+
+        Raises:
+            CheckpointError: the folder's checkpoint is of another method or model, or is damaged.
+            HopstateError: the loss became NaN or infinite; the message names epoch and step.
+        """
+        task = self.task
+        parameters = [p for p in task.model.parameters() if p.requires_grad]
+        if parameters:
+            optimizer = make_optimizer(self.config.optim, parameters)
+            task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
+        rows = self._restore() if resume and self.run.checkpoint.is_file() else []
+        self.run.start_metrics(rows)
+        with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+            if isinstance(task, FitsWhole) and not self.progress.epoch:
+                self._fit_whole(task, reporter)
+                if stop.is_set():
+                    return FitResult(True, self.progress, {})
+            if not self._finished():
+                size = sum(p.numel() for p in parameters)
+                reporter.begin(size, task.num_batches(self.progress.epoch), self.progress.epoch)
+            while not self._finished():
+                row = self._epoch(stop, reporter)
+                if row is not None:
+                    self.run.append_metrics(row)
+                    reporter.epoch(row, self.progress)
+                if stop.is_set():
+                    self.save()
+                    reporter.draw(self.run.history(), self.progress)
+                    return FitResult(True, self.progress, {})
+                if time.monotonic() - self._last_save >= self.config.checkpoint_seconds:
+                    self.save()
+            metrics = self._final()
+            reporter.draw(self.run.history(), self.progress)
+        return FitResult(False, self.progress, metrics)
+
+    def _fit_whole(self, task: FitsWhole, reporter: Reporter) -> None:
+        """Let a task make its model at once; until it is saved, a run that is taken up again starts anew."""
+        p, begin = self.progress, time.perf_counter()
+        rows, chosen = task.fit_whole()
+        for row in rows:
+            self.run.append_metrics(row)
+            if row["epoch"] == chosen:
+                p.best, p.best_epoch = row.get(f"val_{self.task.metric}", math.nan), chosen
+            p.epoch = int(row["epoch"])
+        p.seconds += time.perf_counter() - begin
+        reporter.whole(rows, chosen, p.seconds)
+        self.save()
+
+    # ---- one epoch -------------------------------------------------------------------------------------
+    def _finished(self) -> bool:
+        p, c = self.progress, self.config
+        stale = c.patience is not None and p.best is not None and p.epoch - p.best_epoch >= c.patience and p.step == 0
+        return self.optimizer is None or p.epoch >= c.epochs or stale  # without parameters there is nothing to train
+
+    def _epoch(self, stop: threading.Event, reporter: Reporter) -> dict[str, Any] | None:
+        p, task, begin = self.progress, self.task, time.perf_counter()
+        count = task.num_batches(p.epoch)
+        if count == 0:
+            raise ConfigError("there is no training batch: the training split is empty")
+        task.model.train()
+        for batch in task.batches(p.epoch, p.step):
+            self._step(batch, count)
+            reporter.step(p, count)
+            if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
+                self.save()
+            if stop.is_set() and p.step < count:
+                p.seconds += time.perf_counter() - begin
+                return None
+        self._sum_losses()
+        row = {
+            "epoch": p.epoch + 1,
+            "step": p.total_steps,
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "train_loss": p.loss_sum / p.learned if p.learned else math.nan,
+        }
+        p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
+        if p.epoch % self.config.eval_every == 0 or p.epoch == self.config.epochs:
+            row |= {f"val_{name}": value for name, value in self.evaluate("val").items()}
+            self._choose(row[f"val_{task.metric}"], row.get("val_loss", math.inf))
+        spent = time.perf_counter() - begin
+        p.seconds += spent
+        return row | {"seconds": round(spent, 4)}
+
+    def _step(self, batch: Any, count: int) -> None:
+        p, c = self.progress, self.config
+        rate = lr_at(c.optim, p.total_steps, c.epochs * count)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._backward(batch)
+        if loss is not None:
+            self._learn(loss)
+        p.step, p.total_steps = p.step + 1, p.total_steps + 1
+
+    def _learn(self, loss: torch.Tensor) -> None:
+        """Take an optimiser's step along the gradients of loss."""
+        most = self.config.grad_clip
+        if most is not None:
+            self.fabric.clip_gradients(self.task.model, self.optimizer, max_norm=most, error_if_nonfinite=False)
+        self._losses.append(loss)
+        if loss.device.type == "cpu":  # elsewhere reading the loss would stall the device at every step
+            self._sum_losses()
+        self.optimizer.step()
+        self.progress.learned += 1
+
+    def _backward(self, batch: Any) -> torch.Tensor | None:
+        """Add a batch's gradients, part by part where it has parts, and return its loss; None where it has none."""
+        losses = []
+        for part in batch if isinstance(batch, Parts) else (batch,):
+            with self.arithmetic():
+                loss = self.task.loss(self.fabric.to_device(part))
+            if loss is None:
+                continue
+            with matrix_products(self.config.products):
+                self.fabric.backward(loss)
+            losses.append(loss.detach())
+        if not losses:
+            return None
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def _sum_losses(self) -> None:
+        p = self.progress
+        for value in torch.stack(self._losses).tolist() if self._losses else []:
+            if not math.isfinite(value):
+                raise HopstateError(
+                    f"the loss became {value} in epoch {p.epoch + 1}, by step {p.step + 1}; lower "
+                    f"loop.optim.lr, set loop.grad_clip, or use precision 32"
+                )
+            p.loss_sum += value
+        self._losses.clear()
+
+    def _choose(self, value: float, loss: float) -> None:
+        p = self.progress
+        better = p.best is None or (value > p.best if self.task.mode == "max" else value < p.best)
+        if (better or (value == p.best and loss < p.best_loss)) and not math.isnan(value):
+            p.best, p.best_loss, p.best_epoch = value, loss, p.epoch
+            self.best = {k: v.detach().cpu().clone() for k, v in self.task.model.state_dict().items()}
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return the task's metrics of a split with the present weights.
+
+        Raises:
+            ConfigError: the test split is held back from this trainer.
+        """
+        if split in SPLITS and split not in ("val", *self.splits):
+            raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
+        self.task.model.eval()
+        with torch.no_grad(), self.arithmetic():
+            return self.task.evaluate(split)
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Within it the model computes as exactly as the run's settings say."""
+        with matrix_products(self.config.products), self.fabric.autocast():
+            yield
+
+    # ---- checkpoints -----------------------------------------------------------------------------------
+    def save(self) -> None:
+        """Write the checkpoint; an earlier one survives any failure."""
+        self._sum_losses()
+        groups = {
+            "model": self.task.model.state_dict(),
+            "best": self.best,
+            "rng": rng_state(),
+            "optimizer": optimizer_tensors(self.optimizer) if self.optimizer is not None else {},
+            "task": self.task.state(),
+        }
+        record = {
+            **self.identity,
+            "progress": vars(self.progress),
+            "precision": self._precision.state_dict(),
+            "conditions": self._conditions,
+        }
+        self.run.sync_metrics()
+        save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
+        self._last_save = time.monotonic()
+
+    def _restore(self) -> list[dict[str, Any]]:
+        where = str(self.run.checkpoint)
+        saved = load_checkpoint(self.run.checkpoint)
+        for key, value in self.identity.items():
+            if saved.record.get(key, value) != value:
+                what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
+                raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
+        load_weights(self.task.model, saved.tensors.get("model", {}), where)
+        if self.optimizer is not None:
+            load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}), where)
+        with reading(where, "a checkpoint", CheckpointError):
+            self.task.load_state(saved.tensors.get("task", {}))
+            self.best = saved.tensors.get("best", {})
+            check_weights(self.task.model, self.best, f"the best epoch of {where}", some=not self.best)
+            self.progress = _progress(saved.record["progress"])
+            self._precision.load_state_dict(saved.record.get("precision", {}))
+            set_rng_state(saved.tensors["rng"])
+        before = saved.record.get("conditions") or first_conditions(self.run, self.fabric.device.type)
+        changes = told_changes(before, self._conditions)
+        if changes and not self._finished():
+            warnings.warn(changes, HopstateWarning, stacklevel=3)
+        return [row for row in self.run.history() if row["epoch"] <= self.progress.epoch]
+
+    def _final(self) -> dict[str, dict[str, float]]:
+        self.save()
+        if self.best:
+            load_weights(self.task.model, self.best, "the best epoch")
+        metrics = {split: self.evaluate(split) for split in self.splits}
+        weights = {"model": dict(self.task.model.state_dict())}
+        record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
+        held, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
+        marker = self.run.path / "result.json"  # says that the weights are there, so it comes last
+        writes: dict[Path, Callable[[Path], object]] = {
+            self.run.weights: lambda part: write_checkpoint(part, held),
+            marker: lambda part: part.write_text(result, encoding="utf-8"),
+        }
+        replace_files(writes, marker=marker)
+        return metrics
+
+    def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:
+        p = self.progress
+        return {
+            **self.identity,
+            "metric": self.task.metric,
+            "mode": self.task.mode,
+            "metrics": metrics,
+            "best_epoch": p.best_epoch,
+            "epochs": p.epoch,
+            "seconds": round(p.seconds, 3),
+            "seconds_per_epoch": round(p.seconds / max(1, p.epoch), 4),
+            "parameters": sum(t.numel() for t in self.task.model.parameters()),
+            "peak_memory_mb": peak_memory_mb(),
+        }
+
+
+def peak_memory_mb() -> float | None:
+    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
+    import sys
+
+    try:
+        import resource
+    except ImportError:
+        return None
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def on_signal(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "seed_everything"]

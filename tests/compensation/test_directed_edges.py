@@ -1,0 +1,257 @@
+"""Directed, weighted and featured edges mean what torch-geometric means by them, on whole graphs and in every batch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric import nn as gnn
+
+from hopstate.compensation.gas import History
+from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.wrap.module import top
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone
+from hopstate.sampling.samplers import LayerSampler, PartSampler, ShadowSampler, UniformSampler
+from hopstate.sampling.subgraph import (
+    LayerSource,
+    NodeSetSource,
+    ShadowSource,
+    all_features,
+    blocks,
+    whole_graph,
+)
+from hopstate.testing.asserts import relative_rmse
+
+KINDS = ["gcn", "sage", "gin", "gat", "pna", "gcnii"]
+CARRIED = [(kind, "nothing") for kind in KINDS]
+CARRIED += [(kind, "weights") for kind in WITH_WEIGHTS] + [(kind, "features") for kind in WITH_EDGES]
+N = 40
+
+
+def directed(carry: str = "nothing", seed: int = 0, order: np.random.Generator | None = None) -> Graph:
+    """Edges one way only, none twice, no self-loops; some nodes receive nothing, some send nothing."""
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, N, (160, 2))
+    ends[:, 1] = np.where(ends[:, 1] < 4, 7, ends[:, 1])  # the first nodes receive nothing
+    ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+    weight, attr = rng.random(len(ends)) * 3, rng.standard_normal((len(ends), 2))
+    x = rng.standard_normal((N, 5)).astype(np.float32)
+    place = np.arange(len(ends)) if order is None else order.permutation(len(ends))
+    carried = {"weights": {"edge_weight": weight[place]}, "features": {"edge_attr": attr[place]}}
+    return Graph.from_edges(ends[place], N, undirected=False, x=x, name="one way", **carried.get(carry, {}))
+
+
+def backbone(graph: Graph, kind: str, layers: int = 2) -> Backbone:
+    torch.manual_seed(1)
+    config = Backbone.Config(dim=8, num_layers=layers, dropout=0.0, heads=2)
+    edge_dim = 0 if graph.edge_attr is None else graph.edge_attr.shape[1]
+    degrees = torch.tensor(graph.incoming.count)
+    return Backbone(config, kind=kind, in_dim=5, num_classes=3, degrees=degrees, edge_dim=edge_dim).eval()
+
+
+def given(graph: Graph) -> dict[str, Tensor]:
+    """What torch-geometric's layers take of a graph's edges."""
+    found = {"edge_weight": graph.edge_weight, "edge_attr": graph.edge_attr}
+    return {name: torch.tensor(array) for name, array in found.items() if array is not None}
+
+
+def reference(graph: Graph, model: Backbone, kind: str) -> Tensor:
+    """The model with torch-geometric's own layers, which take the list of edges and normalise it themselves."""
+    edges, x, first = torch.tensor(graph.edge_index()), torch.tensor(graph.x), None
+    x = model.embed(x)
+    first = x
+    for number, block in enumerate(model.blocks):
+        if kind == "gcn":
+            conv: nn.Module = gnn.GCNConv(8, 8)
+        elif kind == "sage":
+            conv = gnn.SAGEConv(8, 8)
+        elif kind == "gcnii":
+            conv = gnn.GCN2Conv(8, 0.1, 0.5, number + 1)
+        else:
+            conv = block.conv
+        conv.load_state_dict(block.conv.state_dict())
+        sent = block.sent(x)
+        z = conv(sent, first, edges, **given(graph)) if kind == "gcnii" else conv(sent, edges, **given(graph))
+        x = block.combined(x, z)
+    return model.logits([x])
+
+
+@pytest.mark.parametrize(("kind", "carry"), CARRIED)
+def test_equals_torch_geometrics_own_layers(kind: str, carry: str) -> None:
+    graph = directed(carry)
+    model = backbone(graph, kind)
+    expected = reference(graph, model, kind)
+    assert relative_rmse(model(*whole_graph(graph)), expected) < 1e-6
+    assert relative_rmse(model(*whole_graph(directed(carry, order=np.random.default_rng(5)))), expected) < 1e-6
+    assert relative_rmse(model(*whole_graph(graph.reversed())), expected) > 1e-2
+    assert relative_rmse(model(*whole_graph(graph.reversed().reversed())), expected) < 1e-6
+
+
+@pytest.mark.parametrize(("kind", "carry"), [pair for pair in CARRIED if pair[1] != "nothing"])
+def test_what_edges_carry_matters(kind: str, carry: str) -> None:
+    graph = directed(carry)
+    model = backbone(graph, kind)
+    flat = {"edge_weight": np.ones_like} if carry == "weights" else {"edge_attr": np.zeros_like}
+    other = graph.with_(**{name: make(getattr(graph, name)) for name, make in flat.items()})
+    assert relative_rmse(model(*whole_graph(other)), model(*whole_graph(graph))) > 1e-2
+
+
+def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
+    """Every kind of batch, such that nothing is left out of it."""
+    every, train = np.arange(N), np.arange(N)
+    uniform = UniformSampler(every, N, seed=0)
+    parts = PartSampler(np.arange(N) % 4, 4, seed=0)
+
+    def compensated(**settings: object) -> NodeSetSource:
+        config = TopConfig(refresh=0, ridge=0.0, rank=200, **settings)  # type: ignore[arg-type]
+        made = Top(graph, config, model.weighting, seed=0)
+        x, adjacency = whole_graph(graph)
+        made.prepare(model, made.whole_pass(lambda other: other(x, adjacency), adjacency))
+        return NodeSetSource(graph, uniform, train, made)
+
+    def histories() -> NodeSetSource:
+        return NodeSetSource(graph, uniform, train, History(N, [8, 8]))
+
+    seeds = np.arange(0, N, 3)
+    return {
+        "cluster": lambda: NodeSetSource(graph, parts, train),
+        "gas": histories,
+        "top": compensated,
+        "top general": lambda: compensated(form="general"),
+        "neighbor": lambda: LayerSource(graph, LayerSampler(graph, seeds, 9, (N, N), seed=0)),
+        "labor": lambda: LayerSource(graph, LayerSampler(graph, seeds, 9, (N, N), seed=0, labor=True)),
+        "shadow": lambda: ShadowSource(graph, ShadowSampler(graph, seeds, 5, seed=0, how="hops", depth=4, fanout=N)),
+    }
+
+
+@pytest.mark.parametrize("name", ["cluster", "gas", "top", "top general", "neighbor", "labor"])
+@pytest.mark.parametrize(("kind", "carry"), CARRIED)
+def test_batches_that_leave_nothing_out_are_the_whole_graph(kind: str, carry: str, name: str) -> None:
+    graph = directed(carry)
+    model = backbone(graph, kind)
+    full, source = model(*whole_graph(graph)), sources(graph, model)[name]()
+    for number in range(source.num_batches(0)):
+        batch = source.batch(0, number)
+        out = model(batch.x, batch.graph)
+        assert relative_rmse(out, full[torch.from_numpy(batch.nodes)]) < 1e-6
+
+
+def test_shadow_reaches_what_seeds_receive_from() -> None:
+    """One node: its own degree is that of the subgraph, which holds all that it hears of."""
+    graph = directed("features")
+    model = backbone(graph, "gat")
+    full, source = model(*whole_graph(graph)), sources(graph, model)["shadow"]()
+    for number in range(source.num_batches(0)):
+        batch = source.batch(0, number)
+        out = model(batch.x, batch.graph)[batch.rows]
+        assert relative_rmse(out, full[torch.from_numpy(batch.nodes)[batch.rows]]) < 1e-6
+
+
+@pytest.mark.parametrize("halo", [False, True])
+@pytest.mark.parametrize(("kind", "carry"), CARRIED)
+def test_inference_in_blocks_is_exact(kind: str, carry: str, halo: bool) -> None:
+    graph = directed(carry)
+    model = backbone(graph, kind)
+    out = model.layerwise(all_features(graph), lambda: blocks(graph, 7, halo=halo))
+    assert relative_rmse(out, model(*whole_graph(graph))) < 1e-6
+
+
+def test_a_chain_sends_forward_only() -> None:
+    """0 -> 1 -> 2 -> 3: after k layers node v knows of the k nodes before it."""
+    x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    graph = Graph.from_edges(np.array([[0, 1], [1, 2], [2, 3]]), 4, undirected=False, x=x)
+    model = backbone(graph, "sage")
+    before = model(*whole_graph(graph))
+    x[0] += 1
+    after = model(*whole_graph(graph.with_(x=x)))
+    assert ((before - after).abs().sum(1) > 1e-4).tolist() == [True, True, True, False]
+
+
+# ---- any torch-geometric model under `top` ----------------------------------------------------------------
+def wrapped(graph: Graph, layer: Callable[[], nn.Module], edge: str = "") -> nn.Module:
+    names = f"x, e{', ' + edge if edge else ''}"
+    return gnn.Sequential(names, [(layer(), f"{names} -> x"), nn.ReLU(), (nn.Linear(8, 3), "x -> x")]).eval()
+
+
+def degrees() -> Tensor:
+    return torch.bincount(torch.tensor(directed().incoming.count))
+
+
+PNA = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"]}
+MODELS: dict[str, tuple[str, Callable[[Graph], nn.Module]]] = {
+    "GCN": ("nothing", lambda g: gnn.GCN(5, 8, 2, 3)),
+    "GraphSAGE": ("nothing", lambda g: gnn.GraphSAGE(5, 8, 2, 3)),
+    "GAT": ("nothing", lambda g: gnn.GAT(5, 8, 2, 3, heads=2)),
+    "PNA": ("nothing", lambda g: gnn.PNA(5, 8, 2, 3, deg=degrees(), **PNA)),
+    "GCN weighted": ("weights", lambda g: gnn.GCN(5, 8, 2, 3)),
+    "ChebConv weighted": ("weights", lambda g: wrapped(g, lambda: gnn.ChebConv(5, 8, K=2), "edge_weight")),
+    "GraphConv weighted": ("weights", lambda g: wrapped(g, lambda: gnn.GraphConv(5, 8), "edge_weight")),
+    "GAT features": ("features", lambda g: gnn.GAT(5, 8, 2, 3, heads=2, edge_dim=2)),
+    "GATv2 features": ("features", lambda g: gnn.GAT(5, 8, 2, 3, v2=True, edge_dim=2)),
+    "PNA features": ("features", lambda g: gnn.PNA(5, 8, 2, 3, deg=degrees(), edge_dim=2, **PNA)),
+    "GINE features": ("features", lambda g: wrapped(g, lambda: gnn.GINEConv(nn.Linear(5, 8), edge_dim=2), "edge_attr")),
+    "Transformer": ("features", lambda g: wrapped(g, lambda: gnn.TransformerConv(5, 8, edge_dim=2), "edge_attr")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_top_of_a_model_is_the_model_on_all_nodes_and_nearly_on_most(name: str) -> None:
+    carry, make = MODELS[name]
+    graph = directed(carry)
+    torch.manual_seed(0)
+    model = make(graph).eval()
+    topped = top(model, graph, TopConfig(ridge=0.0))
+    x, edges = torch.tensor(graph.x), torch.tensor(graph.edge_index())
+    full = model(x, edges, **given(graph))
+    nodes = np.random.default_rng(2).permutation(N)
+    assert relative_rmse(topped(x[nodes], topped.batch(nodes)), full[torch.from_numpy(nodes)]) < 1e-6
+    most = np.sort(nodes[:30])
+    assert relative_rmse(topped(x[most], topped.batch(most)), full[torch.from_numpy(most)]) < 5e-3
+    assert relative_rmse(model(x, edges.flip(0), **given(graph)), full) > 1e-2
+
+
+def test_top_names_what_a_model_has_no_place_for() -> None:
+    weighted, featured = directed("weights"), directed("features")
+    with pytest.raises(ConfigError, match=r"one way has edge weights, and GraphSAGE takes none.*edge_weight=None"):
+        top(gnn.GraphSAGE(5, 8, 2, 3), weighted)
+    with pytest.raises(ConfigError, match=r"edge features \(edge_attr\), and GCN takes none"):
+        top(gnn.GCN(5, 8, 2, 3), featured)
+    with pytest.raises(ConfigError, match="Sequential takes none"):
+        top(wrapped(weighted, lambda: gnn.GCNConv(5, 8)), weighted)
+    with pytest.raises(ConfigError, match="Sequential takes none"):
+        top(wrapped(weighted, lambda: gnn.GCNConv(5, 8)), weighted, call=None)
+    with pytest.raises(ConfigError, match="takes none"):
+        top(gnn.GCN(5, 8, 2, 3), weighted, call=lambda model, x, e: model(x, e))
+    top(gnn.GCN(5, 8, 2, 3), weighted, call=lambda model, x, e, edge_weight: model(x, e, edge_weight))
+
+
+def test_one_column_of_features_weighs_edges_where_a_model_takes_only_weights() -> None:
+    weighted = directed("weights")
+    graph = weighted.with_(edge_attr=weighted.edge_weight[:, None], edge_weight=None)
+    model = gnn.GCN(5, 8, 2, 3).eval()
+    topped, x, nodes = top(model, graph, TopConfig(ridge=0.0)), torch.tensor(graph.x), np.arange(N)
+    full = model(x, torch.tensor(weighted.edge_index()), torch.tensor(weighted.edge_weight))
+    assert relative_rmse(topped(x, topped.batch(nodes)), full) < 1e-6
+
+
+def test_other_weights_than_the_graphs_are_refused() -> None:
+    graph = directed("weights")
+    with pytest.raises(ConfigError, match="normalises weighted edges"):
+        top(gnn.GCN(5, 8, 2, 3), graph, call=lambda model, x, e, edge_weight: model(x, e, edge_weight**2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backbone_without_a_place_for_what_edges_carry_says_so(kind: str) -> None:
+    plain = backbone(directed(), kind)
+    for carry in ("weights", "features"):
+        if carry == "weights" and kind in WITH_WEIGHTS:
+            continue
+        with pytest.raises(ConfigError, match=f"no place for the edge {carry}"):
+            plain(*whole_graph(directed(carry)))
+    if kind not in WITH_EDGES:
+        with pytest.raises(ConfigError, match=f"{kind} has no place for edge features"):
+            Backbone(replace(plain.config), kind=kind, in_dim=5, num_classes=3, edge_dim=2)

@@ -1,0 +1,197 @@
+import numpy as np
+import pytest
+import torch
+
+from hopstate.compensation.gas import GasBatch, History
+from hopstate.data.graph import Graph
+from hopstate.errors import CheckpointError, StorageError
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.sampling.samplers import LayerSampler, PartSampler, SaintSampler, ShadowSampler, UniformSampler
+from hopstate.sampling.subgraph import (
+    LayerSource,
+    NodeSetSource,
+    ShadowSource,
+    blocks,
+    features,
+    whole_graph,
+)
+from hopstate.testing.asserts import relative_rmse
+
+KINDS = ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
+
+
+def random_graph(n: int = 60, edges: int = 120) -> Graph:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, 5)).astype(np.float32)
+    return Graph.from_edges(rng.integers(0, n, (edges, 2)), n, x=x)
+
+
+def backbone(kind: str, **settings) -> Backbone:
+    config = Backbone.Config(dim=8, num_layers=3, dropout=0.0, **settings)
+    return Backbone(config, kind=kind, in_dim=5, num_classes=3, degrees=torch.arange(6)).eval()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str, on_disk: bool, tmp_path) -> None:
+    """Weights fixed; the pass that first reads only fresh histories equals full batch, the ones before do not."""
+    graph, model = random_graph(), backbone(kind)
+    history = History(60, [8, 8, 8], folder=tmp_path if on_disk else None)
+    sampler = UniformSampler(np.arange(60), 20, seed=0, shuffle=False)
+    source = NodeSetSource(graph, sampler, np.arange(60), history)
+    full, errors = model(*whole_graph(graph)), []
+    for _ in range(4):
+        out = torch.empty_like(full)
+        for i in range(3):
+            batch = source.batch(0, i)
+            out[batch.nodes] = model(batch.x, batch.graph)
+        errors.append(relative_rmse(out, full))
+    assert errors[0] > 1e-2
+    assert errors[3] < 1e-6
+
+
+def test_history_survives_a_checkpoint_and_refuses_another_graph(tmp_path) -> None:
+    history = History(5, [3])
+    history.push(0, torch.tensor([1, 4]), torch.ones(2, 3))
+    other = History(5, [3], folder=tmp_path)
+    other.load_state(history.state())
+    assert torch.equal(other.pull(0, torch.arange(5)), history.pull(0, torch.arange(5)))
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(6, [3]).load_state(history.state())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="choose another folder"):
+        History(5, [3], folder=tmp_path / "file")
+
+
+def test_gas_batch_without_missing_neighbours() -> None:
+    graph = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.eye(4, 5, dtype=np.float32))
+    sampler = PartSampler(np.array([0, 0, 1, 1]), 1, seed=0)
+    batch = NodeSetSource(graph, sampler, np.arange(4), History(4, [8] * 3)).batch(0, 0)
+    assert isinstance(batch.graph, GasBatch)
+    model = backbone("gcn")
+    assert relative_rmse(model(batch.x, batch.graph), model(*whole_graph(graph))[batch.nodes]) < 1e-6
+
+
+@pytest.mark.parametrize("jump", ["none", "cat", "max"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 17, 60])
+@pytest.mark.parametrize("halo", [False, True])
+def test_layerwise_inference_is_full_batch(kind: str, jump: str, size: int, halo: bool) -> None:
+    graph, model = random_graph(), backbone(kind, jump=jump)
+    with torch.no_grad():
+        out = model.layerwise(features(graph, np.arange(60)), lambda: blocks(graph, size, halo=halo))
+        assert relative_rmse(out, model(*whole_graph(graph))) < 1e-6
+
+
+@pytest.mark.parametrize("labor", [False, True])
+def test_sampling_all_neighbours_is_full_batch(labor: bool) -> None:
+    graph, rows = random_graph(), np.arange(0, 60, 2)
+    source = LayerSource(graph, LayerSampler(graph, rows, 8, (60, 60, 60), seed=0, labor=labor))
+    for kind in KINDS:
+        model = backbone(kind)
+        full = model(*whole_graph(graph))
+        batch = source.batch(0, 1)
+        out = model(batch.x, batch.graph)
+        assert relative_rmse(out[: len(batch.nodes)], full[batch.nodes]) < 1e-6, kind
+
+
+def test_shadow_of_everything_near_is_full_batch() -> None:
+    graph = random_graph(60, 60)
+    source = ShadowSource(graph, ShadowSampler(graph, np.arange(60), 7, seed=0, how="hops", depth=6, fanout=60))
+    model = backbone("gcn")
+    batch = source.batch(0, 0)
+    out = model(batch.x, batch.graph)[batch.rows]
+    assert relative_rmse(out, model(*whole_graph(graph))[batch.nodes[batch.rows]]) < 1e-5
+
+
+def test_training_rows_and_weights_of_a_batch() -> None:
+    graph = random_graph()
+    train = np.arange(0, 60, 3)
+    saint = SaintSampler(graph, "node", 30, seed=0)
+    batch = NodeSetSource(graph, saint, train).batch(0, 0)
+    assert np.isin(batch.nodes[batch.rows], train).all()
+    expected = 1 / saint.node_probability[batch.nodes[batch.rows]] / len(train)
+    assert np.allclose(batch.weight, expected)
+    assert torch.equal(batch.x, torch.tensor(graph.x[batch.nodes]))
+
+
+def written(history: History, seed: int) -> list[torch.Tensor]:
+    """Push to some rows of both tables, twice to a few; return copies of the tables."""
+    draws = torch.Generator().manual_seed(seed)
+    for _ in range(3):
+        for layer in range(2):
+            rows = torch.randperm(20, generator=draws)[:8]
+            history.push(layer, rows, torch.randn(8, 3, generator=draws))
+    return [table.clone() for table in history.tables]
+
+
+def test_tables_on_disk_go_back_to_the_last_two_checkpoints(tmp_path) -> None:
+    history = History(20, [3, 3], folder=tmp_path)
+    written(history, 0)
+    history.state()
+    older, first = written(history, 1), history.state()
+    newer, second = written(history, 2), history.state()
+    for seed, state, expected in ((3, second, newer), (4, second, newer), (5, first, older)):  # stopped three times
+        written(history, seed)
+        history = History(20, [3, 3], folder=tmp_path)
+        history.load_state(state)
+        for table, wanted in zip(history.tables, expected, strict=True):
+            assert torch.equal(table, wanted)
+    again, third = written(history, 6), history.state()
+    history = History(20, [3, 3], folder=tmp_path)
+    history.load_state(third)
+    assert torch.equal(history.tables[0], again[0])
+    history.state()
+    written(history, 7)
+    history.state()
+    written(history, 8)
+    with pytest.raises(CheckpointError, match="of a later checkpoint"):
+        History(20, [3, 3], folder=tmp_path).load_state(first)
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(20, [3, 3], folder=tmp_path).load_state({})
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(21, [3, 3], folder=tmp_path / "other").load_state(third)
+    with pytest.raises(CheckpointError, match="another graph"):
+        History(20, [3, 3]).load_state(third)
+
+
+def test_a_journal_cut_off_in_the_middle_of_an_entry_still_goes_back(tmp_path) -> None:
+    history = History(20, [3, 3], folder=tmp_path)
+    before, state = written(history, 0), history.state()
+    history.push(0, torch.arange(5), torch.ones(5, 3))
+    with (tmp_path / "journal-1").open("ab") as file:
+        np.array([1, 4, 0, 1], np.int64).tofile(file)  # killed while it was written, before the table changed
+    history = History(20, [3, 3], folder=tmp_path)
+    history.load_state(state)
+    assert torch.equal(history.tables[0], before[0])
+    assert torch.equal(history.tables[1], before[1])
+
+
+def test_a_start_from_the_beginning_empties_what_is_left_on_disk(tmp_path) -> None:
+    written(History(20, [3, 3], folder=tmp_path), 0)
+    assert not History(20, [3, 3], folder=tmp_path).pull(0, torch.arange(20)).any()
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("kind", ["gcn", "gcnii"])
+def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
+    """What is written in a training step is what nodes send where nothing is dropped; norms learn from the step."""
+    graph = random_graph()
+    config = Backbone.Config(dim=8, num_layers=3, dropout=0.5, norm=norm)
+    model = Backbone(config, kind=kind, in_dim=5, num_classes=3)
+    history = History(60, [8, 8, 8])
+    source = NodeSetSource(graph, UniformSampler(np.arange(60), 60, seed=0), np.arange(60), history)
+    batch = source.batch(0, 0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    read = batch.graph.written_by(model, batch.x)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(module.training for module in model.modules())
+    kept = [table.clone() for table in history.tables]
+    out = [model(batch.x, read) for _ in range(2)]
+    assert not torch.equal(*out)  # the step itself drops
+    assert all(torch.equal(a, b) for a, b in zip(kept, history.tables))
+    plain = Backbone(Backbone.Config(dim=8, num_layers=3, dropout=0.0, norm=norm), kind=kind, in_dim=5, num_classes=3)
+    plain.load_state_dict(before)
+    other = History(60, [8, 8, 8])
+    plain(batch.x, GasBatch(batch.graph.around, batch.graph.nodes, other))
+    assert all(relative_rmse(a, b) < 1e-6 for a, b in zip(history.tables, other.tables))

@@ -1,0 +1,232 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as gnn
+from torch_geometric.nn.conv.gcn_conv import gcn_norm as normalise
+from torch_geometric.utils import degree
+
+from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.wrap.module import top
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.testing.asserts import relative_rmse
+
+GRAPH = Graph.from_edges(
+    np.random.default_rng(0).integers(0, 60, (150, 2)),
+    60,
+    self_loops="drop",
+    x=np.random.default_rng(1).standard_normal((60, 5)).astype(np.float32),
+)
+LOOPS = Graph.from_edges(
+    np.concatenate([np.random.default_rng(0).integers(0, 60, (150, 2)), np.arange(60)[::3, None].repeat(2, 1)]),
+    60,
+    x=GRAPH.x,
+)
+GRAPHS = {"no loops": GRAPH, "loops": LOOPS}
+DEGREES = torch.bincount(torch.from_numpy(np.array(GRAPH.degree)))
+
+
+def one(conv: Callable[[], nn.Module], width: int = 8, given: str = "x, e -> x") -> Callable[[], nn.Module]:
+    return lambda: gnn.Sequential("x, e", [(conv(), given), (nn.Linear(width, 3), "x -> x")])
+
+
+class Tutorial(gnn.MessagePassing):
+    """A layer that normalises by its own code, as torch-geometric's tutorial does."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="add")
+        self.lin = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        scale = degree(edge_index[1], len(x)).clamp_min(1).rsqrt()
+        return self.propagate(edge_index, x=self.lin(x), norm=scale[edge_index[0]] * scale[edge_index[1]])
+
+    def message(self, x_j: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+        return norm[:, None] * x_j
+
+
+class Renamed(Tutorial):
+    """... by torch-geometric's function, under another name."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        edge_index, norm = normalise(edge_index, None, len(x), dtype=x.dtype)
+        return self.propagate(edge_index, x=self.lin(x), norm=norm)
+
+
+class Twice(gnn.GCNConv):
+    """A layer whose normalisation is in the class that it is of."""
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x, edge_index)
+
+
+NORMALISING = {
+    "GCNConv": one(lambda: gnn.GCNConv(5, 8)),
+    "GCNConv cached": one(lambda: gnn.GCNConv(5, 8, cached=True)),
+    "GCNConv improved": one(lambda: gnn.GCNConv(5, 8, improved=True)),
+    "EGConv": one(lambda: gnn.EGConv(5, 8, aggregators=["symnorm", "max"], num_heads=4)),
+    "SGConv": one(lambda: gnn.SGConv(5, 8, K=1)),
+    "SSGConv": one(lambda: gnn.SSGConv(5, 8, alpha=0.1, K=1)),
+    "TAGConv": one(lambda: gnn.TAGConv(5, 8, K=1)),
+    "LGConv": one(gnn.LGConv, 5),
+    "MixHopConv": one(lambda: gnn.MixHopConv(5, 8, powers=[0, 1]), 16),
+    "ChebConv": one(lambda: gnn.ChebConv(5, 8, K=2)),
+    "ChebConv rw": one(lambda: gnn.ChebConv(5, 8, K=2, normalization="rw")),
+    "ClusterGCNConv": one(lambda: gnn.ClusterGCNConv(5, 8)),
+    "APPNP": one(lambda: gnn.APPNP(1, 0.1), 5),
+    "PDNConv": one(lambda: gnn.PDNConv(5, 8, 1, 1)),
+    "GCN2Conv": one(lambda: gnn.GCN2Conv(5, 0.1, 0.5, 1), 5, "x, x, e -> x"),
+    "FAConv": one(lambda: gnn.FAConv(5), 5, "x, x, e -> x"),
+    "AntiSymmetricConv": one(lambda: gnn.AntiSymmetricConv(5), 5),
+    "a layer of one's own": one(Renamed, 3),
+}
+MODELS = {
+    "GCN": lambda: gnn.GCN(5, 8, 2, 3),
+    "GCN without loops": lambda: gnn.GCN(5, 8, 2, 3, add_self_loops=False),
+    "GAT": lambda: gnn.GAT(5, 8, 2, 3, heads=2),
+    "GATv2": lambda: gnn.GAT(5, 8, 2, 3, v2=True),
+    "SAGE max": lambda: gnn.GraphSAGE(5, 8, 2, 3, aggr="max"),
+    "GIN": lambda: gnn.GIN(5, 8, 2, 3),
+    "PNA": lambda: gnn.PNA(
+        5, 8, 2, 3, aggregators=["mean", "min", "max", "std"], scalers=["identity", "amplification"], deg=DEGREES
+    ),
+    "Transformer": lambda: gnn.Sequential(
+        "x, e", [(gnn.TransformerConv(5, 8), "x, e -> x"), (nn.Linear(8, 3), "x -> x")]
+    ),
+    "GCN2": lambda: gnn.Sequential(
+        "x, e", [(gnn.GCN2Conv(5, 0.1, 0.5, 1), "x, x, e -> x"), (nn.Linear(5, 3), "x -> x")]
+    ),
+}
+
+
+def edges(graph: Graph = GRAPH) -> torch.Tensor:
+    return torch.from_numpy(graph.edge_index()[::-1].copy())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_run_unchanged_and_are_exact_on_all_nodes(name: str) -> None:
+    model = MODELS[name]().eval()
+    topped = top(model, GRAPH, TopConfig(ridge=0.0))
+    x, nodes = torch.tensor(GRAPH.x), np.random.default_rng(2).permutation(60)
+    full = model(x, edges())
+    rows = torch.from_numpy(nodes)
+    assert relative_rmse(topped(x[rows], topped.batch(nodes)), full[rows]) < 1e-5
+    assert relative_rmse(model(x, edges()), full) == 0.0  # nothing is left on the model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_weights_are_exact_where_the_basis_holds_them(name: str) -> None:
+    """With a basis of the model's own embeddings and enough nodes in the batch, nothing is approximate."""
+    model = MODELS[name]().eval()
+    topped = top(model, GRAPH, TopConfig(ridge=0.0))
+    x, nodes = torch.tensor(GRAPH.x), np.arange(0, 60)[np.arange(60) % 4 > 0]
+    for p in model.parameters():
+        p.data.mul_(1.5)
+    topped.refresh()
+    assert all(basis.values.shape[1] < len(nodes) for basis in topped.compensation.bases)
+    full = model(x, edges())[torch.from_numpy(nodes)]
+    batch = topped.batch(nodes)
+    assert relative_rmse(topped(x[nodes], batch), full) < 5e-3
+    for missing in batch.missing:
+        missing.left.zero_()
+    assert relative_rmse(topped(x[nodes], batch), full) > 2e-2
+
+
+@pytest.mark.parametrize("loops", GRAPHS)
+@pytest.mark.parametrize("name", NORMALISING)
+def test_layers_that_normalise_have_the_weights_of_the_whole_graph(name: str, loops: str) -> None:
+    graph, model = GRAPHS[loops], NORMALISING[name]().eval()
+    topped = top(model, graph, TopConfig(ridge=0.0))
+    x = torch.tensor(graph.x)
+    full = model(x, edges(graph))
+    before = [(list(vars(module)), getattr(module, "cached", None)) for module in model.modules()]
+    some = np.random.default_rng(3).permutation(60)[:45]
+    for nodes in (np.arange(60), some):
+        batch = topped.batch(nodes)
+        assert relative_rmse(topped(x[nodes], batch), full[torch.from_numpy(nodes)]) < 2e-6
+    assert [(list(vars(module)), getattr(module, "cached", None)) for module in model.modules()] == before
+    assert relative_rmse(model(x, edges(graph)), full) == 0.0
+    for missing in batch.missing:
+        missing.left.zero_()
+    assert relative_rmse(topped(x[some], batch), full[torch.from_numpy(some)]) > 1e-3
+
+
+def test_parallel_edges_and_gradients_are_those_of_the_whole_graph() -> None:
+    ends = np.random.default_rng(0).integers(0, 60, (100, 2))
+    graph = Graph.from_edges(np.concatenate([ends, ends[:40]]), 60, x=GRAPH.x, duplicates="keep")
+    model, nodes = gnn.GCNConv(5, 3), np.arange(60)[np.arange(60) % 4 > 0]
+    topped = top(model, graph, TopConfig(ridge=0.0))
+    x, found = torch.tensor(graph.x), []
+    for out in (model(x, edges(graph))[nodes], topped(x[nodes], topped.batch(nodes))):
+        model.zero_grad()
+        out.square().sum().backward()
+        found.append(model.lin.weight.grad.clone())
+    assert relative_rmse(found[1], found[0]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (Tutorial, "Tutorial returns something else"),
+        (lambda: Twice(5, 3), "Twice returns something else"),
+        (lambda: gnn.ChebConv(5, 3, K=2, normalization=None), "ChebConv returns something else"),
+        (lambda: gnn.SAGEConv(5, 3, aggr="lstm"), "SAGEConv returns something else"),  # padded to the most neighbours
+        (lambda: gnn.GCNConv(5, 3, flow="target_to_source"), "GCNConv returns something else"),
+    ],
+)
+@pytest.mark.parametrize("loops", GRAPHS)
+def test_layers_that_cannot_be_exact_are_named(make: Callable[[], nn.Module], named: str, loops: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        top(make(), GRAPHS[loops])
+
+
+def test_weights_that_a_layer_is_given_are_refused() -> None:
+    def weighted(model: nn.Module, x: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+        return model(x, e, torch.ones(e.shape[1]))
+
+    with pytest.raises(ConfigError, match="GCNConv normalises weighted edges"):
+        top(gnn.GCNConv(5, 3), GRAPH, call=weighted)
+    with pytest.raises(ConfigError, match="GCNConv normalises altered edges"):
+        top(gnn.GCNConv(5, 3), GRAPH, call=lambda model, x, e: model(x, e[:, ::2]))
+
+
+def test_other_models_normalise_as_ever_while_a_batch_runs() -> None:
+    graph, model = GRAPH, gnn.GCN(5, 8, 2, 3).eval()
+    topped, other, x = top(model, graph), gnn.GCN(5, 8, 2, 3).eval(), torch.tensor(GRAPH.x)
+    nodes = np.arange(30)
+    batch, full = topped.batch(nodes), other(x, edges())
+    found: list[torch.Tensor] = []
+    handle = model.convs[1].register_propagate_forward_pre_hook(lambda *_: found.append(other(x, edges())))
+    topped(x[nodes], batch)
+    handle.remove()
+    assert torch.equal(found[0], full)
+
+
+def test_settings_say_nothing_of_the_form() -> None:
+    model, nodes, x = gnn.GCN(5, 8, 2, 3).eval(), np.arange(30), torch.tensor(GRAPH.x)
+    found = []
+    for form in ("general", "linear", "auto"):
+        topped = top(model, GRAPH, TopConfig(form=form))
+        found.append(topped(x[nodes], topped.batch(nodes)))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_gradients_reach_every_weight() -> None:
+    model = MODELS["GAT"]()
+    topped = top(model, GRAPH)
+    topped(torch.tensor(GRAPH.x)[:30], topped.batch(np.arange(30))).square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: gnn.TAGConv(5, 3, K=2), lambda: gnn.MixHopConv(5, 3), lambda: gnn.APPNP(2, 0)]
+)
+def test_layers_of_several_passes_are_named(make: Callable[[], nn.Module]) -> None:
+    model = gnn.Sequential("x, e", [(make(), "x, e -> x"), (nn.LazyLinear(3), "x -> x")])
+    model(torch.tensor(GRAPH.x), edges())
+    with pytest.raises(ConfigError, match="passes messages 2 times a call"):
+        top(model, GRAPH)

@@ -1,0 +1,211 @@
+"""Tables of events: times that are missing or out of reach, labels in text, what is not used; and their scales."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.data.cards.card import inspect_stream
+from hopstate.data.events import EventStream
+from hopstate.data.readers.read_events import read_events, write_events
+from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.event_classes import event_classes
+from hopstate.methods.method import Context
+from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
+from hopstate.runs.prepare import as_trained, prepared
+
+
+def table(tmp_path: Path, *times: str) -> Path:
+    path = tmp_path / "events.csv"
+    rows = [f"{i},{i + 1},{t}" for i, t in enumerate(times)]
+    path.write_text("\n".join(["src,dst,time", *rows]) + "\n")
+    return path
+
+
+GOOD = ("2024-03-01", "2024-03-02T12:00:00")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("NaT", r"'NaT' in column 'time', row 1 .line 3., is no time"),
+        ("nan", r"'nan' in column 'time', row 1 .line 3., is no time"),
+        ("None", r"'None' in column 'time', row 1"),
+        ("", r"no time in column 'time', row 1 .line 3."),
+        ("9999-01-01", r"'9999-01-01' in column 'time', row 1 .line 3., is beyond the dates.*2262-04-11"),
+        ("9999-12-31T23:59:59+00:00", r"'9999-12-31T23:59:59\+00:00' in column 'time', row 1 .line 3., is beyond"),
+        ("0001-01-01", r"'0001-01-01' in column 'time', row 1 .line 3., is beyond"),
+    ],
+)
+@pytest.mark.parametrize("good", [GOOD, ("2024-03-01T00:00:00.123456789", GOOD[1])])
+def test_dates_that_are_missing_or_out_of_reach(tmp_path, bad, message, good):
+    path = table(tmp_path, good[0], bad, good[1])
+    with pytest.raises(DataError, match=f"{message}.*--read.missing_time drop"):
+        read_events(path)
+    kept = read_events(path, missing_time="drop")
+    assert kept.t.tolist() == read_events(table(tmp_path, *good)).t.tolist()
+    assert (kept.src.tolist(), kept.num_nodes) == ([0, 2], 4)
+    assert any("1 of 3 events were left out" in note for note in kept.notes)
+
+
+@pytest.mark.parametrize("bad", ["NaT", "nan", "", "inf"])
+def test_numbers_that_are_missing(tmp_path, bad):
+    path = table(tmp_path, "5", bad, str(2**60 + 1))
+    with pytest.raises(DataError, match=r"row 1 .line 3..*--read.missing_time drop|--read.missing_time drop"):
+        read_events(path)
+    kept = read_events(path, missing_time="drop").t
+    assert kept.tolist() == [5, 2**60 + (0 if kept.dtype == float else 1)]
+    with pytest.raises(DataError, match="no event has a time"):
+        read_events(table(tmp_path, bad, bad), missing_time="drop")
+
+
+def test_what_is_no_time_at_all_is_refused_also_where_missing_ones_are_dropped(tmp_path):
+    for times in ((GOOD[0], "soon", "NaT"), ("5", "soon", "")):
+        with pytest.raises(DataError, match=r"'soon' in column 'time', row 1 .line 3., is no time like the others"):
+            read_events(table(tmp_path, *times), missing_time="drop")
+    with pytest.raises(ConfigError, match=r"missing_time is 'error' or 'drop'"):
+        read_events(table(tmp_path, *GOOD), missing_time="zero")
+
+
+def test_the_rows_named_are_those_of_the_file(tmp_path):
+    path = tmp_path / "e.csv"
+    path.write_text("src,dst,t,feat_0\n0,1,,1\n1,2,3,2\n2,3,4,\n")
+    with pytest.raises(DataError, match=r"in row 2 .line 4. of column 'feat_0'"):
+        read_events(path, missing_time="drop")
+
+
+def test_mixed_time_zones_are_one_time(tmp_path):
+    times = ("2024-03-01T02:00:00+02:00", "2024-03-01", "2024-03-01T00:00:00Z", "2024-02-29T19:00:00-0500")
+    stream = read_events(table(tmp_path, *times))
+    assert set(stream.t.tolist()) == {1709251200}
+    assert any("1 dates name no time zone" in note for note in stream.notes)
+    assert read_events(table(tmp_path, *GOOD)).notes == ()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_of_parquet_and_pandas(tmp_path, unit):
+    times = pd.Series(pd.to_datetime(["2024-03-01", "2024-03-02", None])).astype(f"datetime64[{unit}]")
+    frame = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "time": times})
+    frame.to_parquet(tmp_path / "e.parquet")
+    for source in (frame, tmp_path / "e.parquet"):
+        with pytest.raises(DataError, match="no time in column 'time', row 2"):
+            read_events(source)
+        assert read_events(source, missing_time="drop").t.tolist() == [1709251200, 1709337600]
+    if unit != "ns":
+        never = frame.assign(time=times.fillna(pd.Timestamp("9999-01-01").as_unit(unit)))
+        with pytest.raises(DataError, match=r"9999-01-01.*row 2, is beyond"):
+            read_events(never)
+        with pytest.raises(DataError, match=r"row 2, 9999-01-01.* is beyond"):
+            EventStream.from_arrays([0, 1, 2], [1, 2, 3], never["time"].to_numpy())
+
+
+# ---- labels ---------------------------------------------------------------------------------------------------
+def labelled(tmp_path: Path, n: int = 300, **changes) -> Path:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"src": rng.integers(0, 12, n), "dst": 12 + rng.integers(0, 12, n), "t": np.arange(n)})
+    frame["label"] = np.where(rng.random(n) < 0.2, "fraud", "ok")
+    frame["feat_0"] = 1e6 * rng.normal(size=n)
+    path = tmp_path / "labelled.csv"
+    frame.assign(**changes).to_csv(path, index=False)
+    return path
+
+
+def test_labels_in_text_are_classes_with_names(tmp_path):
+    path = labelled(tmp_path)
+    stream = read_events(path)
+    frame = pd.read_csv(path)
+    assert stream.class_names == ("ok", "fraud")  # the rarer is 1
+    np.testing.assert_array_equal(stream.labels, frame["label"] == "fraud")
+    assert any("0 = ok" in note and "1 = fraud" in note for note in stream.notes)
+    assert "ok: " in inspect_stream(stream).facts["labels"]
+    write_events(stream, tmp_path / "folder")
+    write_events(stream, tmp_path / "e.parquet")
+    for again in (tmp_path / "folder", tmp_path / "e.parquet"):
+        held = read_events(again)
+        assert held.class_names == stream.class_names
+        np.testing.assert_array_equal(held.labels, stream.labels)
+    gaps = read_events(labelled(tmp_path, label=np.where(np.arange(300) == 7, "", frame["label"])))
+    assert gaps.labels[7] == -1
+    assert np.flatnonzero(event_classes(gaps).y < 0).tolist() == [7]
+    three = read_events(labelled(tmp_path, label=np.array(["a", "b", "c"])[np.arange(300) % 3]))
+    assert event_classes(three).names == ("a", "b", "c")
+
+
+def test_several_columns_of_labels_are_not_guessed_and_unused_text_is_said(tmp_path):
+    other = np.array(["p", "q"])[np.arange(300) % 2]
+    stream = read_events(labelled(tmp_path, y=other, remark=[f"text {i}" for i in range(300)]))
+    assert stream.labels is None
+    assert any("columns label, y may all hold labels" in note for note in stream.notes)
+    assert any("columns of text that are not used: label, y, remark" in note for note in stream.notes)
+    assert read_events(labelled(tmp_path, y=other), label_column="label").class_names == ("ok", "fraud")
+    free = read_events(labelled(tmp_path, label=[f"text {i}" for i in range(300)]))
+    assert free.labels is None
+    assert any("300 different texts" in note for note in free.notes)
+
+
+def test_text_labels_train_links_and_classes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = labelled(tmp_path, 120)
+    assert hopstate.fit("recency", str(path), out="links", loop={"progress": False}).metrics["test"]
+    small = {"model": {"channel_dim": 6, "time_dim": 8, "out_dim": 8, "block": {"state_dim": 4}}}
+    small |= {"history": {"max_length": 8}, "loop": {"epochs": 1, "progress": False}}
+    run = hopstate.fit("dyg-mamba-nodes", str(path), out="nodes", **small)
+    assert json.loads(Path("nodes/data.json").read_text())["class_names"] == ["ok", "fraud"]
+    assert set(run.predict(split="test")["label"]) == {"ok", "fraud"}
+    other = labelled(tmp_path, 120, label=np.where(np.arange(120) % 3, "fraud", "ok"))  # here fraud is the larger class
+    labels = pd.read_csv(other)["label"].iloc[-18:]
+    assert hopstate.predict("nodes", data=str(other), split="test", fresh=True)["label"].tolist() == labels.tolist()
+
+
+# ---- scales ---------------------------------------------------------------------------------------------------
+def ready(path: Path, tmp_path: Path, **read):
+    options = {key: value for key, value in read.items() if key != "scale"}
+    context = Context(run=tmp_path, cache=tmp_path)
+    return prepared(read_events(path, **options), HistoryLinkRun(data="made", read=EventReadOptions(**read)), context)
+
+
+def test_event_features_are_scaled_by_training_events_alone(tmp_path):
+    feature = pd.read_csv(labelled(tmp_path))["feat_0"].to_numpy()
+    one, kept = ready(labelled(tmp_path), tmp_path)
+    train = feature[: kept["edge_attr"]["rows"]]
+    assert 200 <= len(train) < 220
+    np.testing.assert_allclose(one.edge_attr[:, 0], (feature - train.mean()) / train.std(), rtol=1e-5, atol=1e-6)
+    late = np.where(np.arange(300) < len(train), feature, -1e9)
+    _, again = ready(labelled(tmp_path, feat_0=late), tmp_path)
+    assert json.dumps(kept) == json.dumps(again)
+    thousands, _ = ready(labelled(tmp_path, feat_0=feature / 1000), tmp_path)
+    np.testing.assert_allclose(thousands.edge_attr, one.edge_attr, rtol=1e-5, atol=1e-6)
+    stream = read_events(labelled(tmp_path))
+    np.testing.assert_array_equal(as_trained(stream.slice(7, 8), kept).edge_attr[0], one.edge_attr[7])
+    assert ready(labelled(tmp_path), tmp_path, scale="none")[0].edge_attr[3, 0] == np.float32(feature[3])
+
+
+def test_missing_event_features_are_filled_and_marked_by_a_named_choice(tmp_path):
+    feature = pd.read_csv(labelled(tmp_path))["feat_0"].to_numpy().copy()
+    feature[[3, 290]] = np.nan
+    path = labelled(tmp_path, feat_0=feature)
+    with pytest.raises(DataError, match=r"row 3 .line 5., row 290 .line 292. of column 'feat_0'.*--read.missing mean"):
+        read_events(path)
+    stream, kept = ready(path, tmp_path, missing="median")
+    assert np.flatnonzero(stream.edge_attr[:, 1]).tolist() == [3, 290]
+    assert kept["edge_attr"]["fill"] == [np.nanmedian(feature[: kept["edge_attr"]["rows"]])]
+    held = read_events(path, missing="mean")
+    write_events(held, tmp_path / "folder")
+    assert np.isnan(read_events(tmp_path / "folder").edge_table.values[3, 0])
+    assert read_events(tmp_path / "folder").content_hash == held.content_hash
+
+
+def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.read_csv(labelled(tmp_path, 130))
+    frame.iloc[:100].to_csv("old.csv", index=False)
+    loop = {"epochs": 1, "progress": False}
+    hopstate.fit("ctdg-ssm", "old.csv", out="run", loop=loop)
+    whole = hopstate.stream("run", frame.iloc[100:], fresh=True)
+    frame.iloc[100:110].to_csv("next.csv", index=False)
+    alone = hopstate.stream("run", "next.csv", fresh=True)
+    np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=1e-5)
+    assert np.isfinite(whole["score"]).all()

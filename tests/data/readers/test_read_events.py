@@ -1,0 +1,317 @@
+"""Readers and writers of event streams: every format, every fault named."""
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch_geometric.data import TemporalData
+
+from hopstate.data.event_store import load_events, save_events
+from hopstate.data.events import EventStream
+from hopstate.data.readers.read_events import events_to_pyg, read_events, write_events
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import (
+    ConfigError,
+    DataError,
+    FormatError,
+    HopstateWarning,
+    MissingExtraError,
+    MissingFileError,
+    StorageError,
+)
+
+CSV = "src,dst,t,label,feat_0,feat_1,note\n10,20,5,1,0.5,1,a\n20,30,5,0,1.5,2,b\n10,30,9,1,2.5,3,c\n"
+
+
+def write(tmp_path, text, name="events.csv"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def full_stream(**changes) -> EventStream:
+    fields = {
+        "src": np.array([0, 1, 2, 0]),
+        "dst": np.array([1, 2, 0, 1]),
+        "t": np.array([1, 1, 4, 2**60 + 1]),
+        "kind": np.array([0, 0, 0, 1], np.int8),
+        "edge_attr": np.arange(8, dtype=np.float32).reshape(4, 2),
+        "labels": np.array([0, 1, 0, 1]),
+        "num_nodes": 3,
+        "time_unit": "s",
+        "name": "made",
+    }
+    return EventStream(**{**fields, **changes})
+
+
+def assert_same(a: EventStream, b: EventStream) -> None:
+    assert a.content_hash == b.content_hash
+    assert (a.name, a.time_unit, a.num_nodes) == (b.name, b.time_unit, b.num_nodes)
+
+
+def test_a_csv_by_its_usual_names(tmp_path):
+    stream = read_events(write(tmp_path, CSV))
+    assert stream.src.tolist() == [0, 1, 0]
+    assert stream.dst.tolist() == [1, 2, 2]
+    assert stream.node_ids.ids.tolist() == [10, 20, 30]
+    assert (stream.t.dtype, stream.t.tolist(), stream.labels.tolist()) == (np.int64, [5, 5, 9], [1, 0, 1])
+    np.testing.assert_array_equal(stream.edge_attr, [[0.5, 1], [1.5, 2], [2.5, 3]])
+    assert stream.name == "events"
+
+
+def test_a_packed_csv_parquet_and_pandas_read_alike(tmp_path):
+    plain = read_events(write(tmp_path, CSV))
+    with gzip.open(tmp_path / "packed.csv.gz", "wt") as file:
+        file.write(CSV)
+    frame = pd.read_csv(tmp_path / "events.csv")
+    frame.to_parquet(tmp_path / "events.parquet")
+    for source in (tmp_path / "packed.csv.gz", tmp_path / "events.parquet", frame):
+        assert read_events(source).content_hash == plain.content_hash
+
+
+def test_columns_are_named_by_the_user_and_strings_are_ids(tmp_path):
+    path = write(tmp_path, "who,whom,when,size\nann,bob,1.5,3\nbob,cy,2.5,4\n")
+    stream = read_events(
+        path, source_column="who", target_column="whom", time_column="when", edge_columns=["size"], time_unit="h"
+    )
+    assert stream.node_ids.ids.tolist() == ["ann", "bob", "cy"]
+    assert (stream.t.dtype, stream.time_unit, stream.edge_attr.tolist()) == (np.float64, "h", [[3], [4]])
+
+
+def test_dates_become_integers_in_the_coarsest_unit_that_is_exact(tmp_path):
+    path = write(tmp_path, "src,dst,time\n0,1,2024-03-01T00:00:00\n1,0,2024-03-01T00:00:01\n")
+    stream = read_events(path)
+    assert (stream.t.tolist(), stream.time_unit) == ([1709251200, 1709251201], "s")
+    path = write(tmp_path, "src,dst,time\n0,1,2024-03-01T00:00:00\n1,0,2024-03-01T00:00:01.25\n")
+    assert read_events(path).time_unit == "ms"
+
+
+def test_unsorted_events_are_sorted_stably_and_it_is_said(tmp_path):
+    path = write(tmp_path, "src,dst,t\n0,1,9\n1,2,3\n2,3,9\n3,0,3\n")
+    with pytest.warns(HopstateWarning, match="not sorted by time .first at row 1."):
+        stream = read_events(path)
+    assert (stream.src.tolist(), stream.t.tolist()) == ([1, 3, 0, 2], [3, 3, 9, 9])
+
+
+def test_integer_times_past_2_to_the_53_are_kept(tmp_path):
+    stream = read_events(write(tmp_path, f"src,dst,t\n0,1,{2**60 + 1}\n"))
+    assert stream.t.tolist() == [2**60 + 1]
+
+
+def test_snap_text_without_a_header(tmp_path):
+    path = write(tmp_path, "# comment\n1 2 100\n3 4 200\n5 2 300\n", "CollegeMsg.txt")
+    stream = read_events(path)
+    assert stream.node_ids.ids.tolist() == [1, 2, 3, 4, 5]
+    assert stream.t.tolist() == [100, 200, 300]
+
+
+def test_jodie(tmp_path):
+    header = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features"
+    text = f"{header}\n0,7,0.0,0,0.1,0.2\n3,7,36.0,1,0.3,0.4\n"
+    stream = read_events(write(tmp_path, text, "wikipedia.csv"))
+    assert stream.node_ids.ids.tolist() == ["u0", "u3", "i7"]
+    assert (stream.src.tolist(), stream.dst.tolist(), stream.labels.tolist()) == ([0, 1], [2, 2], [0, 1])
+    np.testing.assert_array_equal(stream.edge_attr, np.float32([[0.1, 0.2], [0.3, 0.4]]))
+    assert stream.is_bipartite
+    with pytest.raises(FormatError, match="JODIE"):
+        read_events(write(tmp_path, "user_id,item_id,timestamp,state_label,x\n0,1,2,a\n", "bad.csv"))
+
+
+def dyglib(tmp_path, rows=4, nodes=4):
+    write(tmp_path, ",u,i,ts,label,idx\n0,1,2,0.0,0,1\n1,3,2,1.0,1,2\n2,1,3,1.0,0,3\n", "ml_made.csv")
+    np.save(tmp_path / "ml_made.npy", np.arange(rows * 2).reshape(rows, 2))
+    np.save(tmp_path / "ml_made_node.npy", np.zeros((nodes, 5), np.int8))
+    return tmp_path / "ml_made.csv"
+
+
+def test_dyglib_triple(tmp_path):
+    path = dyglib(tmp_path)
+    for source in (path, tmp_path):
+        stream = read_events(source)
+        assert (stream.src.tolist(), stream.dst.tolist()) == ([0, 2, 0], [1, 1, 2])
+        assert (stream.num_nodes, stream.node_ids.ids.tolist(), stream.name) == (3, [1, 2, 3], "made")
+        assert stream.edge_attr.tolist() == [[2, 3], [4, 5], [6, 7]]
+        assert stream.has_edge_features
+        assert not stream.has_node_features
+    with pytest.raises(DataError, match=r"3 rows, but idx reaches 3"):
+        read_events(dyglib(tmp_path, rows=3))
+    with pytest.raises(DataError, match=r"3 rows, but ids reach 3"):
+        read_events(dyglib(tmp_path, nodes=3))
+    (tmp_path / "ml_made.npy").write_bytes(b"nothing")
+    with pytest.raises(FormatError, match="no array"):
+        read_events(path)
+
+
+@pytest.mark.shared
+def test_real_files_have_the_stated_sizes(shared):
+    uci = read_events(shared / "data/temporal/uci")
+    assert (len(uci), uci.num_nodes, uci.t.dtype) == (59_835, 1_899, np.int64)
+    assert not uci.has_edge_features
+    assert not uci.has_node_features
+    enron = read_events(shared / "data/temporal/enron")
+    assert (len(enron), enron.num_nodes, enron.edge_attr.shape[1], enron.has_edge_features) == (125_235, 184, 32, False)
+    snap = read_events(shared / "data/temporal/collegemsg/CollegeMsg.txt", time_unit="s")
+    assert (len(snap), snap.num_nodes) == (59_835, 1_899)
+    np.testing.assert_array_equal(snap.t - snap.t[0], uci.t)  # the same messages
+
+
+def test_temporal_data_there_and_back():
+    data = TemporalData(
+        src=torch.tensor([0, 1]), dst=torch.tensor([2, 2]), t=torch.tensor([3, 4]), msg=torch.tensor([[0.5], [1.5]])
+    )
+    stream = read_events(data)
+    assert (stream.num_nodes, stream.edge_attr.tolist()) == (3, [[0.5], [1.5]])
+    back = events_to_pyg(stream)
+    for name in ("src", "dst", "t", "msg"):
+        assert torch.equal(back[name], data[name])
+    assert events_to_pyg(stream.with_(edge_attr=None)).msg.shape == (2, 0)
+
+
+@pytest.mark.parametrize("ids", [None, Vocabulary(np.array([7, 3, 9])), Vocabulary(np.array(["b", "a", "x"]))])
+def test_parquet_gives_the_stream_back(tmp_path, ids):
+    stream = full_stream(node_ids=ids, num_nodes=3 if ids is not None else 5)
+    write_events(stream, tmp_path / "made.parquet")
+    assert_same(read_events(tmp_path / "made.parquet"), stream)
+
+
+def test_a_folder_gives_the_stream_back_memory_mapped(tmp_path):
+    stream = full_stream(x=np.ones((3, 2), np.float32), node_ids=Vocabulary(np.array(["b", "a", "x"])))
+    write_events(stream, tmp_path / "made")
+    held = read_events(tmp_path / "made")
+    assert_same(held, stream)
+    assert isinstance(held.src, np.memmap)
+    assert isinstance(held.slice(1, 3).t.base, np.memmap)
+    save_events(stream.slice(1, 3), tmp_path / "made")  # replaces the earlier one
+    part = load_events(tmp_path / "made", mmap=False)
+    assert (len(part), part.first_id) == (2, 1)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").write_text("mine")
+    with pytest.raises(StorageError, match="holds no event stream"):
+        save_events(stream, tmp_path / "other")
+    assert (tmp_path / "other/file").read_text() == "mine"
+    (tmp_path / "made/t.npy").write_bytes((tmp_path / "made/t.npy").read_bytes()[:-4])
+    with pytest.raises(FormatError, match="truncated"):
+        load_events(tmp_path / "made")
+
+
+def test_kinds_in_words_numbers_and_signs(tmp_path):
+    for values in (("add", "delete"), ("0", "1"), ("1", "-1"), ("+", "-")):
+        path = write(tmp_path, f"src,dst,t,kind\n0,1,1,{values[0]}\n0,1,2,{values[1]}\n")
+        assert read_events(path).kind.tolist() == [0, 1]
+    with pytest.raises(DataError, match="'perhaps' in column 'kind'"):
+        read_events(write(tmp_path, "src,dst,t,kind\n0,1,1,add\n0,1,1,perhaps\n"))
+
+
+def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
+    good = "src,dst,t,kind\n0,1,1,add\n0,1,2,add\n0,1,3,delete\n0,1,3,delete\n0,1,4,add\n0,1,5,delete\n"
+    assert len(read_events(write(tmp_path, good))) == 6
+    for bad, event in (
+        ("0,1,1,add\n1,0,2,delete", 1),
+        ("0,1,1,delete\n0,1,2,add", 0),
+        ("0,1,1,add\n0,1,2,delete\n0,1,3,delete", 2),
+    ):
+        path = write(tmp_path, f"src,dst,t,kind\n{bad}\n")
+        with pytest.raises(DataError, match=f"event {event} deletes the edge"):
+            read_events(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("src,dst,t\n0,1,5\n0,-3,6\n", "negative id -3 in column 'dst', row 1 .line 3."),
+        ("src,dst,t\n0,1,\n", "no time in column 't'"),
+        ("src,dst,t\n0,1,inf\n", "the time in row 0"),
+        ("src,dst,t\n0,,1\n", "no id in column 'dst'"),
+        ("src,dst,t\n0,1,soon\n", "neither numbers nor ISO dates"),
+        ("src,dst,t\n0,1,5\n0,1,nan\n", "'nan' in column 't', row 1 .line 3."),
+        ("src,dst,t\n0,1,2024-03-01\n0,1,soon\n", "'soon' in column 't', row 1 .line 3."),
+        ("src,dst,tiem\n0,1,2\n", "time_column.*did you mean 'tiem'"),
+        ("src,dest,t\n0,1,2\n", "target_column.*did you mean 'dest'"),
+        ("src,dst,t,feat_0\n0,1,2,x\n", "'feat_0' holds"),
+        ("src,dst,t\n", "holds no events"),
+    ],
+)
+def test_faults_of_a_table_are_named(tmp_path, text, message):
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        read_events(write(tmp_path, text))
+
+
+def test_options_reach_every_source_or_are_refused(tmp_path):
+    stream = full_stream()
+    write_events(stream, tmp_path / "folder")
+    jodie = tmp_path / "jodie.csv"
+    jodie.write_text("user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n0,0,1,0,0.5\n")
+    for source in (tmp_path / "folder", stream, jodie):
+        assert read_events(source, time_unit="ms").time_unit == "ms"
+        with pytest.raises(ConfigError, match="does not take the option 'source_column'"):
+            read_events(source, source_column="u")
+
+
+def test_features_that_do_not_match_are_named(tmp_path):
+    path = write(tmp_path, "src,dst,t\n0,1,5\n1,2,6\n")
+    with pytest.raises(DataError, match="x has 2 rows, the stream has 3 nodes"):
+        read_events(path, x=np.zeros((2, 4)))
+    np.save(tmp_path / "x.npy", np.zeros((3, 4)))
+    assert read_events(path, x=tmp_path / "x.npy").x.shape == (3, 4)
+    with pytest.raises(DataError, match="dst of event 1 is 2, which is not under 2"):
+        read_events(path, num_nodes=2)
+
+
+def test_sources_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(MissingFileError):
+        read_events(tmp_path / "none.csv")
+    with pytest.raises(FormatError, match="Known"):
+        read_events(tmp_path)
+    (tmp_path / "noise.bin").write_bytes(bytes(range(256)))
+    with pytest.raises(FormatError, match="Known"):
+        read_events(tmp_path / "noise.bin")
+    with pytest.raises(FormatError):
+        read_events(write(tmp_path, ""))
+    with pytest.raises(FormatError, match="list"):
+        read_events([1, 2])
+    with pytest.raises(ConfigError, match="did you mean 'jodie'"):
+        read_events(write(tmp_path, CSV), format="jodi")
+    with pytest.raises(FormatError, match=r"\.parquet"):
+        write_events(full_stream(), tmp_path / "a.csv")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing")
+    with pytest.raises(FormatError):
+        read_events(tmp_path / "cut.parquet")
+
+
+def test_tgb_asks_for_py_tgb(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tgb", None)
+    with pytest.raises(MissingExtraError, match="pip install py-tgb"):
+        read_events("tgb:tgbl-wiki")
+
+
+def test_numeric_columns_that_are_not_used_are_told(tmp_path):
+    path = write(tmp_path, "src,dst,t,f0,amount,note\n0,1,1,5,2.5,a\n1,0,2,6,3.5,b\n")
+    with pytest.warns(HopstateWarning, match=r"not used: amount; .*--read.edge_columns '\[f0, amount\]'"):
+        assert read_events(path).edge_attr.tolist() == [[5], [6]]
+    assert read_events(path, edge_columns=["f0", "amount"]).edge_attr.tolist() == [[5, 2.5], [6, 3.5]]
+    assert read_events(path, edge_columns=[]).edge_attr is None
+
+
+def test_options_that_a_table_does_not_have_are_refused(tmp_path):
+    path = write(tmp_path, "src,dst,t\n0,1,1\n1,0,2\n")
+    write_events(full_stream(), tmp_path / "made.parquet")
+    for source in (path, tmp_path / "made.parquet", pd.read_csv(path)):
+        with pytest.raises(ConfigError, match="'time_colum'; did you mean 'time_column'"):
+            read_events(source, time_colum="t")
+        with pytest.raises(ConfigError, match="does not take the option 'src'"):
+            read_events(source, src="t")
+    with pytest.raises(ConfigError, match="does not take the option 'edge_attr'"):
+        read_events(dyglib(tmp_path), edge_attr=np.zeros((3, 1)))
+    assert read_events(tmp_path / "made.parquet", time_unit="ms", num_nodes=7).num_nodes == 7
+
+
+def test_dates_are_counted_in_the_unit_asked_for(tmp_path):
+    path = write(tmp_path, "src,dst,time\n0,1,2024-03-01T00:00:00\n1,0,2024-03-01T00:00:01.25\n")
+    stream = read_events(path, time_unit="us")
+    assert (stream.t.tolist(), stream.time_unit) == ([1709251200_000000, 1709251201_250000], "us")
+    with pytest.raises(DataError, match="finer than a whole s; take time_unit=ms"):
+        read_events(path, time_unit="s")
+    with pytest.raises(ConfigError, match="not in 'h'"):
+        read_events(path, time_unit="h")

@@ -1,0 +1,436 @@
+"""`read_graph` on every kind of file, well formed and broken: each mistake is named with its place."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.data.readers.read_graph import FORMATS, read_graph
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
+
+EDGES = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+# ---- npz -----------------------------------------------------------------------------------------------
+def heterophilous(path: Path, **changes: Any) -> str:
+    masks = np.eye(4, dtype=bool)
+    arrays = {
+        "node_features": np.arange(8, dtype=np.float32).reshape(4, 2),
+        "node_labels": np.array([0, 1, 0, 1]),
+        "edges": EDGES,
+        "train_masks": masks[:2],
+        "val_masks": masks[[1, 2]],
+        "test_masks": masks[[2, 3]],
+    }
+    np.savez(path, **{k: v for k, v in {**arrays, **changes}.items() if v is not None})
+    return str(path)
+
+
+def gnn_benchmark(path: Path, **changes: Any) -> str:
+    a = scipy.sparse.csr_array((np.ones(4), (EDGES[:, 0], EDGES[:, 1])), shape=(4, 4))
+    x = scipy.sparse.csr_array(np.array([[1, 0], [0, 2], [0, 0], [3, 0]], np.float64))
+    arrays = {f"{p}_{k}": getattr(m, k) for p, m in (("adj", a), ("attr", x)) for k in ("data", "indices", "indptr")}
+    arrays |= {"adj_shape": a.shape, "attr_shape": x.shape, "labels": np.array([0, 1, 1, 0], np.int8)}
+    arrays |= {"node_names": np.array(["p", "q", "r", "s"]), "class_names": np.array(["cat", "dog"])}
+    np.savez(path, **{k: v for k, v in {**arrays, **changes}.items() if v is not None})
+    return str(path)
+
+
+def test_heterophilous_npz(tmp_path: Path) -> None:
+    graph = read_graph(heterophilous(tmp_path / "h.npz"))
+    assert (graph.num_nodes, graph.num_edges, graph.num_splits, graph.name) == (4, 8, 2, "h")
+    assert graph.split(1)["val"].tolist() == [2]
+    assert graph.is_undirected
+    assert read_graph(heterophilous(tmp_path / "h.npz"), undirected=False).num_edges == 4
+
+
+def test_gnn_benchmark_npz(tmp_path: Path) -> None:
+    graph = read_graph(gnn_benchmark(tmp_path / "g.npz"))
+    assert graph.x.tolist() == [[1, 0], [0, 2], [0, 0], [3, 0]]
+    assert graph.x.dtype == np.float32
+    assert graph.node_ids.ids.tolist() == ["p", "q", "r", "s"]
+    assert graph.class_names == ("cat", "dog")
+    assert (graph.num_edges, graph.y.tolist()) == (8, [0, 1, 1, 0])
+    assert read_graph(gnn_benchmark(tmp_path / "no.npz", labels=None, attr_indptr=None, node_names=None)).x is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"edges": np.array([[0, 4]])}, DataError, r"h\.npz: edge target: id 4 in row 0 is not in 0\.\.3"),
+        ({"edges": np.array([[0, 1], [-1, 1]])}, DataError, r"edge source: id -1 in row 1"),
+        ({"node_features": np.zeros((3, 2))}, DataError, r"3 rows, but there are 4 nodes"),
+        ({"node_features": np.full((4, 1), np.nan)}, DataError, r"h\.npz: node features hold NaN.*rows 0, 1, 2, 3"),
+        ({"node_features": np.array([["a"]] * 4)}, DataError, r"not numbers"),
+        ({"node_labels": np.array([-1, 0, 1, 0])}, DataError, r"no label for 1 training nodes"),
+        ({"test_masks": np.zeros((2, 4), bool)}, DataError, r"test mask of split 0 is empty"),
+        ({"train_masks": np.ones((2, 3), bool)}, DataError, r"train mask has shape"),
+        ({"edges": None}, FormatError, r"holds the arrays.*no known layout.*adj_indptr"),
+        ({"node_labels": np.array([{}] * 4, dtype=object)}, FormatError, r"'node_labels' is stored as a pickle"),
+    ],
+)
+def test_bad_npz_content(tmp_path: Path, changes: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        read_graph(heterophilous(tmp_path / "h.npz", **changes))
+
+
+def test_nan_may_become_zero(tmp_path: Path) -> None:
+    x = np.array([[1, np.nan], [np.inf, 2], [3, 4], [-np.inf, 5]])
+    graph = read_graph(heterophilous(tmp_path / "h.npz", node_features=x), nan="zero")
+    assert graph.x.tolist() == [[1, 0], [0, 2], [3, 4], [0, 5]]
+
+
+@pytest.mark.parametrize("keep", [3, 100, 0.5, 0.95])
+def test_a_truncated_npz_is_named(tmp_path: Path, keep: float) -> None:
+    whole = Path(heterophilous(tmp_path / "whole.npz")).read_bytes()
+    path = tmp_path / "cut.npz"
+    path.write_bytes(whole[: int(keep if keep > 1 else keep * len(whole))])
+    with pytest.raises(FormatError, match=r"cut\.npz.*truncated"):
+        read_graph(path)
+
+
+def test_a_damaged_npz_member_is_named(tmp_path: Path) -> None:
+    path = Path(heterophilous(tmp_path / "h.npz"))
+    raw = bytearray(path.read_bytes())
+    place = raw.find(b"\x93NUMPY") + 140
+    raw[place : place + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(raw)
+    with pytest.raises(FormatError, match="damaged or truncated"):
+        read_graph(path)
+
+
+def test_bad_gnn_benchmark_parts(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no CSR matrix"):
+        read_graph(gnn_benchmark(tmp_path / "a.npz", adj_indices=np.array([0, 1, 2, 9])))
+    with pytest.raises(FormatError, match="attr_data"):
+        read_graph(gnn_benchmark(tmp_path / "b.npz", attr_data=None))
+    path = gnn_benchmark(tmp_path / "c.npz", class_names=np.array([{}, {}], dtype=object))
+    with pytest.warns(HopstateWarning, match="names are left out"):
+        assert read_graph(path).class_names is None
+
+
+# ---- tables --------------------------------------------------------------------------------------------
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, str]:
+    return {
+        "edges": write(tmp_path / "e.csv", "source,target,weight,note\nann,bob,1.5,a\nbob,NA,2,b\n007,ann,3,c\n"),
+        "features": write(tmp_path / "f.csv", "id,age,height\nbob,1,2\nann,3,4\nNA,5,6\n007,7,8\neve,9,10\n"),
+        "labels": write(tmp_path / "l.csv", "id,label,split\nann,dog,train\nbob,cat,Valid\nNA,,\n007,cat,test\n"),
+    }
+
+
+def test_three_tables_with_string_ids(tables: dict[str, str]) -> None:
+    with pytest.warns(HopstateWarning, match="note are no numbers"):
+        graph = read_graph(tables["edges"], features=tables["features"], labels=tables["labels"])
+    assert graph.node_ids.ids.tolist() == ["bob", "ann", "NA", "007", "eve"]
+    assert graph.x[1].tolist() == [3, 4]
+    assert graph.class_names == ("cat", "dog")
+    assert graph.y.tolist() == [0, 1, -1, 0, -1]
+    assert {k: graph.node_ids.names(v).tolist() for k, v in graph.split().items()} == {
+        "train": ["ann"],
+        "val": ["bob"],
+        "test": ["007"],
+    }
+    ann = graph.node_ids.row("ann")
+    row = slice(graph.indptr[ann], graph.indptr[ann + 1])
+    assert dict(
+        zip(graph.node_ids.names(graph.indices[row]).tolist(), graph.edge_attr[row, 0].tolist(), strict=True)
+    ) == {
+        "bob": 1.5,
+        "007": 3.0,
+    }
+
+
+def test_labels_in_the_table_of_features_are_no_features(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    nodes = write(tmp_path / "n.csv", "id,f,label,split\n0,5,0,train\n1,6,1,val\n2,7,0,test\n")
+    graph = read_graph(edges, features=nodes, labels=nodes)
+    assert graph.x.tolist() == [[5], [6], [7]]
+    assert graph.y.tolist() == [0, 1, 0]
+    with pytest.warns(HopstateWarning, match="'label' is read as a feature"):
+        read_graph(edges, features=write(tmp_path / "f.csv", "id,f,label\n0,5,0\n1,6,1\n2,7,0\n"))
+
+
+def test_edges_alone_use_all_ids_sorted(tables: dict[str, str]) -> None:
+    graph = read_graph(tables["edges"], edge_columns=["weight"], labels=tables["labels"])
+    assert graph.node_ids.ids.tolist() == ["007", "NA", "ann", "bob"]
+    assert graph.x is None
+    assert read_graph(tables["edges"], edge_columns=[]).edge_attr is None
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "txt", "parquet", "csv.gz", "semicolon", "no header", "snap", "dat"])
+def test_the_same_edges_in_every_dress(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"from": [10, 20, 30], "to": [20, 30, 40], "w": [0.5, 1.5, 2.5]})
+    text = frame.to_csv(index=False)
+    path = tmp_path / f"edges.{kind if '.' in kind or kind.isalpha() else 'csv'}"
+    if kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    elif kind == "semicolon":
+        path.write_text(text.replace(",", ";"))
+    elif kind == "no header":
+        path.write_text(frame.to_csv(index=False, header=False))
+    elif kind == "snap":
+        path.write_text("# Directed\n# From\tTo\n" + frame.to_csv(index=False, header=False, sep="\t"))
+    elif kind == "dat":
+        path.write_text(frame.to_csv(index=False, header=False, sep=" ").replace(" ", "   "))
+    else:
+        path.write_text(text.replace(",", "\t") if kind != "csv" else "\ufeff" + text.replace("\n", "\r\n"))
+    graph = read_graph(path, undirected=False)
+    assert graph.node_ids.ids.tolist() == [10, 20, 30, 40]
+    assert graph.edge_index().tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert graph.edge_attr.ravel().tolist() == [0.5, 1.5, 2.5]
+
+
+def test_headers_of_strings(tmp_path: Path) -> None:
+    with_header = write(tmp_path / "a.csv", "person,friend\nann,bob\nbob,eve\n")
+    assert read_graph(with_header).node_ids.ids.tolist() == ["ann", "bob", "eve"]
+    without = write(tmp_path / "b.csv", "ann,bob\nbob,eve\n")
+    assert read_graph(without).num_nodes == 3
+    lines = write(tmp_path / "c.txt", "zoe yan\nann bob\n")
+    assert read_graph(lines).num_nodes == 4
+
+
+def test_dense_integers_need_no_vocabulary(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    assert read_graph(path).node_ids is None
+    assert read_graph(path, num_nodes=5).num_nodes == 5
+    np.save(tmp_path / "x.npy", np.ones((4, 2), np.float32))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 2, 0]))
+    graph = read_graph(path, features=tmp_path / "x.npy", labels=tmp_path / "y.npy")
+    assert (graph.num_nodes, graph.num_classes) == (4, 3)
+    assert read_graph(path, labels=tmp_path / "y.npy").num_nodes == 4
+
+
+def test_duplicates_and_self_loops_are_options(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "source,target\n0,1\n0,1\n1,1\n")
+    assert read_graph(path).num_edges == 3
+    assert read_graph(path, duplicates="keep").num_edges == 5
+    assert read_graph(path, self_loops="drop").num_edges == 2
+
+
+def test_an_edge_table_without_edges(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "source,target\n")
+    features = write(tmp_path / "f.csv", "id,a\nonly,1\n")
+    graph = read_graph(path, features=features)
+    assert (graph.num_nodes, graph.num_edges) == (1, 0)
+    with pytest.raises(DataError, match="holds no edges and no node table"):
+        read_graph(path)
+
+
+def test_kinds_of_labels(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "0,1\n1,2\n")
+    for text, y, names in [
+        ("id,label\n0,5\n1,7\n2,5\n", [0, 1, 0], ("5", "7")),
+        ("id,label\n0,0\n1,1\n2,\n", [0, 1, -1], None),
+        ("id,label\n0,-1\n1,1\n2,-1\n", [0, 1, 0], ("-1", "1")),
+        ("id,label\n0,0.5\n1,1\n2,2\n", [0.5, 1, 2], None),
+        ("node,colour\n0,red\n2,blue\n", [1, -1, 0], ("blue", "red")),
+    ]:
+        graph = read_graph(edges, labels=write(tmp_path / "l.csv", text))
+        assert graph.y.tolist() == y
+        assert graph.class_names == names
+
+
+BROKEN = [
+    ("edges", "source,target\n0,1\n,2\n", {}, DataError, r"no id in column 'source', row 1 \(line 3\)"),
+    ("edges", "source,target\n0,1\n-3,2\n", {}, DataError, r"negative id -3 in column 'source', row 1 \(line 3\)"),
+    ("edges", "source,target\n0,1\n1.5,2\n", {}, DataError, r"id 1\.5 in row 1 \(line 3\) is no integer"),
+    ("edges", "0,1\n5,2\n", {"num_nodes": 4}, DataError, r"id 5 in row 1 is not in 0\.\.3"),
+    ("edges", "a,b\nb,c\n", {"num_nodes": 4}, DataError, r"holds strings such as 'a'"),
+    ("edges", "a,b,c\n1,2\n1,2,3,4\n", {}, FormatError, r"could not be read as a table"),
+    ("edges", "one\ntwo\n", {}, DataError, r"only 1 columns \(.*\); target_column is missing"),
+    ("edges", "from,to\n1,2\n", {"source_column": "fromm"}, DataError, r"no column 'fromm'.*did you mean 'from'"),
+    ("edges", "from,to\n1,2\n", {"target_column": "from"}, DataError, r"both column 'from'"),
+    ("edges", "from,to,w\n1,2,3\n", {"edge_columns": ["v"]}, DataError, r"no column 'v' \(edge_columns\)"),
+    ("edges", "from,to,w\n1,2,x\n", {"edge_columns": ["w"]}, DataError, r"'w' of edge features holds 'x' in row 0"),
+    ("edges", "from,to,w\n1,2,nan\n1,3,1\n", {}, DataError, r"edge features \(w\) hold NaN or infinities in row 0"),
+    ("edges", "from,to,to\n1,2,3\n", {}, FormatError, r"two columns of the same name"),
+    ("edges", "", {}, FormatError, r"is empty"),
+    ("edges", "# nothing\n", {}, FormatError, r"is empty"),
+    ("features", "id,a\nann,1\nann,2\n", {}, DataError, r"f\.csv: id 'ann' stands more than once"),
+    ("features", "id,a\nann,1\nbob,x\n", {}, DataError, r"'a' of node features holds 'x' in row 1 \(line 3\)"),
+    ("features", "id,a,b\nann,1,1\nbob,,inf\n", {}, DataError, r"f\.csv: node features \(a, b\) hold NaN.*row 1"),
+    ("features", "id,a\nann,1\nbob,2\n", {}, DataError, r"'007' in row 2 \(line 4\) is not in .*f\.csv \(1 such"),
+    ("features", "id\nann\n", {}, DataError, r"no column of features"),
+    ("labels", "id,label\nann,1\nzed,2\n", {}, DataError, r"l\.csv: id 'zed' in row 1 is not in"),
+    ("labels", "id,label\nann,\n", {}, DataError, r"holds no label at all"),
+    ("labels", "id,label\nann,1\nann,2\n", {}, DataError, r"l\.csv: id 'ann' stands more than once"),
+    (
+        "labels",
+        "id,label,split\nann,1,trian\n",
+        {},
+        DataError,
+        r"split 'trian' in row 0 \(line 2\); did you mean 'train'",
+    ),
+    ("labels", "id,label,split\nann,,train\nbob,1,val\n", {}, DataError, r"no label for 1 training nodes"),
+    ("labels", "id,label\nann,1\n", {"label_column": "lable"}, DataError, r"no column 'lable'.*'label'"),
+]
+
+
+@pytest.mark.parametrize(("which", "text", "options", "error", "message"), BROKEN)
+def test_broken_tables_are_named(
+    tables: dict[str, str], which: str, text: str, options: dict, error: type[Exception], message: str
+) -> None:
+    Path(tables[which]).write_text(text)
+    extra = {} if which == "edges" else {"features": tables["features"], "labels": tables["labels"], "edge_columns": []}
+    with pytest.raises(error, match=message):
+        read_graph(tables["edges"], **extra, **options)
+
+
+def test_zero_for_nan_in_tables(tables: dict[str, str]) -> None:
+    write(Path(tables["features"]), "id,a\nbob,\nann,3\nNA,nan\n007,inf\n")
+    graph = read_graph(tables["edges"], features=tables["features"], edge_columns=[], nan="zero")
+    assert graph.x.ravel().tolist() == [0, 3, 0, 0]
+
+
+# ---- everything else -----------------------------------------------------------------------------------
+def test_what_is_no_graph_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"no file, folder or data set called .*nowhere\.csv"):
+        read_graph(tmp_path / "nowhere.csv")
+    for name, content in [("a.bin", b"\x00\x01\x02\x03"), ("b.npz", b"hello there"), ("c.csv", b"")]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FormatError, match=name):
+            read_graph(tmp_path / name)
+    with pytest.raises(FormatError) as caught:
+        read_graph(tmp_path / "a.bin")
+    assert all(name in str(caught.value) for name in FORMATS)
+    with pytest.raises(FormatError, match=r"not one that Graph\.save wrote"):
+        read_graph(tmp_path)
+    with pytest.raises(FormatError, match="from a int"):
+        read_graph(3)
+
+
+def test_options_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "0,1\n")
+    for options, message in [
+        ({"format": "edge"}, r"unknown format 'edge'; did you mean 'edges'"),
+        ({"duplicates": "both"}, r"duplicates is 'keep' or 'drop'"),
+        ({"feature": "x"}, r"no 'feature'; did you mean 'features'"),
+        ({"nan": "mean", "features": write(tmp_path / "f.csv", "id,a\n0,1\n1,2\n")}, r"nan is 'error' or 'zero'"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            read_graph(path, **options)
+    with pytest.raises(ConfigError, match="labels belong to tables of edges"):
+        read_graph(heterophilous(tmp_path / "h.npz"), labels="l.csv")
+
+
+def test_folder_scipy_and_graph_itself(tmp_path: Path) -> None:
+    graph = Graph.from_edges(EDGES, x=np.ones((4, 1)))
+    graph.save(str(tmp_path / "g"))
+    assert read_graph(tmp_path / "g").content_hash == graph.content_hash
+    assert read_graph(graph.to_scipy()).structure_hash == graph.structure_hash
+    assert read_graph(graph) is graph
+
+
+def test_pyg_in_memory_and_saved(tmp_path: Path) -> None:
+    graph = Graph.from_edges(EDGES, x=np.ones((4, 1)), y=np.array([0, 1, 0, 1]))
+    data = graph.to_pyg()
+    assert read_graph(data).content_hash == graph.content_hash
+    torch.save(data, tmp_path / "d.pt")
+    torch.save((data.to_dict(), None), tmp_path / "set.pt")
+    for name in ("d.pt", "set.pt"):
+        again = read_graph(tmp_path / name)
+        assert again.content_hash == graph.content_hash
+        assert again.name == name[:-3]
+    data.x[2] = torch.nan
+    with pytest.raises(DataError, match="in row 2"):
+        read_graph(data)
+    assert read_graph(data, nan="zero").x[2] == 0
+
+
+class Evil:
+    """Creates a file when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return (Path.touch, (self.path,))
+
+
+def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
+    mark = tmp_path / "owned"
+    torch.save({"x": Evil(mark)}, tmp_path / "evil.pt")
+    with pytest.raises(FormatError, match="does not unpickle"):
+        read_graph(tmp_path / "evil.pt")
+    root = tmp_path / "root" / "Cora"
+    (root / "processed").mkdir(parents=True)
+    torch.save(({"x": Evil(mark)}, None, Evil(mark)), root / "processed" / "data.pt")
+    torch.save(None, root / "processed" / "pre_transform.pt")
+    torch.save(None, root / "processed" / "pre_filter.pt")
+    (root / "raw").mkdir()
+    from torch_geometric.datasets import Planetoid
+
+    for name in Planetoid.raw_file_names.fget(type("P", (), {"name": "cora"})()):
+        (root / "raw" / name).write_bytes(pickle.dumps(Evil(mark)))
+    with pytest.raises(FormatError, match="does not unpickle"):
+        read_graph(f"pyg:Planetoid:Cora?root={tmp_path / 'root'}")
+    (root / "processed" / "data.pt").unlink()
+    with pytest.raises(FormatError, match="may unpickle"):
+        read_graph(f"pyg:Planetoid:Cora?root={tmp_path / 'root'}")
+    assert not mark.exists()
+
+
+def test_pyg_data_set_that_is_on_disk(tmp_path: Path) -> None:
+    from torch_geometric.data import Data
+
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1, 0]))
+    root = tmp_path / "KarateClub"
+    (root / "Cora" / "raw").mkdir(parents=True)
+    (root / "Cora" / "processed").mkdir()
+    for name in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
+        (root / "Cora" / "raw" / f"ind.cora.{name}").write_bytes(b"")
+    torch.save((data.to_dict(), None, Data), root / "Cora" / "processed" / "data.pt")
+    graph = read_graph(f"pyg:Planetoid:Cora?root={root}")
+    assert (graph.num_nodes, graph.name) == (3, "cora")
+    with pytest.raises(FormatError, match="did you mean 'Planetoid'"):
+        read_graph("pyg:Planetoids:Cora")
+    with pytest.raises(FormatError, match="key=value"):
+        read_graph(f"pyg:Planetoid:Cora?root={root}&wrong=1")
+
+
+# ---- real files ----------------------------------------------------------------------------------------
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("path", "nodes", "features", "classes", "stored", "splits"),
+    [
+        ("heterophilous/minesweeper.npz", 10_000, 7, 2, 39_402, 10),
+        ("gnn-benchmark/cora.npz", 2_708, 1_433, 7, 5_429, 0),
+        ("gnn-benchmark/amazon_electronics_photo.npz", 7_650, 745, 8, 143_663, 0),
+        ("temporal/collegemsg/CollegeMsg.txt", 1_899, 0, 0, 59_835, 0),
+    ],
+)
+def test_published_files(
+    shared: Path, path: str, nodes: int, features: int, classes: int, stored: int, splits: int
+) -> None:
+    graph = read_graph(shared / "data" / path, undirected=False, duplicates="keep")
+    found = (graph.num_nodes, graph.num_features, graph.num_classes, graph.num_edges, graph.num_splits)
+    assert found == (nodes, features, classes, stored, splits)
+    assert read_graph(shared / "data" / path).is_undirected
+
+
+def test_features_follow_their_ids_where_nodes_are_numbered(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    (tmp_path / "x.csv").write_text("id,a\n2,20\n0,0\n1,10\n")
+    graph = read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=3)
+    assert graph.x[:, 0].tolist() == [0, 10, 20]
+    with pytest.raises(DataError, match=r"no row for 1 of 4 nodes, the first is 3"):
+        read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=4)
+    with pytest.raises(DataError, match=r"id 2 .*0\.\.1"):
+        read_graph(tmp_path / "edges.csv", features=tmp_path / "x.csv", num_nodes=2)

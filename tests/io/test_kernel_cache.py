@@ -1,0 +1,127 @@
+"""Compiled kernels where nothing usual can be written: a temporary cache, one warning, nobody else's files run.
+
+Tests may run as root, whom permissions do not stop: what cannot be written is a file where a folder would have to be.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import hopstate
+from hopstate.errors import HopstateWarning
+from hopstate.io import kernel_cache
+from hopstate.io.kernel_cache import FOLDERS, ensure_kernel_cache
+
+PACKAGE = Path(hopstate.__file__).parent
+
+
+def test_every_folder_with_kernels_is_looked_at() -> None:
+    found = {path.parent for path in PACKAGE.rglob("*.py") if "njit" in path.read_text(encoding="utf-8")}
+    assert found - {PACKAGE} == {PACKAGE / folder for folder in FOLDERS}
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation for reading only, without a home, and a temporary folder of its own; the file that stops all."""
+    (tmp_path / "file").touch()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "hopstate").mkdir()
+    (tmp_path / "hopstate/ops").touch()
+    monkeypatch.setattr(kernel_cache, "__file__", str(tmp_path / "hopstate/io/kernel_cache.py"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    return tmp_path
+
+
+def test_the_usual_places_are_left_alone(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(sealed / "home"))  # not made yet, as on a fresh account
+    ensure_kernel_cache()
+    monkeypatch.setenv("HOME", str(sealed / "file"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(sealed / "home"))
+    ensure_kernel_cache()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert os.environ["NUMBA_CACHE_DIR"] == ""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(sealed / "kernels"))
+    ensure_kernel_cache()
+    monkeypatch.setattr(kernel_cache, "__file__", str(PACKAGE / "io/kernel_cache.py"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(sealed / "file/kernels"))
+    ensure_kernel_cache()  # numba takes the sources' folder
+
+
+def test_a_private_temporary_folder_is_taken_and_taken_again(sealed: Path) -> None:
+    for _ in range(2):
+        os.environ["NUMBA_CACHE_DIR"] = str(sealed / "file/kernels")
+        with pytest.warns(HopstateWarning, match=r"file/kernels, and are in .*set NUMBA_CACHE_DIR"):
+            ensure_kernel_cache()
+        folder = sealed / f"tmp/hopstate-kernels-{os.getuid()}"
+        assert os.environ["NUMBA_CACHE_DIR"] == str(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    ensure_kernel_cache()  # said once: the folder is there now
+
+
+@pytest.mark.parametrize("how", ["open", "link", "file"])
+def test_a_folder_that_others_may_have_filled_is_not_run(sealed: Path, how: str) -> None:
+    folder = sealed / f"tmp/hopstate-kernels-{os.getuid()}"
+    if how == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif how == "link":
+        (sealed / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(sealed / "elsewhere")
+    else:
+        folder.touch()
+    with pytest.warns(HopstateWarning, match="set NUMBA_CACHE_DIR"):
+        ensure_kernel_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] not in ("", str(folder))
+    assert Path(os.environ["NUMBA_CACHE_DIR"]).stat().st_mode & 0o777 == 0o700
+
+
+def test_nowhere_at_all_is_said(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(sealed / "file"))
+    with pytest.warns(HopstateWarning, match="there is no temporary folder either; set NUMBA_CACHE_DIR"):
+        ensure_kernel_cache()
+
+
+def test_without_a_home_none_is_made_in_the_working_directory(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # an unknown user without HOME
+    monkeypatch.chdir(sealed)
+    with pytest.warns(HopstateWarning, match="set NUMBA_CACHE_DIR"):
+        ensure_kernel_cache()
+    assert not (sealed / "~").exists()
+
+
+def test_a_read_only_installation_computes_with_one_warning(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "site/hopstate", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (tmp_path / "site/hopstate").rglob("*"):
+        if folder.is_dir():
+            (folder / "__pycache__").touch()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "home").touch()
+    code = (
+        "from numpy import int64; from hopstate.ops.cpu.random_kernels import seeded; print(seeded(int64(1), int64(2)))"
+    )
+    drop = ("XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "HOPSTATE_TYPECHECK")
+    environment = {key: value for key, value in os.environ.items() if key not in drop}
+    environment |= {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"PYTHONPATH": str(tmp_path / "site"), "PYTHONWARNINGS": "always"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().isdigit()
+    assert done.stderr.count("HopstateWarning: compiled kernels") == 1
+    assert list((tmp_path / "tmp").rglob("*.nbc"))
+
+
+def test_an_import_says_nothing_here() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensure_kernel_cache()

@@ -1,0 +1,54 @@
+"""One writer a folder."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from hopstate.errors import BusyError, StorageError
+from hopstate.io.lock import locked
+
+HOLD = """
+    import sys, time
+    from hopstate.io.lock import locked
+    with locked(sys.argv[1], "a state"):
+        print("held", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_the_second_is_refused_by_name_and_the_third_may(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    with locked(folder, "a state"):
+        with (
+            pytest.raises(BusyError, match=r"run \(a state\) is being written by process \d+ on "),
+            locked(folder, "a state"),
+        ):
+            pass
+        with locked(tmp_path / "other"):
+            pass
+    with locked(folder):
+        pass
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(HOLD), str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError), locked(tmp_path):
+            pass
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    with locked(tmp_path):
+        pass
+
+
+def test_where_no_lock_can_be_made_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"could not make .*file"), locked(tmp_path / "file"):
+        pass

@@ -1,0 +1,129 @@
+"""DyGFormer: packed against padded, its parameters, and the conformance suite."""
+
+import numpy as np
+import pytest
+import torch
+from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
+from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+SMALL = {"max_length": 8, "channel_dim": 4, "time_dim": 6, "out_dim": 5, "dropout": 0.0}
+
+
+def _tokens(*, features: bool = True, max_length: int = 8, count: int = 12) -> HistoryTokens:
+    stream = make_stream(features=features)
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=max_length))
+    return tokenizer.pairs(*make_queries(stream, count))
+
+
+def _model(**options: object) -> DyGFormer:
+    model = DyGFormer(DyGFormer.Config(**{**SMALL, **options}), node_dim=NODE_DIM, edge_dim=EDGE_DIM)
+    for parameter in model.parameters():  # biases away from zero, so that padding is not the zero vector
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def _gradients(model: DyGFormer, logits: torch.Tensor) -> dict[str, torch.Tensor]:
+    weight = torch.linspace(-1, 1, len(logits), dtype=logits.dtype)
+    model.zero_grad()
+    (weight * logits).sum().backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("patch_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("features", [True, False])
+def test_packed_equals_padded_in_outputs_and_every_gradient(patch_size, features):
+    model, tokens = _model(patch_size=patch_size).double(), _tokens(features=features)
+    packed, padded = model(tokens), dygformer_naive(model, tokens)
+    torch.testing.assert_close(packed, padded, rtol=1e-10, atol=1e-12)
+    expected = _gradients(model, padded)
+    for name, gradient in _gradients(model, model(tokens)).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-10, msg=name)
+    assert packed.std() > 1e-3
+
+
+def test_masked_padding_leaves_it_out():
+    masked, attended = _model(padding="masked").double(), _model().double()
+    attended.load_state_dict(masked.state_dict())
+    tokens = _tokens(count=30)
+    full = [p for p in range(30) if tokens.lengths[p] == tokens.lengths[p + 30] == 8]
+    assert 0 < len(full) < 30
+    same = torch.isclose(masked(tokens), attended(tokens), rtol=1e-10)
+    assert torch.equal(same.nonzero().flatten(), torch.tensor(full))
+    # with one real token on each side the pair is scored as if sequences could hold no more than those
+    alone = take_sequences(tokens, torch.tensor([0, 30]))
+    short = _model(max_length=2).double()
+    short.load_state_dict(masked.state_dict())
+    two = take_sequences(tokens, torch.tensor([0, 0, 30, 30]))
+    assert alone.longest == 1
+    assert torch.isclose(masked(alone), masked(two)[:1], rtol=1e-12)
+
+
+def test_published_size():
+    """DyGLib's DyGFormer on UCI: 172 features a node and an event, channels of 50, 100 frequencies, two blocks."""
+    model = DyGFormer(DyGFormer.Config(), node_dim=172, edge_dim=172)
+    channels = 2 * (172 * 50 + 50) + (100 * 50 + 50) + (50 * 50 + 50)
+    counts, time = (50 + 50) + (50 * 50 + 50), 2 * 100
+    block = (600 * 200 + 600) + (200 * 200 + 200) + (800 * 200 + 800) + (200 * 800 + 200) + 2 * 400
+    output, head = 200 * 172 + 172, (344 * 172 + 172) + (172 + 1)
+    expected = channels + counts + time + 2 * block + output + head
+    assert sum(p.numel() for p in model.parameters()) == expected == 1_087_035
+
+
+def _take(inputs: tuple, rows: torch.Tensor) -> tuple:
+    half = inputs[0].num_sequences // 2
+    return (take_sequences(inputs[0], torch.cat([rows, rows + half])),)
+
+
+class _Column(torch.nn.Module):
+    """Logits as an (n, 1) column, for the conformance suite."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: object) -> torch.Tensor:
+        return self.model(inputs).unsqueeze(-1)
+
+
+@pytest.mark.parametrize("options", [{}, {"patch_size": 2}, {"padding": "masked"}])
+def test_conformance(options):
+    config = DyGFormer.Config(**{**SMALL, "dropout": 0.2, **options})
+    check_model(
+        ModelCase(
+            make=lambda: _Column(DyGFormer(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)),
+            inputs=(_tokens(),),
+            permute=_take,
+            take=_take,
+        )
+    )
+
+
+def test_no_pairs():
+    assert _model()(take_sequences(_tokens(), torch.zeros(0, dtype=torch.int64))).shape == (0,)
+
+
+def test_wrong_tokens_are_named():
+    stream = make_stream()
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=9))
+    model = _model()
+    with pytest.raises(ShapeError, match="co-occurrence"):
+        model(tokenizer.nodes(np.array([0, 1]), np.array([3.0, 4.0])))
+    with pytest.raises(ShapeError, match="9 tokens"):
+        model(tokenizer.pairs(np.array([0]), np.array([1]), np.array([99.0])))
+    plain = DyGFormer(DyGFormer.Config(**SMALL), edge_dim=EDGE_DIM)
+    with pytest.raises(ShapeError, match="node features"):
+        plain(_tokens())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_length": 1}, {"patch_size": 3}, {"num_heads": 3}, {"dropout": 1.0}, {"padding": "none"}, {"time_dim": 0}],
+)
+def test_impossible_settings_are_named(wrong):
+    with pytest.raises(ConfigError, match=r"model\."):
+        DyGFormer.Config(**wrong)

@@ -1,0 +1,276 @@
+"""CTDG-SSM on small streams: the layer rule, both matrix paths, memory that survives a stop, and errors by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateError, ShapeError, TimeOrderError
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.ops.filters.laplacian import dense_laplacian
+from hopstate.streaming.active_batch import ActiveBatch
+from hopstate.streaming.node_state import NodeState
+
+D = 6
+
+
+def model(seed: int = 0, **options: Any) -> CTDGSSM:
+    torch.manual_seed(seed)
+    data = {k: options.pop(k) for k in ("edge_dim", "num_nodes", "decoder", "num_classes") if k in options}
+    return CTDGSSM(CTDGSSM.Config(**{"dim": D, "time_dim": 4, **options}), **{"edge_dim": 2, **data}).double()
+
+
+def stream(batches: int = 4, size: int = 5, nodes: int = 12, seed: int = 0) -> list[ActiveBatch]:
+    """Batches of random events, each with the edges of earlier batches as context."""
+    rng = np.random.default_rng(seed)
+    found, past = [], np.empty((2, 0), np.int64)
+    for k in range(batches):
+        new = rng.integers(0, nodes, (2, size))
+        found.append(
+            ActiveBatch.build(
+                *new,
+                k + np.sort(rng.random(size)),
+                context=past,
+                gap=rng.random(size),
+                edge_attr=rng.standard_normal((size, 2)),
+            )
+        )
+        past = np.concatenate([past, new], 1)[:, -15:]
+    return found
+
+
+def same(a: NodeState, b: NodeState) -> bool:
+    return a.clock == b.clock and all(torch.equal(t, b.tensors()[k]) for k, t in a.tensors().items())
+
+
+def run(m: CTDGSSM, batches: list[ActiveBatch], state: NodeState | None = None) -> NodeState:
+    state = m.initial_state() if state is None else state
+    for batch in batches:
+        state = m.update(state, batch)
+    return state
+
+
+def test_layers_follow_algorithm_3() -> None:
+    """X <- X + GELU(H) layer by layer, and the memory of nodes that are not active stays."""
+    m, (first, second) = model(order=2), stream(2)
+    state = m.update(m.initial_state(30), first)
+    after = m.update(state, second)
+    x = m._encode(second)[None]
+    step = m._transition(second)
+    for layer, cell in enumerate(m.cells):
+        H = cell.update(state.memory[layer, second.nodes][None], x, step)
+        assert torch.allclose(after.memory[layer, second.nodes], H[0], atol=1e-13)
+        x = x + F.gelu(H)
+    assert torch.allclose(after.output[second.nodes], x[0], atol=1e-13)
+    idle = np.setdiff1d(np.arange(30), second.nodes.numpy())
+    assert torch.equal(after.memory[:, idle], state.memory[:, idle])
+
+
+@pytest.mark.parametrize("order", [0, 1, 3])
+def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> None:
+    results = []
+    for limit in (0, 1000):
+        m = model(order=order, dense_limit=limit)
+        state = run(m, stream())
+        loss = m.link_logits(state, torch.tensor([1, 2]), torch.tensor([3, 4]), torch.zeros(2, 1)).sum()
+        parameters = {k: p for k, p in m.named_parameters() if p.requires_grad}
+        grads = torch.autograd.grad(loss, parameters.values())
+        results.append([state.memory, state.output, *grads])
+    for sparse, dense in zip(*results, strict=True):
+        assert torch.allclose(sparse, dense, atol=1e-10, rtol=1e-9)
+
+
+def test_every_parameter_learns() -> None:
+    extra: dict[str, Any] = {"hidden": 5, "pair_dim": 3, "read_norm": True, "node_gaps": True}
+    m = model(static="learnable", static_dim=3, num_nodes=12, order=2, **extra)
+    state = run(m, stream())
+    m.link_logits(state, torch.tensor([1]), torch.tensor([3]), torch.rand(1, 3)).sum().backward()
+    for name, parameter in m.named_parameters():
+        if parameter.requires_grad:
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_relabelled_nodes_give_relabelled_states() -> None:
+    """Theorem 6.2 for the whole model, over a stream."""
+    m, batches = model(order=2), stream()
+    state = run(m, batches, m.initial_state(12))
+    place = torch.randperm(12)
+    moved = [ActiveBatch(**{**vars(b), "nodes": place[b.nodes]}) for b in batches]
+    permuted = run(m, moved, m.initial_state(12))
+    assert torch.allclose(permuted.memory[:, place], state.memory, atol=1e-12)
+    assert torch.allclose(permuted.output[place], state.output, atol=1e-12)
+
+
+def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
+    m = model()
+    rng = np.random.default_rng(0)
+    others = rng.integers(1, 4, 100)
+    attr = rng.standard_normal((100, 2))
+    zeros = np.zeros(100)
+    batch = ActiveBatch.build(np.zeros(100, int), others, zeros, gap=zeros, edge_attr=attr)
+    inputs = torch.cat([torch.from_numpy(attr).float().double(), m.gap_in(torch.zeros(100))], 1)
+    assert torch.allclose(m._encode(batch)[0], m.encoder(inputs).mean(0), atol=1e-12)
+    state = m.update(m.initial_state(), batch)
+    assert torch.isfinite(state.memory).all()
+    # a repeated edge weighs as often: three nodes met a times each have -sqrt(a / 100) in the Laplacian
+    counts = np.bincount(others, minlength=4)[1:]
+    L = dense_laplacian(batch.after, torch.ones(100, dtype=torch.float64), 4)[0]
+    assert L[0, 1:].tolist() == pytest.approx((-np.sqrt(counts / 100)).tolist())
+
+
+def test_new_nodes_in_mid_stream_equal_room_from_the_start() -> None:
+    m, batches = model(static="random", static_dim=3), stream(nodes=6)
+    late = ActiveBatch.build(np.array([40]), np.array([2]), np.array([9.0]), gap=np.zeros(1), edge_attr=np.ones((1, 2)))
+    grown, roomy = run(m, [*batches, late]), run(m, [*batches, late], m.initial_state(41))
+    assert grown.num_nodes == 41
+    assert same(grown, roomy)
+
+
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_saved_in_mid_stream_and_restored_is_bit_identical(tmp_path: Path, limit: int) -> None:
+    m, batches = model(dense_limit=limit).float(), stream(6)
+    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
+    with torch.no_grad():
+        straight = run(m, batches)
+        half = run(m, batches[:3])
+        half.save(tmp_path / "memory.safetensors")
+        restored = run(m, batches[3:], NodeState.load(tmp_path / "memory.safetensors", tag=m.tag))
+        assert same(straight, restored)
+        assert torch.equal(m.link_logits(straight, *pair), m.link_logits(restored, *pair))
+        in_place = half.snapshot()
+        for batch in batches[3:]:
+            in_place = m.update(in_place, batch, in_place=True)
+        assert same(straight, in_place)
+
+
+def test_memory_stays_in_full_precision_under_autocast() -> None:
+    m, batches = model(order=2).float(), stream()
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = run(m, batches)
+        scores = m.link_logits(mixed, torch.tensor([0]), torch.tensor([2]), torch.zeros(1, 1))
+    assert same(mixed, run(m, batches))
+    assert torch.isfinite(scores).all()
+
+
+def test_scores_before_a_batch_do_not_depend_on_it() -> None:
+    """Changing the events at or after a time leaves every earlier score as it was."""
+    m, batches = model(), stream(4)
+    other = [*batches[:2], *stream(4, seed=5)[2:]]
+    pair = (torch.tensor([0, 1]), torch.tensor([2, 3]), torch.zeros(2, 1))
+    scores = []
+    for events in (batches, other):
+        state, found = m.initial_state(12), []
+        for batch in events:
+            found.append(m.link_logits(state, *pair))
+            state = m.update(state, batch)
+        scores.append(found)
+    assert all(torch.equal(a, b) for a, b in zip(scores[0][:3], scores[1][:3], strict=True))
+    assert not torch.equal(scores[0][3], scores[1][3])
+
+
+def test_deleting_what_was_added_moves_the_memory_back() -> None:
+    """An edge comes and goes with no input and hardly any time: the state returns up to second order in alpha."""
+    pair, none = np.array([[0], [1]]), np.empty(0, np.int64)
+    errors = []
+    for alpha in (1e-2, 1e-3):
+        m = model(order=1, filter_start=alpha, step_bias=-40.0, edge_dim=0, static="random", time_dim=0)
+        start = m.initial_state(2)
+        start.memory.normal_(generator=torch.Generator().manual_seed(0))
+        removed = ActiveBatch.build(none, none, none, removed=pair)
+        added = ActiveBatch(**{**vars(removed), "after": removed.before, "before": removed.after})
+        with torch.no_grad():
+            there = m.update(start, added)
+            back = m.update(there, removed)
+        assert not torch.allclose(there.memory, start.memory, atol=alpha / 10)
+        errors.append(float((back.memory - start.memory).norm()))
+    assert errors[1] < 1.2e-2 * errors[0]
+
+
+@pytest.mark.parametrize("kind", ["none", "onehot", "random", "learnable"])
+def test_static_embeddings_reach_the_score(kind: Any) -> None:
+    sized = {"static_dim": 3} if kind in ("random", "learnable") else {}
+    m = model(static=kind, num_nodes=12, **sized)
+    state = run(m, stream(2))
+    assert m.link_logits(state, torch.tensor([0, 5]), torch.tensor([1, 2]), torch.zeros(2, 1)).shape == (2,)
+    width = {"none": 0, "onehot": 12}.get(kind, 3)
+    assert m.represent(state, torch.tensor([3])).shape == (1, D + width)
+
+
+def test_random_embedding_of_a_node_does_not_depend_on_when_it_was_met() -> None:
+    one, two = model(static="random", static_dim=7), model(static="random", static_dim=7)
+    early = one.static(torch.tensor([3]))
+    one.static(torch.tensor([5000]))
+    assert torch.equal(one.static(torch.tensor([3])), early)
+    assert torch.equal(two.static(torch.tensor([5000, 3]))[1:], early)
+
+
+def test_decoders_give_their_shapes() -> None:
+    nodes, gap = torch.tensor([0, 3, 5]), torch.zeros(3, 1)
+    m = model(decoder="node", num_classes=4)
+    assert m.node_logits(run(m, stream(2)), nodes, gap).shape == (3, 4)
+    m = model(decoder="sequence", num_classes=2)
+    assert m.sequence_logits(run(m, stream(2)), nodes).shape == (3, 1)
+    m = model()
+    assert m.link_logits(m.initial_state(), nodes, nodes, gap).shape == (3,)  # before any event
+
+
+def test_bad_input_is_named_and_leaves_the_state_unchanged() -> None:
+    m, batches = model(static="learnable", num_nodes=12, static_dim=3), stream(4)
+    state = run(m, batches[:2])
+    kept = state.snapshot()
+    fields = vars(batches[2])
+    far = ActiveBatch(**{**fields, "nodes": batches[2].nodes + 100})
+    wide = ActiveBatch(**{**fields, "edge_attr": torch.ones(5, 3)})
+    poisoned = ActiveBatch(**{**fields, "edge_attr": torch.full((5, 2), float("nan"))})
+    cases: list[tuple[type[HopstateError], str, NodeState, ActiveBatch]] = [
+        (TimeOrderError, "in order of time", state, batches[0]),
+        (CheckpointError, "belongs to", model(dim=7).initial_state(12), batches[2]),
+        (CheckpointError, "belongs to", model(num_layers=1).initial_state(12), batches[2]),
+        (DataError, "beyond the 12 nodes", state, far),
+        (ShapeError, "edge_attr of 2 columns; the batch has 3", state, wide),
+        (ShapeError, "no gaps", state, ActiveBatch(**{**fields, "gap": None})),
+        (HopstateError, "no longer finite", state, poisoned),
+    ]
+    for error, message, given, batch in cases:
+        with pytest.raises(error, match=message), torch.no_grad():
+            m.update(given, batch, in_place=True)
+        assert same(state, kept)
+
+
+def test_blocks_out_of_order_are_named_by_node() -> None:
+    m = model(edge_dim=0, time_dim=0, static="random")
+
+    def step(t: list[float]) -> ActiveBatch:
+        rows = torch.tensor([0, 2]), torch.tensor([1, 3])
+        edge = torch.stack(rows)
+        time = torch.tensor(t, dtype=torch.float64)
+        return ActiveBatch(
+            nodes=torch.arange(4), source=rows[0], target=rows[1], time=time, after=edge, before=edge[:, :0], blocks=2
+        )
+
+    state = m.update(m.initial_state(), step([5.0, 1.0]))
+    state = m.update(state, step([6.0, 2.0]))  # each stream has its own clock
+    with pytest.raises(TimeOrderError, match="node 2"):
+        m.update(state, step([7.0, 1.5]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dim": 0},
+        {"order": -1},
+        {"filter_start": -1.0},
+        {"static": "onehot"},
+        {"static": "magic"},
+        {"max_norm": 0.0},
+        {"edge_dim": 0, "time_dim": 0},
+        {"static": "onehot", "num_nodes": 10**6},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        model(**options)

@@ -1,0 +1,112 @@
+"""The cell and its filter: coefficients stay allowed, the bound on the memory holds, gradients reach everything."""
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.errors import ConfigError
+from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
+from hopstate.ops.filters.laplacian import EPSILON, critical_alpha, dense_laplacian, filter_minimum
+from hopstate.ops.filters.transition import DenseTransition
+
+PAIRS = torch.tensor([[0, 1, 2], [1, 2, 3]])
+
+
+def transition(c: torch.Tensor, n: int = 4) -> DenseTransition:
+    laplacians = [dense_laplacian(PAIRS[:, :e], torch.ones(e, dtype=c.dtype), n) for e in (3, 2)]
+    return DenseTransition(c, *laplacians)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 5])
+def test_filter_starts_critical_and_stays_above_one_whatever_training_does(order: int) -> None:
+    module = PolynomialFilter(order).double()
+    expected = [1.0] + [critical_alpha(order)] * order if order else [1.0]
+    assert module().tolist() == pytest.approx(expected, rel=1e-5)
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            module.raw.copy_(10 * torch.randn(order, generator=generator))
+        assert filter_minimum(module().tolist())[0] >= 1 - 1e-12
+
+
+def test_filter_starts_as_the_user_says() -> None:
+    assert PolynomialFilter(2, 0.5)().tolist() == pytest.approx([1, 0.5, 0.5])
+    assert PolynomialFilter(2, (0.5, 3.0))().tolist() == pytest.approx([1, 0.5, 3])
+    fixed = PolynomialFilter(2, (-0.5, 0.25), learn=False)
+    assert fixed().tolist() == [1, -0.5, 0.25]
+    assert not list(fixed.parameters())
+
+
+@pytest.mark.parametrize(
+    ("order", "start", "message"),
+    [
+        (1, -0.5, r"falls to 0 at\s+y = 2"),
+        (2, (1.0,), "has 2 coefficients"),
+        (1, "great", "'critical'"),
+        (-1, "critical", "at least 0"),
+        (2, (-0.5, 0.25), "learn_filter=false"),
+    ],
+)
+def test_bad_filters_are_named(order: int, start: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        PolynomialFilter(order, start)  # type: ignore[arg-type]
+
+
+def test_gradcheck_of_the_cell_through_filter_state_and_input() -> None:
+    cell, poly = HippoCell(2, step_bias=-1.0).double(), PolynomialFilter(2).double()
+    H, x = (torch.randn(1, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    parameters = [poly.raw, cell.log_decay, *cell.step.parameters()]
+
+    def run(H: torch.Tensor, x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        return cell.update(H, x, transition(poly()))
+
+    assert torch.autograd.gradcheck(run, (H, x, *parameters))
+
+
+def test_bound_on_the_memory_holds_and_leaves_small_rows_alone() -> None:
+    free, bounded = HippoCell(3, step_bias=0.0), HippoCell(3, step_bias=0.0, max_norm=2.0)
+    bounded.load_state_dict(free.state_dict())
+    H = torch.cat([100 * torch.randn(1, 2, 3), 1e-3 * torch.randn(1, 2, 3)], 1)
+    x = torch.randn(1, 4, 3)
+    step = transition(torch.ones(1))
+    loose, tight = free.update(H, x, step), bounded.update(H, x, step)
+    assert tight.norm(dim=-1).max() <= 2 + 1e-5
+    small = loose.norm(dim=-1) < 2
+    assert small.any()
+    assert not small.all()
+    assert torch.equal(tight[small], loose[small])
+
+
+def test_one_change_for_all_blocks_equals_a_change_per_block() -> None:
+    cell, c = HippoCell(3, step_bias=-1.0).double(), torch.tensor([1.0, 2.0], dtype=torch.float64)
+    H, x = torch.randn(5, 4, 3, dtype=torch.float64), torch.randn(5, 4, 3, dtype=torch.float64)
+    one = transition(c)
+    laplacians = [dense_laplacian(PAIRS[:, :e], torch.ones(e, dtype=c.dtype), 4).repeat(5, 1, 1) for e in (3, 2)]
+    assert torch.allclose(cell.update(H, x, one), cell.update(H, x, DenseTransition(c, *laplacians)), atol=1e-13)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_filters_of_any_shape_stay_positive_and_may_fall(order: int) -> None:
+    module = PolynomialFilter(order, shape="any").double()
+    assert module().tolist() == pytest.approx([1.0] + [critical_alpha(order)] * order, rel=1e-4)
+    falls = 0
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            module.raw.copy_(4 * torch.randn(order, generator=generator) - 2)
+        c = module().detach().numpy()
+        assert filter_minimum(c.tolist())[0] >= EPSILON * (1 - 1e-9)
+        falls += sum(c * 2.0 ** np.arange(order + 1)) < 1
+    assert falls > 2
+    torch.autograd.gradcheck(lambda raw: torch.func.functional_call(module, {"raw": raw}, ()), module.raw)
+
+
+def test_a_filter_that_falls_is_learned_from_its_start_and_lets_high_frequencies_pass() -> None:
+    poly = PolynomialFilter(1, -0.4, shape="any")
+    assert poly().tolist() == pytest.approx([1.0, -0.4])
+    low, high = (1 / float(poly().detach() @ torch.tensor([1.0, y])) for y in (0.0, 2.0))
+    assert high > 4 * low
+    with pytest.raises(ConfigError, match="Bernstein"):
+        PolynomialFilter(2, (-1.0, 0.26), shape="any")
+    with pytest.raises(ConfigError, match="filter_shape=any"):
+        PolynomialFilter(1, -0.4)

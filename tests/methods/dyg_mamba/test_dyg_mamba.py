@@ -1,0 +1,280 @@
+"""DyG-Mamba: packed against written out, exact contributions, histories of any length, the conformance suite."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
+from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
+
+from hopstate.errors import ConfigError, ShapeError
+from hopstate.layers.packed_attention import segment_sum
+from hopstate.methods.dyg_mamba import naive
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
+from hopstate.methods.dyg_mamba.naive import dyg_mamba_naive
+from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.testing.conformance import ModelCase, check_model
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
+
+BLOCK = TimeSpanConfig(state_dim=3, dropout=0.0)
+SMALL = DyGMambaConfig(channel_dim=4, time_dim=6, out_dim=5, block=BLOCK)
+VARIANTS = [
+    {"step": "data"},
+    {"step": "both"},
+    {"step": "fixed", "maps": "fixed"},
+    {"maps": "span"},
+    {"spectral_bound": False},
+    {"gate": False},
+    {"residual": False},
+    {"bidirectional": False},
+    {"conv_width": 0},
+    *({"step_function": f} for f in ("linear", "log", "sigmoid", "exponential", "unnormalized")),
+]
+
+
+def _tokens(*, features: bool = True, count: int = 5, **history: object) -> HistoryTokens:
+    stream = make_stream(features=features)
+    config = HistoryConfig(**{"max_length": 8, **history})
+    return HistoryTokenizer(make_store(stream), stream, config).pairs(*make_queries(stream, count))
+
+
+def _model(block: dict | None = None, **options: object) -> DyGMamba:
+    if not options.get("time_encoding", True):
+        options["time_dim"] = DyGMambaConfig.time_dim  # a width without an encoding is refused
+    config = replace(SMALL, **options, block=replace(BLOCK, **(block or {})))
+    model = DyGMamba(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
+    with torch.no_grad():  # biases away from zero, gates and bounds at work
+        for name, parameter in model.named_parameters():
+            if not name.endswith("A_log"):
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    return model.double()
+
+
+def _same(model: DyGMamba, tokens: HistoryTokens) -> None:
+    weight = torch.linspace(-1, 1, tokens.num_sequences // 2, dtype=torch.float64)
+    found = []
+    for logits in (model(tokens), dyg_mamba_naive(model, tokens)):
+        gradients = torch.autograd.grad((weight * logits).sum(), list(model.parameters()), allow_unused=True)
+        found.append((logits, gradients))
+    (fast, fast_gradients), (naive, naive_gradients) = found
+    torch.testing.assert_close(fast, naive, rtol=1e-8, atol=1e-9)
+    for (name, parameter), a, b in zip(model.named_parameters(), fast_gradients, naive_gradients):
+        a, b = (torch.zeros_like(parameter) if g is None else g for g in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+    assert fast.std() > 1e-4
+
+
+@pytest.mark.parametrize("block", [{}, *VARIANTS], ids=str)
+def test_packed_equals_written_out_in_outputs_and_every_gradient(block):
+    if block.get("step_function") == "unnormalized":
+        block = {**block, "step": "both"}
+    _same(_model(block), _tokens())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"encoders": "independent"}, {"time_encoding": False}, {"cooccurrence": False}, {"cross_attention": 2}],
+    ids=str,
+)
+@pytest.mark.parametrize("target", ["first", "last", "none"])
+def test_options_and_places_of_the_target_node(options, target):
+    _same(_model(**options), _tokens(target=target))
+
+
+def test_features_that_are_zero_are_not_needed():
+    _same(_model(), _tokens(features=False))
+
+
+def test_histories_longer_than_the_cap_and_without_one():
+    everything, capped = _tokens(max_length=None), _tokens(max_length=3)
+    assert everything.longest > 8
+    assert capped.longest == 3
+    for tokens in (everything, capped):
+        _same(_model(), tokens)
+
+
+def test_two_new_nodes_have_a_finite_score_without_any_token():
+    stream = make_stream()
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(target="none"))
+    lonely = np.array([stream.num_nodes - 1])
+    tokens = tokenizer.pairs(lonely, lonely, np.array([10.0]))
+    assert len(tokens.nodes) == 0
+    for cross in (0, 1):
+        assert torch.isfinite(_model(cross_attention=cross)(tokens)).all()
+    assert _model()(tokenizer.pairs(lonely[:0], lonely[:0], np.zeros(0))).shape == (0,)
+
+
+def test_packed_equals_each_pair_alone():
+    model, tokens = _model(), _tokens(count=9)
+    together = model(tokens)
+    for p in range(9):
+        alone = model(take_sequences(tokens, torch.tensor([p, p + 9])))
+        torch.testing.assert_close(alone, together[p : p + 1], rtol=1e-10, atol=1e-12)
+
+
+def _held_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """One block of one sequence with every factor taken from base, written out: affine in z."""
+    spread = (base.var(1, unbiased=False, keepdim=True) + block.norm.eps).sqrt()
+
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        return (values - values.mean(1, keepdim=True)) / spread * block.norm.weight + block.norm.bias
+
+    x, x_base, y = block.input(norm(z)), block.input(norm(base)), 0.0
+    for d in block.directions:
+        order = torch.arange(len(z)).flip(0) if d.reverse else torch.arange(len(z))
+        pre, pre_base = x[order], x_base[order]
+        if d.conv is not None:
+            pre, pre_base = (d.conv(F.pad(p.T[None], (d.conv.weight.shape[-1] - 1, 0)))[0].T for p in (pre, pre_base))
+        m, m_base = pre * torch.sigmoid(pre_base), F.silu(pre_base)
+        h, rows, A = torch.zeros_like(d.A_log), [], -d.A_log.exp()
+        for k, span in enumerate(r[order]):
+            delta, (B, C) = naive._step(d, m_base[k], span), naive._maps(d, m_base[k], span)
+            decay = torch.exp(delta[:, None] * A)
+            h = decay * h + (decay - 1) / A * B * m[k][:, None]
+            rows.append(h @ C)
+        y = y + torch.stack(rows)[order.argsort()]
+    if block.gate is not None:
+        y = y * F.silu(block.gate(norm(base)))
+    return block.output(y) + (z if block.residual else 0)
+
+
+@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"gate": False}, {"residual": False}], ids=str)
+def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
+    """Held at this input, the network is affine: leaving one token's encoding out takes its contribution away."""
+    model, tokens = _model(block), take_sequences(_tokens(max_length=5), torch.tensor([4, 9]))
+    assert len(tokens.nodes) > 6
+    with torch.no_grad():
+        model.head.merge.bias.fill_(1.0)  # some units of the head are at work
+    encoder, ratios = model.encoders[0], tokens.span_ratios().double()
+    base = encoder.encode(tokens).detach()
+
+    def logit(z: torch.Tensor) -> torch.Tensor:
+        ends, held = [], []
+        for s in range(2):
+            rows = slice(int(tokens.offsets[s]), int(tokens.offsets[s + 1]))
+            mine, known = z[rows], base[rows]
+            for layer in encoder.blocks:
+                mine, known = (_held_block(layer, v, known, ratios[rows]) for v in (mine, known))
+            ends.append(model.output(mine.mean(0)))
+            held.append(model.output(known.mean(0)))
+        hidden, active = model.head.merge(torch.cat(ends)), model.head.merge(torch.cat(held)) > 0
+        return model.head.score(hidden * active).squeeze()
+
+    part, rest = model.contributions(tokens)
+    whole = logit(base)
+    torch.testing.assert_close(whole, model(tokens)[0], rtol=1e-8, atol=1e-9)
+    for j in range(len(base)):
+        without = base.clone()
+        without[j] = 0
+        torch.testing.assert_close(part[j], whole - logit(without), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(rest[0], logit(torch.zeros_like(base)), rtol=1e-6, atol=1e-9)
+    assert part.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("options", [{}, {"encoders": "independent"}, {"cross_attention": 2}], ids=str)
+@pytest.mark.parametrize("block", [{}, {"step": "both"}, {"conv_width": 0}], ids=str)
+def test_the_held_network_is_the_network_at_its_input(options, block):
+    model, tokens = _model(block, **options), _tokens()
+    parts = model._parts(tokens)
+    held = model._logits(model._encode(parts), parts, tokens, held=True)
+    torch.testing.assert_close(held, model(tokens), rtol=1e-9, atol=1e-10)
+    part, _ = model.contributions(tokens)
+    assert part.shape == (len(tokens.nodes),)
+    assert part.abs().max() > 1e-4
+
+
+def test_mixed_precision_does_not_stop_counting():
+    """Sums of many tokens are taken in float32, and the spectral bound holds exactly."""
+    x = torch.rand(5000, 3)
+    offsets = torch.tensor([0, 5000])
+    total = segment_sum(x.bfloat16(), offsets).float()
+    torch.testing.assert_close(total[0], x.sum(0), rtol=0.02, atol=0)
+    model = DyGMamba(SMALL, node_dim=NODE_DIM, edge_dim=EDGE_DIM)
+    raw = model.encoders[0].blocks[0].directions[0].to_maps
+    with torch.no_grad():
+        raw.parametrizations.weight.original.mul_(50)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for W in raw.weight.chunk(2):
+            assert torch.linalg.matrix_norm(W.float(), 2) <= 1 + 1e-5
+        assert torch.isfinite(model(_tokens())).all()
+
+
+def test_node_classifier():
+    stream = make_stream()
+    tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=8))
+    u, _, t = make_queries(stream, 12)
+    tokens = tokenizer.nodes(u, t)
+
+    def take(inputs: tuple, rows: torch.Tensor) -> tuple:
+        return (take_sequences(inputs[0], rows),)
+
+    check_model(
+        ModelCase(
+            make=lambda: DyGMambaNodes(SMALL, 3, node_dim=NODE_DIM, edge_dim=EDGE_DIM),
+            inputs=(tokens,),
+            permute=lambda inputs, order: take(inputs, order),
+            take=take,
+        )
+    )
+
+
+def test_conformance():
+    def take(inputs: tuple, rows: torch.Tensor) -> tuple:
+        half = inputs[0].num_sequences // 2
+        return (take_sequences(inputs[0], torch.cat([rows, rows + half])),)
+
+    for options in ({}, {"encoders": "independent", "cross_attention": 2}):
+        check_model(
+            ModelCase(
+                make=lambda options=options: DyGMamba(replace(SMALL, **options), node_dim=NODE_DIM, edge_dim=EDGE_DIM),
+                inputs=(_tokens(),),
+                permute=lambda inputs, order: take(inputs, order),
+                take=take,
+            )
+        )
+
+
+def test_bad_input_is_named():
+    model, tokens = _model(), _tokens()
+    with pytest.raises(ShapeError, match="2 edge features"):
+        DyGMamba(SMALL, node_dim=NODE_DIM, edge_dim=7)(tokens)
+    with pytest.raises(ShapeError, match="no counts"):
+        model(tokens._replace(counts=None))
+    with pytest.raises(ShapeError, match="pairs"):
+        model(take_sequences(tokens, torch.tensor([0, 1, 2])))
+    for wrong in ({"encoders": "one"}, {"cross_attention": 3}, {"channel_dim": 0}):
+        with pytest.raises(ConfigError):
+            replace(SMALL, **wrong)
+    for wrong in (
+        {"maps": "span", "step_function": "unnormalized"},
+        {"step": "time"},
+        {"step_function": "root"},
+        {"state_dim": 0},
+        {"dropout": 1.0},
+    ):
+        with pytest.raises(ConfigError):
+            replace(BLOCK, **wrong)
+
+
+def test_published_size():
+    """4d = 200, inner 400, S = 16, two blocks, and the time and co-occurrence channels of a stream without features."""
+    model = DyGMamba(DyGMambaConfig())
+    encodings = (100 * 50 + 50) + (50 * 50 + 50) + (50 + 50) + (50 * 50 + 50)
+    direction = (400 * 4 + 400) + 2 * 400 + (400 * 32 + 32) + 400 * 16
+    block = 400 + 2 * (200 * 400 + 400) + 2 * direction + (400 * 200 + 200)
+    head = 200 * 172 + 172 + (344 * 172 + 172) + 173
+    assert sum(p.numel() for p in model.parameters()) == encodings + 2 * block + head
+
+
+def test_halves_are_the_sequences_of_either_end():
+    stream = make_stream()
+    tokens = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=5)).pairs(*make_queries(stream, 4))
+    for second in (False, True):
+        half = tokens.half(second=second)
+        picked = take_sequences(tokens, torch.arange(4) + 4 * second)
+        assert all(torch.equal(a, b) for a, b in zip(half[:-1], picked[:-1]))

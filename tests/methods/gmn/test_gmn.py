@@ -1,0 +1,476 @@
+"""GMN from a user's side: whole graphs, batches, resampling, settings that fit, encodings, bad input, graph sets."""
+
+import re
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet, folds
+from hopstate.errors import ConfigError, DataError
+from hopstate.layers.mpnn import WalkEncoder
+from hopstate.methods import get_method
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, set_material
+from hopstate.methods.gmn.graphs import build as build_graphs
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.nodes import induced
+from hopstate.methods.gmn.ordering import order_key
+from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
+from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.method import Context
+from hopstate.tokens.encodings import laplacian_encoding
+from hopstate.training.trainer import LoopConfig
+
+CONFIGS = {"gmn": GMNRun, "gmn-graphs": GMNGraphsRun}
+SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
+FEW = WalksConfig(max_length=2, repeats=2, walks=2)
+
+
+def graph(n: int = 60, seed: int = 0) -> Graph:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    pairs = rng.integers(0, n, (4 * n, 2))
+    pairs = pairs[(y[pairs[:, 0]] == y[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
+    x = rng.normal(size=(n, 4)).astype(np.float32) + 0.5 * y[:, None].astype(np.float32)
+    part = rng.permutation(n) % 3
+    masks = {name: part == i for i, name in enumerate(("train", "val", "test"))}
+    return Graph.from_edges(pairs, n, x=x, y=y.astype(np.int64), masks=masks)
+
+
+def task(tmp_path: Path, **changes):
+    config = GMNRun(**{"data": "toy", "model": SMALL, "walks": FEW, "loop": LoopConfig(seed=1), **changes})
+    torch.manual_seed(0)
+    return build(graph(), config, Context(run=tmp_path, cache=tmp_path / "cache"))
+
+
+def train(made, epochs: int = 15) -> list[float]:
+    optimizer, losses = torch.optim.Adam(made.model.parameters(), 1e-2), []
+    for epoch in range(epochs):
+        made.model.train()
+        for batch in made.batches(epoch):
+            loss = made.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_nodes_are_learned_in_one_step_or_in_batches(tmp_path, batch_size):
+    made = task(tmp_path, batch_size=batch_size)
+    assert made.num_batches(0) == (1 if batch_size is None else 3)
+    train(made)
+    made.model.eval()
+    with torch.no_grad():
+        assert made.evaluate("train")["accuracy"] > 0.9
+        rows = made.predict("all")
+    assert len(rows["node"]) == 60
+
+
+def test_epochs_are_drawn_from_the_seed_alone(tmp_path):
+    walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
+    first, second = task(tmp_path, walks=walks), task(tmp_path, walks=walks)
+    a = [next(first.batches(epoch))[0] for epoch in range(3)][2]
+    b = next(second.batches(2))[0]  # as a resumed run asks for it
+    for name in ("x", "order", "token_order", "token_nodes"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    assert not torch.equal(next(first.batches(0))[0].token_nodes, a.token_nodes)
+
+
+def test_evaluation_does_not_depend_on_what_was_trained_before(tmp_path):
+    walks = WalksConfig(max_length=2, repeats=2, walks=2, resample_every=1)
+    for batch_size in (None, 8):
+        made, rows = task(tmp_path, walks=walks, batch_size=batch_size), np.array([5, 3, 40])
+        made.model.eval()
+        with torch.no_grad():
+            before = made.logits(rows)
+            list(made.batches(2))
+            assert torch.equal(made.logits(rows), before)
+
+
+def test_walks_follow_a_column_of_the_edge_features(tmp_path):
+    star = Graph.from_edges(
+        np.array([(0, i) for i in range(1, 9)]), 9, x=np.ones((9, 1), np.float32), y=np.arange(9) % 2,
+        masks={name: np.arange(9) % 3 == i for i, name in enumerate(("train", "val", "test"))},
+    )  # fmt: skip
+    source = np.repeat(np.arange(9), star.degree)
+    only = (star.indices == 4) | (source != 0)  # out of the centre to node 4 alone
+    star = star.with_(edge_attr=np.stack([np.ones(len(only)), only], 1).astype(np.float32))
+    context = Context(run=tmp_path, cache=tmp_path / "cache")
+    for column, near in ((None, set(range(9))), (1, {0, 4})):
+        walks = WalksConfig(max_length=1, repeats=1, walks=200, weights=column)
+        made = build(star, GMNRun(data="toy", model=SMALL, walks=walks), context)
+        inputs = next(made.batches(0))[0]
+        assert set(inputs.token_nodes[: inputs.token_offsets[1]].tolist()) == near
+    for column in (2, -1):
+        with pytest.raises(DataError, match=r"walks\.weights"):
+            build(star, GMNRun(data="toy", model=SMALL, walks=WalksConfig(weights=column)), context)
+
+
+def test_a_batch_reads_the_induced_subgraph(tmp_path):
+    g = graph()
+    near = np.array([2, 3, 11, 12, 40])
+    indptr, indices, ids = induced(g.indptr, g.indices, near)
+    want = g.to_scipy().toarray()[near][:, near]
+    got = np.zeros((5, 5))
+    got[np.repeat(np.arange(5), np.diff(indptr)), indices] = 1
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(near[indices], g.indices[ids])
+
+
+@pytest.mark.parametrize("kind", ["none", "laplacian", "rwse", "nondiagonal", "anonymous"])
+def test_encodings_join_the_features_and_edges(tmp_path, kind):
+    for relative in (False, True):
+        made = task(tmp_path, encoding=EncodingConfig(kind=kind, size=3, relative=relative))
+        width = {"none": 0, "laplacian": 3, "rwse": 3, "nondiagonal": 6, "anonymous": 9}[kind]
+        assert made.model.in_dim == 4 + width
+        edges = made.material.edge_attr
+        assert (edges is None) == (not relative or kind == "none")
+        assert np.isfinite(train(made, 2)).all()
+
+
+def test_eigenvectors_change_sign_in_training_only(tmp_path):
+    made = task(tmp_path, encoding=EncodingConfig(size=3))
+    own = made.material.x
+    seen = {tuple(np.sign((next(made.batches(e))[0].x.numpy() / own)[0, -3:])) for e in range(12)}
+    assert len(seen) > 2
+    assert torch.equal(made._inputs(0, None).x, torch.from_numpy(own))
+
+
+@pytest.mark.parametrize("variant", ["gmn-", "gps-mamba"])
+def test_variants_are_one_setting_away(tmp_path, variant):
+    changed = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, variant=variant)
+    made = task(tmp_path, model=changed, walks=WalksConfig())
+    assert (made.model.tokens == 1) == (variant == "gps-mamba")
+    assert made.model.mpnn is None
+    assert made.model.in_dim == (4 if variant == "gmn-" else 12)
+    assert np.isfinite(train(made, 2)).all()
+
+
+def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
+    changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
+    made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))
+    assert isinstance(made.model.local.encoder, WalkEncoder)
+    assert made.material.edge_attr is None
+    assert not any("gate" in type(module).__name__.lower() for module in made.model.modules())
+    told = task(tmp_path, model=replace(changed, local="gin"))
+    assert told.kind == "subgraph"
+    assert task(tmp_path).kind == "subgraph"
+
+
+def test_settings_that_suit_the_data_leave_variants_what_they_are():
+    for method, data in (("gmn", graph()), ("gmn-graphs", graph_set())):
+        minus, gps, plain = (
+            get_method(method).suit(data, CONFIGS[method](data="toy", model=GMN.Config(variant=variant)), ())
+            for variant in ("gmn-", "gps-mamba", "gmn")
+        )
+        assert "model.local" not in minus
+        assert "model.mpnn_layers" not in gps
+        assert plain
+
+
+def test_whatever_the_paper_searched_can_be_trained(tmp_path):
+    """Table 6: M from 1 to 32, s from 0 to 16, 3 to 6 layers; and m from 0."""
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    for config in (GMN.Config(), GMN.Config(variant="gmn-"), GMN.Config(token_layers=6, node_layers=6, mpnn_layers=6)):
+        for walks, repeats in product((1, 2, 4, 8, 16, 32), (0, 1, 2, 4, 8, 16)):
+            given = free | {"walks": walks, "repeats": repeats}
+            for nodes, edges in ((12_000, 520_000), (169_343, 2_332_486)):
+                found = choose(nodes, edges, 136, config, 4 << 30, **given)
+                assert (found.walks.walks, found.walks.repeats) == (walks, repeats)
+    for walks, repeats, length in ((32, 16, 2), (1, 0, 3), (1, 1, 0)):
+        made = task(tmp_path, walks=WalksConfig(max_length=length, repeats=repeats, walks=walks), batch_size=20)
+        assert made.model.tokens == 1 + repeats * length
+        assert np.isfinite(train(made, 1)).all()
+
+
+def test_gps_with_a_scan_fits_a_budget_by_recomputing_and_then_by_batches(tmp_path):
+    free, gps = dict.fromkeys(("max_length", "repeats", "walks", "batch_size")), GMN.Config(variant="gps-mamba")
+    arxiv = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free)
+    assert (arxiv.batch_size, arxiv.recompute) == (None, True)
+    assert "made again" in str(arxiv)
+    assert not choose(10_000, 80_000, 16, gps, 4 << 30, **free).recompute
+    large = choose(2_449_029, 123_718_280, 100, gps, 4 << 30, **free)
+    assert large.batch_size is not None
+    assert large.bytes <= 4 << 30
+    with_edges = choose(169_343, 2_332_486, 136, gps, 4 << 30, **free, edge_dim=8)
+    assert with_edges.bytes > arxiv.bytes or with_edges.batch_size is not None
+    for batch_size in (None, 8):
+        made = task(tmp_path, model=replace(SMALL, variant="gps-mamba"), walks=WalksConfig(), batch_size=batch_size)
+        losses = train(made, 12)
+        assert np.mean(losses[-3:]) < 0.7 * losses[0]
+
+
+def test_graphs_without_edges_and_walks_longer_than_any_path_work(tmp_path):
+    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    config = GMNRun(data="toy", model=SMALL, walks=WalksConfig(max_length=20, repeats=1, walks=2))
+    config = GMNRun(**{**vars(config), "encoding": EncodingConfig(kind="rwse", size=2)})
+    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 1)).all()
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_encodings_of_edges_where_there_is_none_work(tmp_path, local, batch_size):
+    lonely = Graph.from_edges(np.empty((0, 2), np.int64), 12, x=np.eye(12, dtype=np.float32), y=np.arange(12) % 2)
+    config = GMNRun(
+        data="toy", model=replace(SMALL, local=local), walks=FEW, batch_size=batch_size,
+        encoding=EncodingConfig(kind="rwse", size=2, relative=True),
+    )  # fmt: skip
+    made = build(lonely, config, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 1)).all()
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"0\.\.3"):
+        task(tmp_path, order=OrderConfig(kind="column", column=9))
+    with pytest.raises(ConfigError, match=r"these would fit: m="):
+        task(tmp_path, walks=WalksConfig(max_length=500, repeats=500, walks=500))
+
+
+def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
+    g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
+    made = task(tmp_path, order=OrderConfig(kind="column", column=2))
+    np.testing.assert_array_equal(made.material.key, g.x[:, 2])
+    assert "walks: m=2, s=2, M=2" in capsys.readouterr().err
+    file, shuffled = tmp_path / "keys.csv", np.random.default_rng(4).permutation(60)
+    file.write_text("node,other,rank\n" + "".join(f"{v},{-v},{keys[v]}\n" for v in shuffled))
+    ordered = task(tmp_path, order=OrderConfig(kind="column", file=str(file), column="rank"))
+    np.testing.assert_allclose(ordered.material.key, keys)
+    for text, message in (
+        ("node,rank\n0,1\n", "NaN for 59"),
+        ("node,rank\n0,a\n1,b\n", "text"),
+        ("node,rank\n60,1\n", "does not have"),
+    ):
+        file.write_text(text)
+        with pytest.raises(DataError, match=message):
+            task(tmp_path, order=OrderConfig(kind="column", file=str(file)))
+    with pytest.raises(ConfigError, match=r"kind=column"):
+        OrderConfig(column=2)
+
+
+@pytest.mark.parametrize("budget", [1 << 20, 20 << 20, 1 << 28])
+def test_settings_that_do_not_fit_are_answered_with_some_that_do(budget):
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    with pytest.raises(ConfigError) as refused:
+        choose(5000, 40_000, 16, SMALL, budget, **{**free, "max_length": 9, "repeats": 9, "batch_size": 5000})
+    text = str(refused.value)
+    if "these would fit" not in text:
+        least = int(re.search(r"smallest take ([\d,]+) MiB", text)[1].replace(",", ""))
+        with pytest.raises(ConfigError, match="smallest take"):
+            choose(5000, 40_000, 16, SMALL, (least - 1) << 20, **free)
+        assert choose(5000, 40_000, 16, SMALL, least << 20, **free).bytes <= least << 20
+        return
+    m, s, M, batch = re.search(r"would fit: m=(\d+), s=(\d+), M=(\d+): .*?, (.*?) (?:nodes )?a step", text).groups()
+    given = {"max_length": int(m), "repeats": int(s), "walks": int(M)}
+    given["batch_size"] = None if batch == "the whole graph" else int(batch.replace(",", ""))
+    found = choose(5000, 40_000, 16, SMALL, budget, **given)
+    assert found.bytes <= budget
+    assert found.batch_size == given["batch_size"]
+
+
+def test_settings_fit_the_budget_and_keep_what_is_given():
+    free = dict.fromkeys(("max_length", "repeats", "walks", "batch_size"))
+    for nodes, edges, budget in ((1000, 8000, 1 << 30), (1_000_000, 10_000_000, 1 << 31), (10**7, 10**8, 1 << 28)):
+        found = choose(nodes, edges, 16, GMN.Config(), budget, **free)
+        assert found.bytes <= budget
+        assert found.walks.max_length >= 1
+        assert (found.batch_size is None) == (nodes == 1000)
+    kept = choose(10**6, 10**7, 16, GMN.Config(), 1 << 31, **{**free, "max_length": 7, "walks": 3})
+    assert (kept.walks.max_length, kept.walks.walks) == (7, 3)
+    more = step_bytes(1000, 8000, WalkSettings(max_length=4, repeats=2, walks=4), GMN.Config(), 16)
+    assert more > step_bytes(1000, 8000, WalkSettings(max_length=3, repeats=2, walks=4), GMN.Config(), 16)
+
+
+def graph_set(level: str = "graph") -> GraphSet:
+    rng, parts, y = np.random.default_rng(0), [], []
+    sizes = rng.integers(3, 7, 40)
+    for size, first in zip(sizes, np.cumsum(sizes) - sizes):
+        ring = np.stack([np.arange(size), (np.arange(size) + 1) % size], 1)
+        y.append(len(y) % 2)
+        parts.append(first + (ring if y[-1] else ring[:-1]))  # rings against paths
+    edges = np.concatenate(parts)
+    n = int(sizes.sum())
+    labels = np.repeat(y, sizes) if level == "node" else None
+    union = Graph.from_edges(edges, n, x=np.ones((n, 1), np.float32), y=labels)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    own = {"graph": {"y": np.array(y)}, "node": {}, "values": {"y": np.array(y, np.float32)[:, None] + 0.5}}
+    if level == "edge":
+        own["edge"] = {"edge_y": np.repeat(np.repeat(y, sizes), union.degree)}
+    masks = folds([np.arange(30)], [np.arange(30, 40)], 40)
+    return GraphSet(union=union, offsets=offsets, masks=masks, **own[level])
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge", "values"])
+def test_sets_of_graphs_are_learned_at_every_level(tmp_path, level):
+    own = "graph" if level == "values" else level
+    run = GMNGraphsRun(data="toy", level=own, model=SMALL, walks=FEW, batch_size=10)
+    torch.manual_seed(0)
+    made = build_graphs(graph_set(level), run, Context(run=tmp_path, cache=tmp_path))
+    losses = train(made, 8)
+    assert np.mean(losses[-3:]) < 0.7 * losses[0]
+    made.model.eval()
+    with torch.no_grad():
+        scores, table = made.evaluate("test"), made.predict("test")
+    assert set(scores) >= ({"mae", "rmse"} if level == "values" else {"accuracy"})
+    assert len({len(column) for column in table.values()}) == 1
+
+
+def test_a_batch_of_graphs_equals_each_alone(tmp_path):
+    run = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="rwse", size=3, relative=True))
+    made = build_graphs(graph_set(), run, Context(run=tmp_path, cache=tmp_path))
+    made.model.eval()
+    with torch.no_grad():
+        both = made.model(made.collate(np.array([7, 2]), 0, None))
+        alone = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
+    torch.testing.assert_close(both, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):
+    x, masks = np.ones((7, 1), np.float32), folds([np.arange(3)], [np.array([3])], 4)
+    union = Graph.from_edges(np.array([(0, 1), (1, 2), (4, 5)]), 7, x=x)
+    few = GraphSet(union=union, offsets=np.array([0, 3, 4, 6, 7]), y=np.arange(4) % 2, masks=masks)
+    context = Context(run=tmp_path, cache=tmp_path)
+    run = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, batch_size=1)
+    for made in (build_graphs(few, run, context), build_gin(few, GINRun(data="toy", batch_size=1), context)):
+        assert made.num_batches(0) >= 2
+        assert np.isfinite(train(made, 1)).all()
+    with pytest.raises(DataError, match="no node"):
+        GraphSet(union=union, offsets=np.array([0, 3, 3, 6, 7]), y=np.arange(4) % 2, masks=masks)
+
+
+def test_gin_learns_in_the_same_loop(tmp_path):
+    made = build_gin(graph_set(), GINRun(data="toy", batch_size=10), Context(run=tmp_path, cache=tmp_path))
+    losses = train(made, 8)
+    assert np.mean(losses[-3:]) < 0.8 * losses[0]
+
+
+def _alone(graphs: GraphSet, number: int) -> Graph:
+    lo, hi = graphs.offsets[number : number + 2]
+    indptr = graphs.union.indptr[lo : hi + 1]
+    own = slice(indptr[0], indptr[-1])
+    return Graph(indptr=indptr - indptr[0], indices=graphs.union.indices[own] - lo, x=graphs.union.x[lo:hi])
+
+
+def mixed_set() -> GraphSet:
+    """Graphs of 2 to 40 nodes, one disconnected, one without edges."""
+    rng, edges, sizes = np.random.default_rng(3), [], [7, 2, 40, 3, 12, 25]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    for first, size in zip(offsets[:-1], sizes):
+        if size != 3:
+            edges.append(first + rng.integers(0, size, (2 * size if size < 40 else 25, 2)))
+    pairs = np.concatenate(edges)
+    union = Graph.from_edges(pairs, int(offsets[-1]), self_loops="drop", x=np.ones((offsets[-1], 1), np.float32))
+    masks = {name: np.arange(6) % 3 == i for i, name in enumerate(("train", "val", "test"))}
+    return GraphSet(union=union, offsets=offsets, y=np.arange(6) % 2, masks=masks)
+
+
+def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
+    graphs = mixed_set()
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=4))
+    ready, _ = set_material(graphs, config, Context(run=tmp_path, cache=tmp_path))
+    for number in range(graphs.num_graphs):
+        own = _alone(graphs, number)
+        expected = laplacian_encoding(own, 4) * own.num_nodes**0.5
+        lo, hi = graphs.offsets[number : number + 2]
+        np.testing.assert_allclose(ready.x[lo:hi, 1:], expected, atol=1e-5)
+    assert (np.abs(ready.x[:, 1:]).sum(0) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["pagerank", "ppr", "eigenvector", "kcore", "degree"])
+def test_each_graph_of_a_set_is_ordered_as_if_alone(kind):
+    graphs = mixed_set()
+    union = graphs.union
+    keys = order_key(union.indptr, union.indices, kind, offsets=graphs.offsets)
+    for number in range(graphs.num_graphs):
+        own = _alone(graphs, number)
+        lo, hi = graphs.offsets[number : number + 2]
+        np.testing.assert_allclose(keys[lo:hi], order_key(own.indptr, own.indices, kind), atol=2e-9)
+    if kind in ("ppr", "eigenvector"):
+        lo, hi = graphs.offsets[2:4]
+        assert len(np.unique(keys[lo:hi])) > 5
+        assert len(np.unique(keys[graphs.offsets[5] :])) > 5
+
+
+def test_signs_of_eigenvectors_are_each_graphs_own(tmp_path):
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=2))
+    made = build_graphs(mixed_set(), config, Context(run=tmp_path, cache=tmp_path))
+    ids, seen = np.array([2, 5]), set()
+    still = made.collate(ids, 0, None).x[:, 1:].numpy()
+    for epoch in range(20):
+        moved = made.collate(ids, 0, np.random.default_rng(epoch)).x[:, 1:].numpy()
+        first, second = (np.sign((moved * still)[rows].sum(0)) for rows in (slice(0, 40), slice(40, None)))
+        seen.add((*first, *second))
+    assert len(seen) > 8  # one sign for both graphs would leave 4
+
+
+def test_the_largest_batch_of_graphs_fits_the_budget(tmp_path):
+    graphs = mixed_set()
+    free = {"max_length": None, "repeats": None, "walks": None, "batch_size": None}
+    sizes = np.diff(graphs.offsets), np.diff(graphs.union.indptr[graphs.offsets])
+    whole = choose_graphs(*sizes, 4, SMALL, 1 << 32, **free)
+    assert whole.batch_size == 32
+    for budget in (whole.bytes // 2, whole.bytes // 4):
+        found = choose_graphs(*sizes, 4, SMALL, budget, **free)
+        worst = np.argsort(-sizes[0])[: found.batch_size]
+        assert step_bytes(int(sizes[0][worst].sum()), int(sizes[1][worst].sum()), found.walks, SMALL, 4) <= budget
+    with pytest.raises(ConfigError, match="batch_size"):
+        choose_graphs(*sizes, 4, SMALL, whole.bytes // 20, **{**free, "batch_size": 6, "walks": 8})
+    tight = WalksConfig(memory_budget=str(whole.bytes // 2))
+    config = GMNGraphsRun(data="toy", model=SMALL, walks=tight, encoding=EncodingConfig(kind="rwse", size=3))
+    made = build_graphs(graphs, config, Context(run=tmp_path, cache=tmp_path))
+    assert made.batch_size < 32
+
+
+@pytest.mark.parametrize("level", ["graph", "node", "edge"])
+@pytest.mark.parametrize("column", [False, True])
+def test_sets_of_graphs_have_values_at_every_level_and_missing_ones_are_left_out(tmp_path, level, column):
+    graphs, rng = graph_set(), np.random.default_rng(0)
+    count = {"graph": graphs.num_graphs, "node": graphs.num_nodes, "edge": graphs.union.num_edges}[level]
+    y = rng.normal(50, 5, (count, 1) if column else count).astype(np.float32)
+    y[::5] = np.nan
+    own = {"edge_y": y} if level == "edge" else {"y": y}
+    own = {"union": graphs.union.with_(y=y)} if level == "node" else own
+    run = GMNGraphsRun(data="toy", level=level, model=SMALL, walks=FEW, batch_size=10)
+    made = build_graphs(replace(graphs, **{"y": None, **own}), run, Context(run=tmp_path, cache=tmp_path))
+    assert np.isfinite(train(made, 3)).all()
+    made.model.eval()
+    with torch.no_grad():
+        scores, table = made.evaluate("test"), made.predict("all")
+    assert np.isfinite(list(scores.values())).all()
+    assert scores["mae"] < 30
+    assert len(table["prediction"]) == count
+
+
+def test_a_file_without_folds_trains_from_the_command_line(tmp_path, capsys):
+    lines = ["24"]
+    for number in range(24):
+        size = 3 + number % 4
+        lines.append(f"{size} {number % 2}")
+        for v in range(size):
+            near = (
+                sorted({(v + 1) % size, (v - 1) % size}) if number % 2 else [u for u in (v - 1, v + 1) if 0 <= u < size]
+            )
+            lines.append(f"0 {len(near)} {' '.join(map(str, near))}")
+    (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
+    out, words = tmp_path / "run", ["--batch_size", "8", "--loop.epochs", "2"]
+    assert main(["fit", "gin-graphs", "--data", str(tmp_path / "own.txt"), "--out", str(out), *words]) == 0
+    parts = np.load(out / "split.npz")
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(24))
+    assert main(["evaluate", str(out)]) == 0
+    assert main(["predict", str(out), "--out", str(tmp_path / "p.csv")]) == 0
+
+
+def test_the_data_sets_own_metric_chooses(tmp_path):
+    context = Context(run=tmp_path, cache=tmp_path, metrics=("macro_f1",))
+    made = build_gin(graph_set(), GINRun(data="toy"), context)
+    assert (made.metric, made.mode) == ("macro_f1", "max")
+    values = build_gin(graph_set("values"), GINRun(data="toy"), context)
+    assert (values.metric, values.mode) == ("mae", "min")

@@ -1,0 +1,228 @@
+"""Evaluation of a GMN on one graph: one answer a node, whichever nodes are asked for and however the pass is cut."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.data.graph import Graph
+from hopstate.errors import StorageError
+from hopstate.io.scratch import Scratch
+from hopstate.layers.ssm import SelectiveSSM
+from hopstate.methods import get_method
+from hopstate.methods.gmn import inference as gmn_inference
+from hopstate.methods.gmn.inference import NodeOutputs
+from hopstate.methods.gmn.layerwise import Cut
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
+from hopstate.methods.gmn.model import GMN
+from hopstate.methods.gmn.nodes import FullNodeTask
+from hopstate.methods.gmn.sizing import cut_of
+from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import fit_config
+from hopstate.runs.load import trained
+from hopstate.training.trainer import LoopConfig
+
+SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
+FEW = WalksConfig(max_length=2, repeats=2, walks=2)
+
+
+def blocks(n: int = 240, seed: int = 0) -> Graph:
+    """A stochastic block model of three classes with weak features, some nodes without an edge."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+    chance = np.where(y[:, None] == y, 0.06, 0.01)
+    pairs = np.argwhere(np.triu(rng.random((n, n)) < chance, 1))
+    pairs = pairs[(pairs > 2).all(1)]
+    x = (np.eye(3)[y] + 2 * rng.normal(size=(n, 3))).astype(np.float32)
+    part = rng.permutation(n) % 3
+    masks = {name: part == i for i, name in enumerate(("train", "val", "test"))}
+    return Graph.from_edges(pairs, n, x=x, y=y, masks=masks)
+
+
+def made(tmp_path: Path, *, batch_size: int | None = 16, graph: Graph | None = None, **changes):
+    config = GMNRun(**{"data": "toy", "model": SMALL, "walks": FEW, "loop": LoopConfig(seed=1), **changes})
+    torch.manual_seed(0)
+    config = GMNRun(**{**vars(config), "batch_size": batch_size})
+    return build(graph or blocks(), config, Context(run=tmp_path, cache=tmp_path / "cache"))
+
+
+def after(task, epochs: int = 3):
+    optimizer = torch.optim.Adam(task.model.parameters(), 1e-2)
+    for epoch in range(epochs):
+        for batch in task.batches(epoch):
+            loss = task.loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    task.model.eval()
+    return task
+
+
+def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
+    task = after(made(tmp_path))
+    whole = FullNodeTask(task.model, task.material, task.labels, seed=task.seed)
+    with torch.no_grad():
+        want = whole.logits(np.arange(240))
+        test = task.labels.split["test"]
+        torch.testing.assert_close(task.logits(np.arange(240)), want, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(task.logits(test), want[test], rtol=1e-4, atol=1e-4)
+        for row in (0, 7, 239):
+            torch.testing.assert_close(task.logits(np.array([row])), want[[row]], rtol=1e-4, atol=1e-4)
+        assert task.evaluate("test") == whole.evaluate("test")
+
+
+def exact(task) -> torch.Tensor:
+    """Return the forward pass over the whole graph at once, in the model's own precision."""
+    whole = FullNodeTask(task.model, task.material, task.labels, seed=task.seed)._inputs(0, None)
+    kind = next(task.model.parameters()).dtype
+    edge_attr = None if whole.edge_attr is None else whole.edge_attr.to(kind)
+    return task.model(replace(whole, x=whole.x.to(kind), edge_attr=edge_attr))
+
+
+CASES = {
+    "tokens": {},
+    "no walks": {"walks": WalksConfig(max_length=0)},
+    "no repeats": {"walks": WalksConfig(max_length=3, repeats=0)},
+    "edges": {"encoding": EncodingConfig(kind="rwse", size=3, relative=True)},
+    "walk features": {"model": replace(SMALL, local="rwf"), "encoding": EncodingConfig(kind="rwse", relative=True)},
+    "gine": {
+        "model": replace(SMALL, mpnn="gine", local="gine"),
+        "encoding": EncodingConfig(kind="rwse", relative=True),
+    },
+    "pna": {"model": replace(SMALL, mpnn="pna")},
+    "pna with edges": {"model": replace(SMALL, mpnn="pna"), "encoding": EncodingConfig(kind="rwse", relative=True)},
+    "gmn-": {"model": replace(SMALL, variant="gmn-")},
+    "deep": {"model": replace(SMALL, token_layers=2, node_layers=3, mpnn_layers=3)},
+    "one direction": {"model": replace(SMALL, bidirectional=False)},
+    "no convolution": {"model": replace(SMALL, conv_width=0)},
+    "psi alone": {"model": replace(SMALL, token_layers=0, node_layers=0), "walks": WalksConfig(max_length=0)},
+    "gps": {"model": replace(SMALL, variant="gps-mamba"), "walks": WalksConfig()},
+    "gps with edges": {
+        "model": replace(SMALL, variant="gps-mamba", mpnn_layers=3, node_layers=2),
+        "walks": WalksConfig(),
+        "encoding": EncodingConfig(kind="rwse", size=3, relative=True),
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_cut(tmp_path, case):
+    task = made(tmp_path, **CASES[case])
+    task.model.double().eval()
+    with torch.no_grad():
+        list(task.model.children())[-1][0].weight.mul_(5)
+        want = exact(task)
+        assert want.std(0).min() > 1e-3
+        for cut in (Cut(tokens=240, nodes=240, edges=10_000), Cut(tokens=24, nodes=25, edges=97)):
+            for folder in (None, tmp_path / "disk"):
+                task.outputs = NodeOutputs(task.material, task.kind, seed=task.seed, cut=cut, folder=folder)
+                torch.testing.assert_close(task.outputs(task.model), want, rtol=1e-10, atol=1e-10)
+    assert not list((tmp_path / "disk").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin"])
+def test_a_pass_layer_by_layer_weighs_edges_as_the_whole_graph_does(tmp_path, kind):
+    task = made(tmp_path, model=replace(SMALL, mpnn=kind))
+    task.model.eval()
+    task.outputs.cut = Cut(tokens=24, nodes=25, edges=97)
+    with torch.no_grad():
+        torch.testing.assert_close(task.logits(np.arange(240)), exact(task), rtol=1e-4, atol=1e-4)
+
+
+def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
+    task = made(tmp_path, order=OrderConfig(kind="random"), walks=WalksConfig(max_length=0))
+    assert not np.diff(task.material.key).any()
+    task.model.double().eval()
+    task.outputs.cut = Cut(tokens=24, nodes=7, edges=97)
+    with torch.no_grad():
+        torch.testing.assert_close(task.outputs(task.model), exact(task), rtol=1e-10, atol=1e-10)
+
+
+def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):
+    task, calls = made(tmp_path), []
+    task.model.eval()
+    passes = gmn_inference.all_outputs
+    monkeypatch.setattr(gmn_inference, "all_outputs", lambda *given: calls.append(1) or passes(*given))
+    with torch.no_grad():
+        before = task.logits(np.arange(5))
+        task.evaluate("val")
+        task.evaluate("test")
+        assert len(calls) == 1
+        task.model.embed.weight.data.mul_(2)  # unseen by autograd's counters
+        assert not torch.equal(task.logits(np.arange(5)), before)
+    assert len(calls) == 2
+
+
+def test_batches_say_what_they_leave_out(tmp_path, capsys):
+    task = made(tmp_path, walks=WalksConfig(max_length=0))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the node sequence holds 16 of 240 nodes" in said
+    inputs, _ = next(task.batches(0))
+    rows = inputs.targets
+    share = float(inputs.graph.indptr.diff()[rows].sum()) / task.material.table.num_nodes
+    assert len(inputs.x) > 3 * 16  # neighbours are there to receive from, though there are no tokens
+    assert share > 0
+    quiet = made(tmp_path, model=replace(SMALL, mpnn="none"), loop=LoopConfig(seed=1, progress=False))
+    assert "message passing" not in quiet.left_out()
+    assert "training batches" not in capsys.readouterr().err
+
+
+def test_arrays_beyond_the_budget_lie_on_a_disk_and_a_full_one_is_named(tmp_path, monkeypatch):
+    cut, on_disk = cut_of(10**7, 10**8, WalkSettings(max_length=3, repeats=2, walks=8), GMN.Config(), 100, 0, 1 << 30)
+    assert on_disk
+    assert cut.tokens < cut.nodes < 10**7
+    assert not cut_of(1000, 8000, WalkSettings(max_length=3, repeats=2, walks=8), GMN.Config(), 100, 0, 1 << 30)[1]
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(StorageError, match="No space left"):
+        Scratch(tmp_path)(1000, 1000, torch.float32)
+
+
+def test_what_a_part_carries_on_may_be_shorter_than_the_convolution():
+    torch.manual_seed(0)
+    for reverse in (False, True):
+        branch = SelectiveSSM(8, inner_dim=8, state_dim=4, conv_width=4, reverse=reverse).double()
+        x = torch.randn(9, 8, dtype=torch.float64)
+        want, carried, out = branch(x, torch.tensor([0, 9])), None, []
+        parts = list(x.split([1, 1, 2, 0, 5]))
+        for part in reversed(parts) if reverse else parts:
+            y, carried = branch.part(part, carried)
+            out.append(y)
+        torch.testing.assert_close(torch.cat(out[::-1] if reverse else out), want)
+
+
+def test_a_run_evaluates_and_predicts_a_node_alike_in_every_split(tmp_path):
+    graph = blocks(120)
+    small = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}
+    run = hopstate.fit(
+        "gmn", graph, out=tmp_path / "run", batch_size=16, model=small, walks={"max_length": 1, "walks": 2},
+        loop={"epochs": 2, "progress": False, "tensorboard": "no"},
+    )  # fmt: skip
+    every = run.predict(graph, split="all").set_index("node")
+    for split in ("train", "val", "test"):
+        assert run.evaluate(graph, split=split) == pytest.approx(run.metrics[split])
+        part = run.predict(graph, split=split).set_index("node")
+        assert part.equals(every.loc[part.index, part.columns])
+    assert not [file for file in run.path.iterdir() if file.name.startswith("tmp")]
+
+
+def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
+    sparse, rng = blocks(120), np.random.default_rng(1)
+    dense = Graph.from_edges(rng.integers(0, 120, (1500, 2)), 120, x=sparse.x, y=sparse.y)
+    own = made(tmp_path, graph=dense, walks=WalksConfig()).walks
+    small = {"dim": 8, "expand": 1.0, "state_dim": 4, "mpnn_layers": 1}
+    loop = {"epochs": 1, "progress": False, "tensorboard": "no"}
+    method = get_method("gmn")  # with the settings told: those that suit the data may name the walks
+    config = config_from(method, {"data": "memory:sparse", "model": small, "loop": loop})
+    run = fit_config(method, config, out=tmp_path / "run", record=sparse)
+    with trained(run.path, dense) as (_, task):
+        assert task.walks == {"max_length": 3, "repeats": 2, "walks": 2}
+        assert own["walks"] == 8

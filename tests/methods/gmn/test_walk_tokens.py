@@ -1,0 +1,148 @@
+"""Packed walk tokens, their shuffles and resampling; orders; structural encodings."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError
+from hopstate.methods.gmn.ordering import node_order, order_key
+from hopstate.methods.gmn.structural import (
+    anonymised,
+    anonymous_walk_encoding,
+    nondiagonal_encoding,
+    random_walk_encoding,
+    relative_encoding,
+)
+from hopstate.methods.gmn.walk_tokens import Resampler, WalkSettings, token_order, walk_tokens
+from hopstate.ops.returns import return_probabilities, return_probabilities_naive
+from hopstate.ops.walks import WalkTable
+
+SETTINGS = WalkSettings(max_length=3, repeats=2, walks=2, window=3)
+
+
+@pytest.fixture(scope="module")
+def g() -> nx.Graph:
+    graph = nx.barabasi_albert_graph(50, 2, seed=4)
+    graph.add_node(50)
+    return graph
+
+
+@pytest.fixture(scope="module")
+def record(g) -> Graph:
+    return Graph.from_edges(np.array(g.edges()), 51)
+
+
+@pytest.mark.parametrize("kind", ["subgraph", "walk"])
+def test_tokens_of_a_batch_are_those_of_the_whole(record, kind):
+    table = WalkTable.of(record.indptr, record.indices)
+    whole = walk_tokens(table, np.arange(51), SETTINGS, kind=kind, seed=3, edges=True)
+    part = walk_tokens(table, np.array([9]), SETTINGS, kind=kind, seed=3, edges=True)
+    lo, hi = whole["offsets"][9 * 7], whole["offsets"][10 * 7]
+    assert torch.equal(part["nodes"], whole["nodes"][lo:hi])
+    assert torch.equal(part["offsets"], whole["offsets"][9 * 7 : 10 * 7 + 1] - lo)
+    if kind == "walk":
+        assert torch.equal(part["bits"], whole["bits"][lo:hi])
+        assert whole["walks"][-1] == len(whole["nodes"]) == whole["offsets"][-1]
+        assert len(whole["walks"]) - 1 == 51 * (3 * 2 * 2 + 1)
+    else:
+        source = torch.repeat_interleave(whole["indptr"].diff())
+        token = torch.searchsorted(whole["offsets"], source, right=True)
+        assert torch.equal(token, torch.searchsorted(whole["offsets"], whole["indices"], right=True))
+        got = torch.from_numpy(record.indices)[whole["edges"]]
+        assert torch.equal(got, whole["nodes"][whole["indices"]])
+
+
+def test_shuffle_permutes_equal_lengths_only_and_keeps_the_node_last():
+    order = token_order(40, SETTINGS, np.random.default_rng(0)).view(40, 7)
+    base = token_order(40, SETTINGS, None).view(40, 7)
+    assert torch.equal(base.flatten(), torch.arange(280))
+    assert torch.equal(order // 2, base // 2) or torch.equal((order % 7) // 2, (base % 7) // 2)
+    assert torch.equal(order[:, -1], base[:, -1])
+    assert not torch.equal(order, base)
+
+
+def test_resampler_redraws_on_time_and_repeats_itself(record):
+    table, nodes = WalkTable.of(record.indptr, record.indices), np.arange(51)
+    make = lambda every: Resampler(table, nodes, SETTINGS, kind="subgraph", seed=1, every=every)  # noqa: E731
+    running = make(2)
+    drawn = [running.at(epoch) for epoch in range(5)]
+    assert drawn[0] is drawn[1]
+    assert not torch.equal(drawn[1]["nodes"], drawn[2]["nodes"])
+    torch.testing.assert_close(make(2).at(4)["nodes"], drawn[4]["nodes"])  # resumed in the middle
+    never = make(0)
+    assert never.at(0) is never.at(99)
+    with pytest.raises(ConfigError, match="resample_every"):
+        make(-1)
+
+
+def test_orders_equal_networkx(g, record):
+    keys = {kind: order_key(record.indptr, record.indices, kind) for kind in ("degree", "pagerank", "kcore")}
+    assert keys["degree"].tolist() == [g.degree(v) for v in range(51)]
+    assert keys["kcore"].tolist() == [nx.core_number(g)[v] for v in range(51)]
+    rank = nx.pagerank(g, tol=1e-12)
+    np.testing.assert_allclose(keys["pagerank"], np.array([rank[v] for v in range(51)]) / max(rank.values()), atol=1e-7)
+    ppr = nx.pagerank(g, personalization={5: 1}, dangling={5: 1}, tol=1e-12)
+    got = order_key(record.indptr, record.indices, "ppr", seeds=np.array([5]))
+    np.testing.assert_allclose(got, np.array([ppr[v] for v in range(51)]) / max(ppr.values()), atol=1e-7)
+    vector = nx.eigenvector_centrality_numpy(g.subgraph(range(50)))
+    got = order_key(record.indptr, record.indices, "eigenvector")[:50]
+    np.testing.assert_allclose(got, np.array([vector[v] for v in range(50)]) / max(vector.values()), atol=1e-6)
+
+
+def test_ties_are_broken_by_id_or_at_random_and_graphs_stay_together():
+    key, graph = np.array([2.0, 1, 1, 3, 0]), np.array([0, 0, 0, 1, 1])
+    assert node_order(key).tolist() == [4, 1, 2, 0, 3]
+    assert node_order(key, None, graph).tolist() == [1, 2, 0, 4, 3]
+    ties = {tuple(node_order(key, np.random.default_rng(i))) for i in range(20)}
+    assert ties == {(4, 1, 2, 0, 3), (4, 2, 1, 0, 3)}
+
+
+def test_order_columns_are_checked(record):
+    with pytest.raises(DataError, match="row 3"):
+        order_key(record.indptr, record.indices, "column", column=np.where(np.arange(51) == 3, np.nan, 1.0))
+    with pytest.raises(DataError, match="one number a node"):
+        order_key(record.indptr, record.indices, "column", column=np.zeros(4))
+    with pytest.raises(ConfigError, match="degree"):
+        order_key(record.indptr, record.indices, "degre")
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_return_probabilities_equal_dense_powers(g, directed):
+    edges = np.array(g.edges())
+    record = Graph.from_edges(edges, 51, undirected=not directed)
+    naive = return_probabilities_naive(record.indptr, record.indices, 7)
+    np.testing.assert_allclose(return_probabilities(record.indptr, record.indices, 7), naive, atol=1e-6)
+
+
+def test_nondiagonal_sums_and_relative_differences(record):
+    a = np.zeros((51, 51))
+    sources, targets = record.edge_index()
+    a[sources, targets] = 1
+    a /= np.maximum(a.sum(1, keepdims=True), 1)
+    got = nondiagonal_encoding(record, 3)
+    for k in (1, 2, 3):
+        power = np.linalg.matrix_power(a, k)
+        off = power - np.diag(power.diagonal())
+        np.testing.assert_allclose(got[:, k - 1], off.sum(1), atol=1e-5)
+        np.testing.assert_allclose(got[:, 3 + k - 1], off.sum(0), atol=1e-5)
+    np.testing.assert_array_equal(relative_encoding(got, record)[4], got[sources[4]] - got[targets[4]])
+
+
+def test_anonymous_walks():
+    rows = np.array([[5, 7, 5, 9, 7], [1, 1, 2, 1, 3]])
+    assert anonymised(rows).tolist() == [[0, 1, 0, 2, 1], [0, 0, 1, 0, 2]]
+    triangle = Graph.from_edges(np.array([[0, 1], [1, 2], [0, 2]]))
+    got = anonymous_walk_encoding(triangle, 2, walks=4000)
+    np.testing.assert_allclose(got, np.tile([0, 1, 0.5, 0, 0.5], (3, 1)), atol=0.05)
+
+
+def test_encodings_are_kept_by_content(record, tmp_path, monkeypatch):
+    first = random_walk_encoding(record, 4, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setattr("hopstate.methods.gmn.structural.return_probabilities", None)
+    np.testing.assert_array_equal(random_walk_encoding(record, 4, tmp_path), first)
+    next(tmp_path.iterdir()).write_bytes(b"damaged")
+    with pytest.raises(TypeError):
+        random_walk_encoding(record, 4, tmp_path)

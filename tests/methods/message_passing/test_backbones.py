@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hopstate.errors import ConfigError
+from hopstate.methods.message_passing.model import Adjacency, Backbone, ResidualBlock
+from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.conformance import ModelCase, check_model
+
+NODES = 8
+
+
+def ring_with_chords() -> np.ndarray:
+    dense = np.roll(np.eye(NODES), 1, 1)
+    dense[0, 3] = dense[2, 6] = 1
+    return np.minimum(dense + dense.T, 1)
+
+
+def adjacency_of(dense: np.ndarray) -> Adjacency:
+    rows, cols = np.nonzero(dense)
+    return Adjacency.of(np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(dense)))]), cols)
+
+
+def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Adjacency]:
+    dense = inputs[1].form("sum").to_dense().numpy()
+    return inputs[0][order], adjacency_of(dense[order][:, order])
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"])
+@pytest.mark.parametrize("jump", ["none", "cat", "max", "mean"])
+def test_conforms(kind: str, jump: str) -> None:
+    config = Backbone.Config(dim=16, num_layers=3, jump=jump)
+    check_model(
+        ModelCase(
+            make=lambda: Backbone(config, kind=kind, in_dim=5, num_classes=3),
+            inputs=(torch.randn(NODES, 5), adjacency_of(ring_with_chords())),
+            permute=permute,
+            one=(torch.randn(1, 5), adjacency_of(np.zeros((1, 1)))),
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gcn", "sage"])
+def test_block_equals_dense_formula(kind: str) -> None:
+    block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.3)).eval()
+    x, dense = torch.randn(NODES, 6), torch.from_numpy(ring_with_chords()).float()
+    z = block.norm(x)
+    degree = dense.sum(1)
+    if kind == "mlp":
+        mixed = block.conv(z)
+    elif kind == "gcn":
+        a_hat = (dense + torch.eye(NODES)) * torch.outer((degree + 1).rsqrt(), (degree + 1).rsqrt())
+        mixed = a_hat @ z @ block.conv.lin.weight.T + block.conv.bias
+    else:
+        mean = dense @ z / degree[:, None]
+        mixed = mean @ block.conv.lin_l.weight.T + block.conv.lin_l.bias + z @ block.conv.lin_r.weight.T
+    expected = x + torch.nn.functional.gelu(mixed) @ block.ffn[2].weight.T + block.ffn[2].bias
+    assert_close_rmse(block(x, adjacency_of(ring_with_chords())), expected)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
+    """The weighted CSR form gives what torch-geometric's layer computes itself from an edge list."""
+    from torch_geometric.nn import GCNConv, SAGEConv
+
+    block = ResidualBlock(kind, Backbone.Config(dim=6, dropout=0.0))
+    own = GCNConv(6, 6) if kind == "gcn" else SAGEConv(6, 6)
+    own.load_state_dict(block.conv.state_dict())
+    adjacency = adjacency_of(ring_with_chords())
+    x = torch.randn(NODES, 6)
+    actual = block.conv(x, adjacency.form(block.weighting))
+    assert_close_rmse(actual, own(x, adjacency.edge_index()))
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'sage'"):
+        Backbone(Backbone.Config(dim=8), kind="sagee", in_dim=2, num_classes=2)
+    for wrong in ({"dim": 0}, {"num_layers": -1}, {"dropout": 1.0}):
+        with pytest.raises(ConfigError):
+            Backbone.Config(**wrong)
+
+
+def test_mean_jump_is_the_papers_formula() -> None:
+    """MLP_out(1 / (L + 1) sum_l MLP_l(H_l)), l = 0 the embedding; in blocks too."""
+    config = Backbone.Config(dim=8, num_layers=3, jump="mean", dropout=0.3)
+    model = Backbone(config, kind="gcnii", in_dim=5, num_classes=3).eval()
+    x, adjacency = torch.randn(NODES, 5), adjacency_of(ring_with_chords())
+    layers = model.embeddings(x, adjacency)
+    assert len(layers) == len(model.jumps) == 4
+    mean = sum(jump(z) for jump, z in zip(model.jumps, layers)) / 4
+    expected = model.head(model.norm(mean))
+    assert_close_rmse(model(x, adjacency), expected)
+    assert_close_rmse(model.layerwise(x, lambda: [(None, adjacency)]), expected)
+    model.embed[0].weight.grad = None
+    model(x, adjacency).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())

@@ -1,0 +1,105 @@
+import os
+import shutil
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, StorageError
+from hopstate.methods.nagphormer import hops
+from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.ops.propagate import hop_powers_naive
+from hopstate.testing.asserts import assert_close_rmse
+
+PLENTY = 1 << 30
+
+
+def graph(n: int = 50, width: int = 21) -> Graph:
+    edges = np.array(nx.barabasi_albert_graph(n, 3, seed=0).edges)
+    x = np.random.default_rng(0).standard_normal((n, width)).astype(np.float32)
+    return Graph.from_edges(edges, n, x=x)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("extra_width", [None, 0, 3])
+def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Path) -> None:
+    g, generator = graph(), np.random.default_rng(1)
+    extra = None if extra_width is None else generator.standard_normal((50, extra_width)).astype(np.float32)
+    # on disk: room for two columns at a time, so that blocks straddle features and extra columns
+    budget = 2 * 4 * (4 * 50 * 4) if on_disk else PLENTY
+    tokens = hop_tokens(g, 3, extra=extra, memory_budget=budget, folder=tmp_path / "tokens")
+    joined = g.x if extra is None else np.concatenate([g.x, extra], 1)
+    expected = hop_powers_naive(g.indptr, g.indices, joined, 3)
+    assert (tokens.num_nodes, tokens.num_hops, tokens.num_features) == (50, 3, joined.shape[1])
+    assert tokens.nbytes == 4 * expected.size
+    assert (tokens.path is not None) == on_disk
+    rows = np.array([7, 0, 49, 7])
+    assert_close_rmse(tokens.rows(rows), expected[rows])
+    assert_close_rmse(tokens.rows(np.arange(50)), expected)
+    assert tokens.rows(rows[:0]).shape == (0, 4, joined.shape[1])
+
+
+def test_disk_and_memory_agree_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, rows = graph(200, 33), np.arange(200)[::-1].copy()
+    monkeypatch.setattr(hops, "_WINDOW", 5000)  # several windows of rows
+    stored = hop_tokens(g, 4, memory_budget=200 * 5 * 4 * 4 * 10, folder=tmp_path)
+    assert torch.equal(stored.rows(rows), hop_tokens(g, 4, memory_budget=PLENTY).rows(rows))
+
+
+def test_rows_are_copies() -> None:
+    tokens = hop_tokens(graph(), 2, memory_budget=PLENTY)
+    first = tokens.rows(np.array([3]))
+    first.zero_()
+    assert tokens.rows(np.array([3])).any()
+
+
+def test_reads_again_after_letting_go(tmp_path: Path) -> None:
+    tokens = hop_tokens(graph(), 3, memory_budget=4 * (4 * 50 * 4), folder=tmp_path)
+    expected = tokens.rows(np.arange(50))
+    for _ in range(5):  # every read exceeds a quarter of the budget
+        assert torch.equal(tokens.rows(np.arange(50)), expected)
+
+
+def test_a_file_of_the_same_tokens_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = 4 * (4 * 50 * 4)
+    first = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
+    monkeypatch.setattr(hops, "_write", None)
+    again = hop_tokens(graph(), 3, memory_budget=small, folder=tmp_path)
+    assert again.path == first.path
+    with pytest.raises(TypeError):  # other features: another file, which would have to be written
+        hop_tokens(graph().with_(x=graph().x + 1), 3, memory_budget=small, folder=tmp_path)
+
+
+def test_one_node_and_no_edges(tmp_path: Path) -> None:
+    for n in (1, 6):
+        g = Graph.from_edges(np.zeros((0, 2), np.int64), n, x=np.ones((n, 2), np.float32))
+        assert torch.equal(hop_tokens(g, 2, memory_budget=PLENTY).rows(np.arange(n)), torch.ones(n, 3, 2))
+
+
+def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match="no node features"):
+        hop_tokens(graph().with_(x=None), 2, memory_budget=PLENTY)
+    with pytest.raises(DataError, match=r"shape \(50, s\)"):
+        hop_tokens(graph(), 2, extra=np.zeros((49, 2), np.float32), memory_budget=PLENTY)
+    with pytest.raises(ConfigError, match="give a folder"):
+        hop_tokens(graph(), 2, memory_budget=100)
+    with pytest.raises(ConfigError, match="one column"):
+        hop_tokens(graph(), 2, memory_budget=100, folder=tmp_path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10))
+    with pytest.raises(StorageError, match="10 free"):
+        hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hops, "_copy_columns", stop)
+    with pytest.raises(KeyboardInterrupt):
+        hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,149 @@
+"""Settings that suit the data: what is given stands, labels held back say nothing, floors are of the same split."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import accuracy_score
+
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.methods import get_method
+from hopstate.methods.method import SplitConfig
+from hopstate.methods.settings import parse_given, parse_words, parser_of
+from hopstate.methods.shared.floors import below, constant
+from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
+from hopstate.runs import api
+from hopstate.runs.data import settle
+from hopstate.training.tasks.target import target_of
+
+
+def blocks(n: int = 90, alike: float = 0.9, skew: float = 0.5, seed: int = 0) -> Graph:
+    """Two classes; a share `alike` of the edges stays within one, `skew` of the nodes are of class 0."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) >= skew).astype(np.int64)
+    pairs = rng.integers(0, n, (20 * n, 2))
+    same = y[pairs[:, 0]] == y[pairs[:, 1]]
+    pairs = pairs[np.where(same, rng.random(len(pairs)) < alike, rng.random(len(pairs)) < 1 - alike)][: 4 * n]
+    x = rng.normal(size=(n, 4)).astype(np.float32) + y[:, None].astype(np.float32)
+    part = np.arange(n) % 3
+    masks = {name: part == i for i, name in enumerate(("train", "val", "test"))}
+    return Graph.from_edges(pairs, n, x=x, y=y, masks=masks)
+
+
+def settled(method: str, graph: Graph, **given):
+    chosen = get_method(method)
+    return settle(chosen, parse_given(chosen, {"data": "memory:toy", "loop.progress": False, **given}), record=graph)[0]
+
+
+def test_what_is_given_stands_over_what_suits_however_it_is_written(tmp_path):
+    free = settled("sage", blocks())
+    assert settled("sage", blocks(), **{"model.dim": 7}).model.dim == 7
+    assert settled("sage", blocks(), model={"dim": 7}).model.num_layers == free.model.num_layers
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text("model:\n  dim: 9\n")
+    method = get_method("sage")
+    words = ["--data=memory:toy", f"--config={yaml}", "--loop.epochs=3"]
+    config, _ = settle(method, parse_words(method, parser_of(method), words), record=blocks())
+    assert (config.model.dim, config.loop.epochs, config.model.num_layers) == (9, 3, free.model.num_layers)
+
+
+@pytest.mark.parametrize("method", ["sage", "mlp", "gcnii", "nagphormer", "gmn"])
+def test_labels_that_are_held_back_change_no_setting(method):
+    graph = blocks()
+    other = np.where(graph.masks["train"], graph.y, 1 - graph.y)
+    assert settled(method, graph) == settled(method, graph.with_(y=other))
+
+
+def test_depth_follows_the_neighbours_and_the_metric_the_classes():
+    assert settled("gcn", blocks(alike=0.95)).model.num_layers < settled("gcn", blocks(alike=0.5)).model.num_layers
+    assert settled("gcn", blocks()).metric == "auto"
+    assert settled("gcn", blocks(skew=0.9)).metric == "roc_auc"
+    assert settled("gcn", blocks(skew=0.9), metric="accuracy").metric == "accuracy"
+
+
+def test_homophily_does_not_depend_on_how_classes_are_shared_out():
+    assert adjusted_homophily(blocks(alike=1.0), blocks(alike=1.0).y) == 1
+    for skew in (0.5, 0.8):
+        graph = blocks(n=2000, alike=0.5, skew=skew)
+        assert abs(adjusted_homophily(graph, graph.y)) < 0.05
+    empty = Graph.from_edges(np.zeros((0, 2), np.int64), 3, y=np.array([0, 1, 0]))
+    assert np.isnan(adjusted_homophily(empty, empty.y))
+    assert facts(blocks(skew=0.9), SplitConfig()).largest > 0.8
+
+
+def test_larger_graphs_get_narrower_models():
+    sizes = (1_000, 12_000, 60_000)
+    made = [Graph.from_edges(np.random.default_rng(0).integers(0, n, (20 * n, 2)), n, x=np.ones((n, 8), np.float32),
+            y=np.arange(n) % 2) for n in sizes]  # fmt: skip
+    dims = [settled("sage", graph).model.dim for graph in made]
+    assert dims == sorted(dims, reverse=True)
+    assert dims[0] > dims[-1]
+
+
+def test_a_resumed_run_keeps_its_own_settings(tmp_path):
+    graph, small = blocks(), {"model": {"dim": 8, "num_layers": 1}, "loop": {"epochs": 2, "progress": False}}
+    api.fit("sage", graph, out=tmp_path / "run", config={**small, "metric": "macro_f1"})
+    again = api.fit("sage", graph, out=tmp_path / "run", resume=True)
+    stored = json.loads((again.path / "config.json").read_text())
+    assert (stored["model"]["dim"], stored["metric"], stored["loop"]["epochs"]) == (8, "macro_f1", 2)
+
+
+def test_floors_are_of_the_same_split_and_metric(tmp_path):
+    graph = blocks(skew=0.7)
+    run = api.fit("gcn", graph, out=tmp_path / "run", config={"model": {"dim": 8}, "loop": {"epochs": 2}})
+    held = dict(graph.masks)
+    dummy = DummyClassifier().fit(graph.x[held["train"]], graph.y[held["train"]])
+    expected = accuracy_score(graph.y[held["test"]], dummy.predict(graph.x[held["test"]]))
+    assert run.floors["majority"]["accuracy"] == expected
+    assert run.floors["mlp"]["accuracy"] > 0.7
+    assert json.loads((run.path / "floors.json").read_text()) == run.floors
+    again = api.fit("gcn", graph, out=tmp_path / "b", config={"model": {"dim": 8}, "loop": {"epochs": 2}})
+    assert again.floors == run.floors
+    assert again.metrics == run.metrics  # judging the floors moves nothing of the run
+
+
+def test_links_stand_beside_recency(tmp_path, capsys):
+    words = ["--loop.epochs", "1", "--model.num_links", "4", "--loop.progress", "false"]
+    assert main(["fit", "graphmixer", "--data", "messages-generated", "--out", str(tmp_path / "run"), *words]) == 0
+    said = capsys.readouterr().out
+    floors = json.loads((tmp_path / "run" / "floors.json").read_text())
+    assert {"recency", "edgebank", "pair-trees"} == set(floors)
+    assert floors["pair-trees"]["ap"] > floors["recency"]["ap"]
+    assert main(["fit", "recency", "--data", "messages-generated", "--out", str(tmp_path / "recency")]) == 0
+    alone = json.loads((tmp_path / "recency" / "result.json").read_text())["metrics"]["test"]
+    assert floors["recency"]["ap"] == alone["ap"]
+    assert "recency" in said
+    assert f"{alone['ap']:.4f}" in said
+
+
+def test_a_run_below_a_floor_is_named():
+    floors = {"majority": {"accuracy": 0.6, "mae": 2.0}, "mlp": {"accuracy": 0.8, "mae": 1.0}}
+    assert below({"accuracy": 0.7}, floors, "accuracy", "max") == ["mlp"]
+    assert below({"accuracy": 0.8}, floors, "accuracy", "max") == ["mlp"]
+    assert below({"mae": 1.5}, floors, "mae", "min") == ["mlp"]
+    assert below({"accuracy": 0.9}, floors, "accuracy", "max") == []
+    assert below({"m": 0.9}, {"a": {"n": 1.0}, "b": {"m": float("nan")}}, "m", "max") == []
+
+
+def test_the_constant_answer_is_the_training_rows_own():
+    y = np.array([10.0, 20.0, np.nan, 60.0], np.float32)
+    target = target_of(y, np.arange(4), None, "auto")
+    out = constant(target, target.rows(y), 2)
+    np.testing.assert_allclose(target.predictions(out), [[30.0], [30.0]], rtol=1e-6)
+    gaps = target_of(np.array([[1, np.nan], [0, np.nan]], np.float32), np.arange(2), None, "auto")
+    unknown = constant(gaps, np.array([[1, np.nan], [0, np.nan]], np.float32), 1)
+    np.testing.assert_allclose(gaps.predictions(unknown), [[0.5, 0.5]])
+    classes = target_of(np.array([0, 1, 1, -1]), np.arange(4), None, "auto")
+    np.testing.assert_allclose(torch.softmax(constant(classes, np.array([0, 1, 1, -1]), 1), 1), [[1 / 3, 2 / 3]], 1e-6)
+
+
+def test_runs_that_are_averaged_have_the_same_settings():
+    method, kept = get_method("gcn"), {}
+    graphs = blocks(alike=0.95), blocks(alike=0.5)
+    words = ["--data=memory:toy", "--loop.progress=false"]
+    found = [settle(method, parse_words(method, parser_of(method), words), record=g, suited=kept)[0] for g in graphs]
+    assert found[0] == found[1]
+    assert settled("gcn", graphs[0]) != settled("gcn", graphs[1])

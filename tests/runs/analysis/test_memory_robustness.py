@@ -1,0 +1,82 @@
+"""CTDG-SSM's appendix E: noise in Laplacians and streams, other stand-ins for never, no norm, no residual."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import hopstate
+from hopstate.errors import ConfigError
+from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian
+from hopstate.runs.api import evaluate, fit
+
+SMALL: dict[str, Any] = {
+    "model__dim": 6, "model__time_dim": 4, "model__static": "random", "model__static_dim": 4, "batch_size": 20,
+    "evaluation__batch_size": 20, "evaluation__strategies": ["random"], "loop__epochs": 1, "loop__progress": False,
+    "loop__tensorboard": "no", "loop__device": "cpu",
+}  # fmt: skip
+
+
+def run_of(folder: Path, *, kind: bool = False, **settings: Any) -> Any:
+    rng = np.random.default_rng(0)
+    source, target = rng.integers(0, 8, 160), rng.integers(0, 6, 160)
+    table = pd.DataFrame({"source": source, "target": 8 + target, "time": np.arange(160)})
+    if kind:
+        table = table.assign(kind=["add"] * 160)
+        table.loc[len(table)] = [table.source[0], table.target[0], 160, "delete"]
+        table = pd.concat([table, table[:20].assign(time=np.arange(161, 181))])
+    folder.mkdir()
+    table.to_csv(folder / "events.csv", index=False)
+    return fit("ctdg-ssm", folder / "events.csv", out=folder / "run", **{**SMALL, **settings})
+
+
+def test_laplacians_with_noise_are_near_and_keep_their_range():
+    g = torch.Generator().manual_seed(0)
+    pairs = torch.randint(0, 9, (2, 14), generator=g)
+    L = dense_laplacian(pairs, torch.ones(14, dtype=torch.float64), 9)
+    for epsilon in (1e-3, 0.3, 1.0):
+        noisy = noisy_laplacian(L, epsilon, (3, 0))
+        torch.testing.assert_close(noisy, noisy.mT)
+        values = torch.linalg.eigvalsh(noisy)
+        assert values.min() >= -1e-12
+        assert values.max() <= 2 + 1e-12
+        assert 0 < torch.linalg.matrix_norm(noisy - L, 2).item() <= 2 * epsilon
+        assert torch.equal(noisy, noisy_laplacian(L, epsilon, (3, 0)))
+        assert not torch.equal(noisy, noisy_laplacian(L, epsilon, (3, 1)))
+
+
+def test_robustness_of_a_memory(tmp_path):
+    run = run_of(tmp_path / "a")
+    table = hopstate.robustness(run.path, levels=(0.0, 0.5))
+    assert list(dict.fromkeys(table.noise)) == ["stream", "laplacian"]
+    whole = table[table.setting == "transductive"]
+    assert whole[whole.sigma == 0].ap.tolist() == pytest.approx([run.metrics["test"]["ap"]] * 2)
+    assert (whole[whole.sigma == 0.5].ap != run.metrics["test"]["ap"]).all()
+    again = hopstate.robustness(run.path, levels=(0.5,))
+    assert again.ap.tolist() == table[table.sigma == 0.5].ap.tolist()
+    assert evaluate(run.path) == run.metrics["test"]
+    for wrong in ({"noise": ["sequences"]}, {"noise": ["laplacian"], "levels": (1.5,)}):
+        with pytest.raises(ConfigError):
+            hopstate.robustness(run.path, **wrong)
+
+
+def test_made_up_edges_are_refused_beside_deletions(tmp_path):
+    run = run_of(tmp_path / "a", kind=True)
+    assert len(hopstate.robustness(run.path, noise=["laplacian"], levels=(0.2,)))
+    with pytest.raises(ConfigError, match="deleted ones"):
+        hopstate.robustness(run.path, noise=["stream"], levels=(0.2,))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"laplacian_noise": 0.1}, {"norm": False}, {"residual": False}, {"never": 60.0}, {"filter_shape": "any"}],
+    ids=str,
+)
+def test_each_setting_trains_and_acts(tmp_path, settings):
+    plain = run_of(tmp_path / "plain").metrics["test"]
+    run = run_of(tmp_path / "other", **{f"model__{k}": v for k, v in settings.items()})
+    assert run.metrics["test"] != plain
+    assert evaluate(run.path) == run.metrics["test"]

@@ -1,0 +1,327 @@
+"""The report as a parser sees it: complete, escaped, self-contained, and silent about what is absent."""
+
+from __future__ import annotations
+
+import csv
+import html
+import itertools
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.errors import ConfigError, FormatError, MissingFileError
+from hopstate.runs.report import write_report
+from hopstate.runs.report.charts import BOTTOM, HEIGHT, Line, line_chart, ticks
+from hopstate.runs.report.page import Page
+from hopstate.runs.report.style import DARK, LIGHT, SERIES
+from hopstate.runs.reproduce import results
+
+NASTY = '<script>alert("1")</script>&\'"'
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+def make_run(folder: Path, method: str, data: str, test: dict[str, float], *, seed: int = 0, **more: Any) -> None:
+    """Write a run folder as training leaves it."""
+    folder.mkdir(parents=True)
+    settings = {"data": data, "method": method, "loop": {"seed": seed, "epochs": 3}, "model": {"dim": 8, **more}}
+    metric = next(iter(test))
+    (folder / "config.json").write_text(json.dumps(settings))
+    history = [
+        {"epoch": e, "train_loss": 1 / e, f"val_{metric}": test[metric] - 0.01 * (3 - e), "seconds": 0.1}
+        for e in (1, 2, 3)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in history))
+    result = {
+        "method": method,
+        "metric": metric,
+        "metrics": {"train": test, "val": test, "test": test},
+        "best_epoch": 3,
+        "epochs": 3,
+        "seconds": 2.5,
+        "seconds_per_epoch": 0.8,
+        "parameters": 1234,
+        "peak_memory_mb": 456.0,
+    }
+    (folder / "result.json").write_text(json.dumps(result))
+    environment = {"time": "2026-01-01T00:00:00+00:00", "versions": {"hopstate": "0.1.0"}, "processor": "a processor"}
+    (folder / "environment.json").write_text(json.dumps(environment))
+
+
+def table(report: Path, caption: str) -> list[list[str]]:
+    """Return the rows of a table of a report, column names first."""
+    part = report.read_text().split(f">{caption}</caption>")[1].split("</table>")[0]
+    rows = part.split("<tr")[1:]
+    return [[html.unescape(re.sub("<[^>]*>", "", c)) for c in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
+
+
+def make_influence(path: Path, neighbor: str = "bob") -> None:
+    """Write a table as `hopstate explain --out` does."""
+    rows = [("source", neighbor, 1.0, 0, 0.5), ("target", "ann", 4.0, 3, -0.25), ("source", "me", 9.0, -1, 0.1)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("end", "neighbor", "t", "event_id", "contribution"))
+        writer.writerows(rows)
+
+
+def result_line(recipe: str, run: int, **test: float) -> dict[str, Any]:
+    """A line of a results file."""
+    method, _, data = recipe.partition("/")
+    return {
+        "recipe": recipe, "method": method, "data": data, "metric": next(iter(test)), "settings": "abc", "altered": {},
+        "run": run, "metrics": {"val": test, "test": test}, "seconds": 9.0, "wall_seconds": 12.0, "cpu_seconds": 10.0,
+        "peak_memory_mb": 321.0, "version": "0.1.0", "processor": "a processor", "threads": 1, "gpu": None,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with every section."""
+    home = tmp_path_factory.mktemp("report")
+    for seed in range(3):
+        make_run(home / f"static/gcn-{seed}", "gcn", "minesweeper", {"roc_auc": 0.8 + 0.01 * seed}, seed=seed)
+    make_run(home / "static/wide", "gcn", "minesweeper", {"roc_auc": 0.85}, dim=64)
+    link = {"ap": 0.9, "auc": 0.91, "historical_ap": 0.8, "historical_auc": 0.79, "new_ap": 0.85, "new_auc": 0.84}
+    make_run(home / "links/dyg", "dyg-mamba", "uci", link | {"ap_low": 0.88, "ap_high": 0.92})
+    make_run(home / "links/recency", "recency", "uci", {**link, "ap": 0.7})
+    make_influence(home / "links/dyg/explain-1-2.csv")
+    for run in range(3):
+        results.append(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
+    results.append(home / "results.jsonl", result_line("edgebank/uci", 0, ap=0.762))
+    return write_report([home / "static", home / "links"], home / "report.html", results_file=home / "results.jsonl")
+
+
+class Seen(HTMLParser):
+    """What is in a page: tags with attributes in order, text, and whether tags are closed as they were opened."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.errors: list[str] = []
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.errors.append(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, *names: str) -> list[dict[str, str | None]]:
+        return [attrs for tag, attrs in self.tags if tag in names]
+
+
+def test_every_section_is_there(full: Path) -> None:
+    seen = Seen(full.read_text())
+    assert not seen.errors
+    assert not seen.open
+    text = "".join(seen.words)
+    for words in ("Results", "Published against measured", "Learning curves", "Side by side", "Time and memory"):
+        assert words in text
+    assert "Link prediction by kind of negatives" in text
+    assert "Influence of past events" in text
+    assert "gcn (model.dim=8)" in text  # what tells two settings of one method apart
+    assert "Welch's t" in text
+    assert "81.00 ± 1.00" in text
+    assert "88.00 to 92.00" in text  # a single run's bootstrap interval
+    assert "78.52 to 83.48" in text  # 81 ± t(2) 1/sqrt(3)
+
+
+def test_the_page_stands_alone(full: Path) -> None:
+    source = full.read_text()
+    seen = Seen(source)
+    for attrs in (attrs for _, attrs in seen.tags):
+        for name in ("src", "href", "xlink:href", "srcset", "action", "poster", "data"):
+            value = attrs.get(name)
+            assert value is None or value.startswith(("#", "data:")), attrs
+        assert not any(name.startswith("on") for name in attrs)
+    assert not seen.all("script", "link", "iframe", "object", "embed")
+    assert not re.search(r"https?:|//\w|@import|url\(", source.replace("<!DOCTYPE html>", ""))
+
+
+def test_it_can_be_read_by_all(full: Path) -> None:
+    seen = Seen(full.read_text())
+    assert seen.all("html")[0]["lang"] == "en"
+    assert any(meta.get("name") == "viewport" for meta in seen.all("meta"))
+    ids = [attrs["id"] for _, attrs in seen.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    levels = [int(tag[1]) for tag, _ in seen.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    for attrs in (attrs for _, attrs in seen.tags):
+        for target in (attrs.get("aria-labelledby") or "").split():
+            assert target in ids
+        if (attrs.get("href") or "").startswith("#"):
+            assert attrs["href"][1:] in ids  # type: ignore[index]
+    charts = [svg for svg in seen.all("svg") if svg.get("aria-hidden") != "true"]
+    assert len(charts) >= 5
+    assert all(svg["role"] == "img" and svg["aria-labelledby"] for svg in charts)
+    assert all(image.get("alt") for image in seen.all("img"))
+    assert len(seen.all("table")) == len(seen.all("caption"))
+    assert {th.get("scope") for th in seen.all("th")} == {"col", "row"}
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_colours_have_contrast(colours: dict[str, str]) -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    for ground in ("page", "panel"):
+        for ink in ("text", "quiet", "accent"):
+            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+        for i in range(SERIES):
+            assert contrast(colours[f"series-{i}"], colours[ground]) >= 3, (i, ground)
+
+
+def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
+    make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"ap": 0.5, f"x{NASTY}": 1.0})
+    make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"ap": 0.6}, note=NASTY)
+    make_influence(tmp_path / "explain<i>.csv", neighbor=NASTY)
+    results.append(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
+    page = write_report(
+        [tmp_path / "a<b>&c", tmp_path / "other", tmp_path / "explain<i>.csv"],
+        tmp_path / "report.html",
+        results_file=tmp_path / "r.jsonl",
+        title=NASTY,
+    )
+    source = page.read_text()
+    seen = Seen(source)
+    assert "<script" not in source
+    assert not seen.all("script", "i", "b")
+    assert not seen.errors
+    assert NASTY in "".join(seen.words)  # shown as it was written
+
+
+def test_nothing_is_said_of_what_is_absent(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    text = "".join(Seen(write_report([tmp_path / "run"], tmp_path / "r.html").read_text()).words)
+    for absent in ("Published", "Learning curves", "Side by side", "Link prediction", "Influence"):
+        assert absent not in text.split("Results", 1)[1]
+
+
+def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    (tmp_path / "run" / "result.json").unlink()
+    assert "Not finished: gcn, run" in "".join(Seen(write_report([tmp_path], tmp_path / "r.html").read_text()).words)
+
+
+def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+    def run(name: str, source: str, digest: str, value: float) -> None:
+        make_run(tmp_path / name, "gcn", source, {"ap": value}, seed=len(name))
+        if digest:
+            (tmp_path / name / "data.json").write_text(json.dumps({"content_hash": digest}))
+
+    run("a", "/home/a/events.csv", "1" * 32, 0.8)
+    run("aa", "/home/a/events.csv", "1" * 32, 0.6)
+    run("aaa", "/elsewhere/same/events.csv", "1" * 32, 0.7)  # a copy
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert [row[2] for row in table(page, "Results on events.csv")[1:]] == ["70.00 ± 10.00"]
+    run("b", "/home/b/events.csv", "2" * 32, 0.5)
+    run("bb", "/home/b/events.csv", "", 0.3)  # stopped before its data were known
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert table(page, "Results on b/events.csv")[1][2] == "40.00 ± 14.14"
+    assert table(page, "Results on a/events.csv")[1][2] == "70.00 ± 14.14"
+    run("later", "/home/a/events.csv", "3" * 32, 0.1)  # the file was changed
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert table(page, "Results on a/events.csv (11111111)")[1][2] == "70.00 ± 14.14"
+    assert table(page, "Results on a/events.csv (33333333)")[1][2] == "10.00"
+    assert "a/events.csv (33333333)" in {row[2] for row in table(page, "What was run, and where")}
+
+
+def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> None:
+    make_run(tmp_path / "worse", "gcn", "peptides", {"mae": 0.5})
+    make_run(tmp_path / "better", "sage", "peptides", {"mae": 0.25})
+    page = write_report([tmp_path], tmp_path / "r.html")
+    rows = table(page, "Results on peptides")[1:]
+    assert [(row[0], row[2]) for row in rows] == [("sage", "0.2500"), ("gcn", "0.5000")]
+    bars = "".join(Seen(page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]).words)
+    assert "sage: 0.2500; gcn: 0.5000" in bars
+
+
+def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, ap=0.762))
+    page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
+    for caption in ("Results on cora", "Published against measured on uci"):
+        assert "95% interval" not in table(page, caption)[0]
+        assert {len(row) for row in table(page, caption)} == {len(table(page, caption)[0])}
+    assert "95% interval" in table(full, "Results on uci")[0]
+    numbers = page.read_text().split(">Results on cora</caption>")[1].split("</table>")[0]
+    assert [c for c, name in re.findall(r'class="(.)">([^<]*)</th>', numbers)] == ["n"] * 4  # words are no numbers
+
+
+def test_epochs_are_whole_numbers() -> None:
+    for last in (2, 3, 7, 12, 199):
+        found = ticks(1, last, whole=True)
+        assert found
+        assert all(value == int(value) for value in found)
+    assert 1.2 in ticks(1, 2)
+    held: list[tuple[float, float]] = [(1, 0.5), (2, 0.7)]
+    drawn = line_chart(Page("t", "i"), "loss", "about", [Line(0, held)], "epoch", "loss")
+    across = re.findall(rf'y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">([^<]*)<', drawn)
+    assert across == ["1", "2"]
+
+
+def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(MissingFileError, match="nowhere"):
+        write_report([tmp_path / "nowhere"], tmp_path / "r.html")
+    with pytest.raises(MissingFileError, match="holds no run"):
+        write_report([tmp_path / "empty"], tmp_path / "r.html")
+    with pytest.raises(FormatError, match="hopstate explain"):
+        write_report([tmp_path / "other.csv"], tmp_path / "r.html")
+    with pytest.raises(ConfigError, match="nothing to report"):
+        write_report([], tmp_path / "r.html")
+    with pytest.raises(MissingFileError, match=r"none\.jsonl"):
+        write_report([], tmp_path / "r.html", results_file=tmp_path / "none.jsonl")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "deep" / "r.html"), "--title", "Mine"]) == 0
+    assert "<title>Mine</title>" in (tmp_path / "deep" / "r.html").read_text()
+    assert "r.html" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "no")]) == 1
+
+
+def test_it_is_opened_only_where_there_is_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    command = ["report", str(tmp_path / "run"), "--out", str(tmp_path / "r.html"), "--open"]
+    assert main(command) == 0
+    assert not opened
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert main(command) == 0
+    assert opened == [(tmp_path / "r.html").as_uri()]

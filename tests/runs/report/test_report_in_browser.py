@@ -1,0 +1,144 @@
+"""The report in a real headless browser: on a telephone, on a desk, in the dark, on paper; skips without one."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hopstate.runs.report import write_report
+
+# run in the page: how far it overflows, the least contrast of its text, what was left empty, ids of broken links
+CHECK = """
+const doc = frame.contentDocument, view = frame.contentWindow, seen = {};
+const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m; };
+const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+const light = c => { const f = c.slice(0, 3).map(v => linear(v / 255));
+  return .2126 * f[0] + .7152 * f[1] + .0722 * f[2]; };
+const ground = e => { for (; e; e = e.parentElement) { const c = parse(view.getComputedStyle(e).backgroundColor);
+  if (c[3] > 0) return c; } return [255, 255, 255, 1]; };
+let least = 99, smallest = 99, largest = 0;
+for (const e of doc.body.querySelectorAll('*')) {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || ['TITLE', 'title', 'desc', 'STYLE'].includes(e.tagName)) continue;
+  const style = view.getComputedStyle(e), ink = parse(e instanceof view.SVGElement ? style.fill : style.color);
+  const [a, b] = [light(ink), light(ground(e))].sort((x, y) => y - x);
+  least = Math.min(least, (a + .05) / (b + .05));
+  const svg = e.ownerSVGElement;
+  const scale = svg ? svg.getBoundingClientRect().width / svg.viewBox.baseVal.width : 1;
+  smallest = Math.min(smallest, parseFloat(style.fontSize) * scale);
+  if (svg) largest = Math.max(largest, parseFloat(style.fontSize) * scale);
+}
+seen.overflow = doc.documentElement.scrollWidth - doc.documentElement.clientWidth;
+seen.width = doc.documentElement.clientWidth;
+seen.least = least;
+seen.smallest = smallest;
+seen.largest = largest / parseFloat(view.getComputedStyle(doc.body).fontSize);
+seen.times = [...doc.querySelectorAll('td[data-label=started]')].map(e => { const words = doc.createRange();
+  words.selectNodeContents(e); return new Set([...words.getClientRects()].map(box => box.top)).size; });
+seen.flat = [...doc.querySelectorAll('svg[role=img], table')].filter(e => e.getBoundingClientRect().height < 10).length;
+seen.outside = [...doc.querySelectorAll('svg[role=img] text')].filter(e => {
+  const box = e.getBoundingClientRect(), all = e.ownerSVGElement.getBoundingClientRect();
+  return box.left < all.left - 1 || box.right > all.right + 1; }).map(e => e.textContent);
+seen.tallest = Math.max(...[...doc.querySelectorAll('td, tbody th, caption')].map(e =>
+  e.getBoundingClientRect().height / parseFloat(view.getComputedStyle(e).lineHeight)));
+seen.loaded = view.performance.getEntriesByType('resource').length;
+seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
+document.getElementById('found').textContent = JSON.stringify(seen);
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> str:
+    """A headless browser's command, or a skip."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    pytest.skip("needs chromium, chromium-browser or google-chrome on PATH, and none is here")
+
+
+def visit(browser: str, page: Path, *options: str) -> str:
+    """Run the browser without a network and return what it prints."""
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={page.parent / 'profile'}"]
+    command += ["--virtual-time-budget=3000", *options, page.as_uri()]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def look(browser: str, report: Path, folder: Path, width: int, *options: str) -> dict:
+    """Return what CHECK finds in a report shown at a width in CSS pixels."""
+    wrapper = folder / f"wrapper-{width}.html"
+    wrapper.write_text(
+        f'<!DOCTYPE html><pre id="found"></pre><iframe id="frame" style="width:{width}px;height:900px;border:0" '
+        f'srcdoc="{html.escape(report.read_text(), quote=True)}"></iframe><script>'
+        f"const frame = document.getElementById('frame'); frame.onload = () => {{ {CHECK} }};</script>"
+    )
+    shown = visit(browser, wrapper, "--dump-dom", "--window-size=1400,1000", *options)
+    found = re.search(r'<pre id="found">(\{.*?\})</pre>', shown, re.S)
+    assert found, shown[:500]
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report with every kind of section, long names among them."""
+    from test_report import make_influence, make_run, result_line
+
+    from hopstate.runs.reproduce import results
+
+    home = tmp_path_factory.mktemp("browser")
+    for seed in range(3):
+        make_run(home / f"static/gcn-{seed}", "gcn", "minesweeper", {"roc_auc": 0.8 + 0.01 * seed}, seed=seed)
+    make_run(
+        home / "static/wide", "gcn", "minesweeper", {"roc_auc": 0.85}, dim=64, a_setting_of_a_long_name="value" * 9
+    )
+    link = {"ap": 0.9, "auc": 0.91, "historical_ap": 0.8, "historical_auc": 0.79, "inductive_ap": 0.7, "new_ap": 0.85}
+    make_run(home / "links/dyg", "dyg-mamba", "uci", link)
+    make_influence(home / "links/dyg/explain-1-2.csv", neighbor="a neighbour with a long name " * 3)
+    for run in range(3):
+        results.append(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
+    results.append(home / "results.jsonl", result_line("sage/minesweeper", 0, roc_auc=0.93))
+    return write_report([home / "static", home / "links"], home / "report.html", results_file=home / "results.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("width", "options"), [(390, ()), (1280, ()), (390, ("--blink-settings=preferredColorScheme=0",))]
+)
+def test_it_fits_and_can_be_read(
+    browser: str, report: Path, tmp_path: Path, width: int, options: tuple[str, ...]
+) -> None:
+    seen = look(browser, report, tmp_path, width, *options)
+    assert seen["width"] == width
+    assert seen["dark"] == bool(options)
+    assert seen["overflow"] <= 0
+    assert seen["least"] >= 4.5
+    assert seen["smallest"] >= 9
+    assert seen["largest"] <= 1  # text of charts beside that of the page
+    assert set(seen["times"]) == {1}  # lines of a moment
+    assert seen["flat"] == 0
+    assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
+    assert seen["outside"] == []
+    assert seen["loaded"] == 0  # nothing was fetched
+
+
+def test_it_prints(browser: str, report: Path, tmp_path: Path) -> None:
+    paper = tmp_path / "report.pdf"
+    visit(browser, report, f"--print-to-pdf={paper}", "--no-pdf-header-footer")
+    assert paper.read_bytes().startswith(b"%PDF")
+    assert paper.stat().st_size > 10_000

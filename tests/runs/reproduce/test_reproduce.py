@@ -1,0 +1,242 @@
+"""`hopstate reproduce` from end to end: runs, resumes, notes each run once, compares, writes the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hopstate.cli.main import main
+from hopstate.cli.reproduce import changes_of, numbers_of
+from hopstate.errors import ConfigError, DownloadError, FormatError, MissingFileError
+from hopstate.methods.settings import as_dict
+from hopstate.runs.reproduce import results, tables
+from hopstate.runs.reproduce.availability import how_to_get, missing
+from hopstate.runs.reproduce.recipes import all_recipes, find_recipes
+from hopstate.runs.reproduce.runner import Trial, reproduce
+from hopstate.training.checkpoint import load_checkpoint
+
+GCN = "gcn/minesweeper-small"
+QUICK = {"data": "minesweeper-generated", "model.dim": 8, "model.num_layers": 1, "loop.epochs": 2, "loop.eval_every": 1}
+QUIET = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOPSTATE_RUNS", str(tmp_path / "runs"))
+
+
+def test_runs_are_made_once_and_noted_once(tmp_path: Path) -> None:
+    options = {
+        "changes": QUICK | QUIET,
+        "out": tmp_path / "out",
+        "results_file": tmp_path / "r.jsonl",
+        "isolate": False,
+    }
+    recipe = all_recipes()[GCN]
+    first = reproduce(recipe, [0, 1], **options)
+    assert first is not None
+    assert [(line["run"], line["seed"], line["split"]) for line in first] == [(0, 0, 0), (1, 1, 1)]
+    assert first[0]["altered"] == {k: v for k, v in QUICK.items() if k not in ("loop.eval_every",)} | {
+        "loop.eval_every": 1
+    }
+    assert first[0]["metrics"]["test"]["roc_auc"] != first[1]["metrics"]["test"]["roc_auc"]
+    assert reproduce(recipe, [0, 1, 2], **options)[:2] == first  # type: ignore[index]
+    assert [line["run"] for line in results.read(tmp_path / "r.jsonl")] == [0, 1, 2]
+
+
+def test_a_run_lost_from_the_results_file_is_noted_again_without_training(tmp_path: Path) -> None:
+    options = {"changes": QUICK | QUIET, "out": tmp_path / "out", "isolate": False}
+    first = reproduce(all_recipes()[GCN], [0], results_file=tmp_path / "a.jsonl", **options)
+    again = reproduce(all_recipes()[GCN], [0], results_file=tmp_path / "b.jsonl", **options)
+    assert first is not None
+    assert again is not None
+    assert first[0]["started"] == again[0]["started"]
+    assert len(results.read(tmp_path / "b.jsonl")) == 1
+
+
+def test_the_hash_names_what_decides_the_result() -> None:
+    recipe = all_recipes()[GCN]
+    plain = Trial(recipe=recipe)
+    assert plain.altered == {}
+    assert Trial(recipe=recipe, changes={"loop.epochs": 250}).altered == {}  # as in the recipe
+    assert Trial(recipe=recipe, changes={"loop.device": "cpu", "loop.progress": False}).hash == plain.hash
+    shorter = Trial(recipe=recipe, changes={"loop.epochs": 3})
+    assert shorter.altered == {"loop.epochs": 3}
+    assert shorter.hash != plain.hash
+    with pytest.raises(ConfigError, match=r"loop\.seed is the number of the run"):
+        Trial(recipe=recipe, changes={"loop.seed": 3})
+
+
+def test_an_isolated_run_knows_its_own_memory_and_time(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [part for key, value in (QUICK | QUIET).items() for part in (f"--{key}", str(value).lower())]
+    assert main(["reproduce", GCN, "--seeds", "1", "--", *words]) == 0
+    line = results.read(tmp_path / "runs" / "results.jsonl")[0]
+    assert line["peak_memory_mb"] > 50
+    assert line["cpu_seconds"] > 0
+    assert line["wall_seconds"] > 0
+    assert line["altered"]["model.dim"] == 8
+    assert "ROC AUC" in capfd.readouterr().out
+
+
+EVENTS = {"data": "messages-generated", "model.dim": 8, "model.time_dim": 4, "loop.epochs": 1}
+
+
+def test_a_recipe_keeps_its_settings_whatever_suits_the_data(tmp_path: Path) -> None:
+    """In a process of its own, where the command chooses settings for others."""
+    changes = EVENTS | QUIET | {"evaluation.strategies": ["random"]}
+    options = {"changes": changes, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
+    (line,) = reproduce(all_recipes()["ctdg-ssm/uci"], [0], **options)
+    held = json.loads((tmp_path / "out" / f"ctdg-ssm/uci-{line['settings']}" / "run-0" / "config.json").read_text())
+    wanted = as_dict(Trial(recipe=all_recipes()["ctdg-ssm/uci"], changes=changes).config(0))
+    assert {k: v for k, v in held.items() if k in wanted} == wanted
+    assert held["batch_size"] == 128
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_recipe_of_two_stages_trains_links_then_a_head(isolate: bool, tmp_path: Path) -> None:
+    recipe = all_recipes()["ctdg-ssm/wikipedia-nodes-frozen"]
+    options = {"changes": EVENTS | QUIET, "out": tmp_path / "out", "results_file": tmp_path / "r.jsonl"}
+    (line,) = reproduce(recipe, [1], isolate=isolate, **options)
+    names = [held["recipe"] for held in results.read(tmp_path / "r.jsonl")]
+    assert names == ["ctdg-ssm/wikipedia", "ctdg-ssm/wikipedia-nodes-frozen"]
+    links, head = (next((tmp_path / "out").rglob(f"{name}-????????????/run-1")) for name in names)
+    assert not set(line["altered"]) & {"init", "freeze"}
+    held = json.loads((head / "config.json").read_text())
+    assert (held["init"], held["freeze"], held["gap_unit"]) == (str(links), True, "seconds")
+    a, b = (load_checkpoint(folder / "model.safetensors").tensors["model"] for folder in (links, head))
+    assert all(torch.equal(a[k], b[k]) for k in b if k.startswith(("cells.", "encoder.", "filter.")))
+    before = Trial(recipe=recipe, changes=EVENTS).hash
+    assert Trial(recipe=recipe, changes=EVENTS, out=tmp_path).hash == before  # where it lies does not matter
+    assert reproduce(recipe, [1], isolate=isolate, **options) == [line]
+
+
+def test_missing_data_are_said_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match=r"ml_lastfm\.csv"):
+        reproduce(all_recipes()["recency/lastfm"], [0], out=tmp_path / "out", results_file=tmp_path / "r.jsonl")
+    assert not (tmp_path / "out").exists()
+    assert "downloaded on first use" in how_to_get("cora")
+    assert how_to_get("cora", fetchable=False) == ""
+    assert how_to_get("minesweeper-generated") == ""
+    together = missing(["lastfm", "mooc", "cora", "lastfm", "messages-generated"])
+    assert [text.split(":")[0] for text in together] == ["lastfm, mooc", "cora"]
+
+
+def test_the_list_names_recipes_and_how_to_get_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "edgebank/*"]) == 0
+    shown = capsys.readouterr().out
+    assert "edgebank/uci-historical" in shown
+    assert "DyGLib's preprocessing" in shown
+    assert main(["reproduce", "--list", "no/such"]) == 2
+
+
+def test_numbers_and_settings_of_the_command_line() -> None:
+    assert numbers_of("3") == [0, 1, 2]
+    assert numbers_of("0,4-5") == [0, 4, 5]
+    assert changes_of(["--a.b", "-1", "--c=x=y", "--d", "[1, 2]"]) == {"a.b": "-1", "c": "x=y", "d": "[1, 2]"}
+    for wrong in (["x"], ["--a"], ["--a", "1", "2"]):
+        with pytest.raises(ConfigError):
+            changes_of(wrong)
+    assert main(["reproduce", "--", "--model.dim", "8"]) == 2
+
+
+def stored(recipe: str, run: int, value: float, **more: object) -> results.Line:
+    """A line of a results file."""
+    held = find_recipes(recipe)[0]
+    return {
+        "recipe": recipe, "method": held.method, "data": held.data, "metric": held.metric, "settings": "abc",
+        "altered": {}, "run": run, "metrics": {"val": {}, "test": {held.metric: value}}, "seconds": 0.5,
+        "wall_seconds": 3.0, "cpu_seconds": 2.0, "peak_memory_mb": 400.0, "version": "0.1.0",
+        "processor": "a processor", "threads": 1, "gpu": None, **more,
+    }  # fmt: skip
+
+
+def test_the_table_is_generated_and_stays_when_generated_again(tmp_path: Path) -> None:
+    file, page = tmp_path / "r.jsonl", tmp_path / "README.md"
+    for run, value in enumerate((0.90, 0.91, 0.93)):
+        results.append(file, stored("gcn/minesweeper", run, value))
+    results.append(file, stored("edgebank/uci", 0, 0.762))
+    results.append(file, stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="other"))
+    page.write_text(f"# A\n\nbefore\n\n{tables.BEGIN}\nold\n{tables.END}\n\nafter\n")
+    assert main(["reproduce", "--table", str(page), "--results", str(file)]) == 0
+    once = page.read_text()
+    assert "| minesweeper | gcn/minesweeper | ROC AUC | 89.75 ± 0.52 | 91.33 ± 1.53 | 3 | Welch's t, p = " in once
+    assert "| uci | edgebank/uci | AP | 76.20 | 76.20 | 1 | no test: one run | 2.0 s | 400 MB |" in once
+    assert "altered" not in once
+    assert "old" not in once
+    assert once.startswith("# A\n\nbefore\n")
+    assert once.endswith("\n\nafter\n")
+    assert not tables.write_markdown(page, results.read(file))
+    assert page.read_text() == once
+
+
+def test_altered_runs_are_marked_and_other_data_are_held_against_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        stored("gcn/minesweeper", 0, 0.5, altered={"loop.epochs": 1}, settings="one"),
+        stored("gcn/minesweeper", 0, 0.6, altered={"data": "sbm"}, settings="two", data="sbm"),
+    ]
+    first, second = tables.compared(lines)
+    assert first.published is not None
+    assert second.published is None
+    tables.show(lines)
+    shown = capsys.readouterr().out
+    assert "[1] gcn/minesweeper (altered: loop.epochs=1)" in shown
+    assert "[2] gcn/minesweeper (altered: data=sbm)" in shown
+    assert tables.markdown(lines) == "No runs yet."
+
+
+@pytest.mark.parametrize(
+    "text", ["no marks", tables.BEGIN, f"{tables.END}{tables.BEGIN}", tables.BEGIN * 2 + tables.END]
+)
+def test_a_page_without_room_for_the_table_is_left_alone(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(text)
+    with pytest.raises(FormatError, match="where the table goes"):
+        tables.write_markdown(page, [])
+    assert page.read_text() == text
+    with pytest.raises(MissingFileError):
+        tables.write_markdown(tmp_path / "none.md", [])
+
+
+def test_the_readme_holds_the_table_of_the_results_file() -> None:
+    root = Path(__file__).resolve().parents[3]
+    text = (root / "README.md").read_text(encoding="utf-8")
+    held = text.split(tables.BEGIN)[1].split(tables.END)[0].strip()
+    assert held == tables.markdown(results.read(root / "docs" / "results.jsonl"))
+
+
+def test_metrics_in_words() -> None:
+    assert tables.metric_words("new_historical_ap") == "AP, historical negatives, new nodes"
+    assert tables.metric_words("roc_auc") == "ROC AUC"
+    assert tables.figure("mae", 0.2473, 0.0025) == "0.2473 ± 0.0025"
+    assert tables.figure("ap", 0.9679, 0.0008) == "96.79 ± 0.08"
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    words = ["--loop.epochs", "2000", "--model.dim", "16", "--data", "minesweeper-generated", "--loop.patience", "null"]
+    command = [sys.executable, "-m", "hopstate.cli.main", "reproduce", GCN, "--seeds", "1", "--", *words]
+    child = subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    until = time.monotonic() + 200
+    while not list((tmp_path / "runs").rglob("metrics.csv")) and time.monotonic() < until:
+        time.sleep(0.2)
+    time.sleep(3)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=120) == 130
+    folder = next((tmp_path / "runs").rglob("checkpoint.safetensors")).parent
+    done = len((folder / "metrics.jsonl").read_text().splitlines())
+    assert 0 < done < 2000
+    assert not (tmp_path / "runs" / "results.jsonl").exists()
+    shorter = [word if word != "2000" else str(done + 2) for word in command]
+    assert subprocess.run(shorter, cwd=tmp_path, check=False).returncode == 0
+    assert results.read(tmp_path / "runs" / "results.jsonl")[0]["epochs"] == done + 2
+    assert json.loads((folder.parent.parent / folder.parent.name / "run-0" / "config.json").read_text())["loop"]

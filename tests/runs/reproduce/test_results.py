@@ -1,0 +1,130 @@
+"""The results file: whole lines only, whatever happens, from any number of writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hopstate.errors import FormatError, StorageError
+from hopstate.runs.reproduce import results
+
+WRITER = """
+import sys
+from pathlib import Path
+from hopstate.runs.reproduce.results import append
+for i in range(int(sys.argv[2])):
+    append(sys.argv[1], {"writer": int(sys.argv[3]), "i": i, "long": "x" * 3000})
+"""
+
+
+def line(recipe: str = "gcn/cora", run: int = 0, value: float = 0.8, **more: Any) -> results.Line:
+    """A line as a run would leave it."""
+    method, _, rest = recipe.partition("/")
+    known = {
+        "recipe": recipe,
+        "method": method,
+        "data": rest.split("-")[0],
+        "metric": "accuracy",
+        "settings": "abc",
+        "altered": {},
+        "run": run,
+        "seed": run,
+        "split": run,
+        "metrics": {"val": {"accuracy": value}, "test": {"accuracy": value}},
+        "best_epoch": 3,
+        "epochs": 5,
+        "parameters": 10,
+        "seconds": 1.5,
+        "seconds_per_epoch": 0.3,
+        "wall_seconds": 4.0,
+        "cpu_seconds": 3.0,
+        "peak_memory_mb": 500.0,
+        "version": "0.1.0",
+        "revision": None,
+        "processor": "a processor",
+        "cores": 2,
+        "threads": 1,
+        "gpu": None,
+        "started": f"2026-01-0{run + 1}T00:00:00+00:00",
+        "date": "2026-01-01T00:00:00+00:00",
+    }
+    return known | more
+
+
+def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "results.jsonl"
+    for run in range(3):
+        results.append(path, line(run=run))
+    assert results.read(path) == [line(run=run) for run in range(3)]
+    assert results.read(tmp_path / "none.jsonl") == []
+
+
+def test_nan_is_written_as_null(tmp_path: Path) -> None:
+    results.append(tmp_path / "r.jsonl", line(value=float("nan")))
+    assert results.read(tmp_path / "r.jsonl")[0]["metrics"]["test"]["accuracy"] is None
+
+
+def test_concurrent_writers_lose_and_mix_nothing(tmp_path: Path) -> None:
+    path, count, writers = tmp_path / "results.jsonl", 15, 3
+    started = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(count), str(number)])
+        for number in range(writers)
+    ]
+    assert [child.wait(timeout=240) for child in started] == [0] * writers
+    held = [json.loads(text) for text in path.read_text().splitlines()]
+    assert sorted((one["writer"], one["i"]) for one in held) == [(w, i) for w in range(writers) for i in range(count)]
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+def test_a_crash_while_writing_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.jsonl"
+    results.append(path, line())
+    before = path.read_bytes()
+
+    def half(part: Path, content: bytes) -> None:
+        part.write_bytes(content[: len(content) - 40])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(results, "_write", half)
+    with pytest.raises(StorageError, match=r"results\.jsonl"):
+        results.append(path, line(run=1))
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["results.jsonl"]
+
+
+def test_a_file_edited_by_hand_without_a_last_newline_goes_on_whole(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(line()))
+    results.append(path, line(run=1))
+    assert [one["run"] for one in results.read(path)] == [0, 1]
+
+
+@pytest.mark.parametrize("bad", ['{"recipe": "a"', '{"recipe": "a"}', "[]", "7"])
+def test_what_is_no_result_is_named_by_its_line(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(line()) + "\n" + bad + "\n")
+    with pytest.raises(FormatError, match=r"line 2 of .*results\.jsonl"):
+        results.read(path)
+
+
+def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() -> None:
+    lines = [
+        line(run=0, value=0.1, settings="old"),
+        line(run=0, value=0.2),
+        line(run=1, value=0.4),
+        line(run=0, value=0.3),
+        line(run=0, value=0.9, settings="other", altered={"loop.epochs": 1}),
+    ]
+    plain, altered = results.rows(lines)
+    assert plain.values("accuracy") == [0.3, 0.4]
+    assert plain.label == "gcn/cora"
+    assert altered.values("accuracy") == [0.9]
+    assert altered.label == "gcn/cora (altered: loop.epochs=1)"
+    assert plain.mean("seconds") == 1.5
+    assert plain.mean("nothing") is None

@@ -1,0 +1,65 @@
+"""Summaries and tests against scipy's own on raw values, and against closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hopstate.runs.reproduce.recipes import Published
+from hopstate.runs.reproduce.statistics import Summary, compare, summary
+
+
+def published(mean: float, std: float | None, runs: int) -> Published:
+    return Published(metric="accuracy", mean=mean, std=std, runs=runs, source="Table 1")
+
+
+def test_summary_is_mean_and_sample_standard_deviation() -> None:
+    values = [0.1, 0.4, 0.7, 0.2]
+    found = summary(values)
+    assert found is not None
+    assert (found.mean, found.std) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert summary([]) is None
+    assert summary([0.5]) == Summary(0.5, None, 1)
+
+
+def test_interval_is_students() -> None:
+    values = [0.1, 0.4, 0.7, 0.2]
+    found = summary(values)
+    assert found is not None
+    sem = stats.sem(values)
+    assert found.interval() == pytest.approx(stats.t.interval(0.95, 3, loc=np.mean(values), scale=sem))
+    assert Summary(0.5, None, 1).interval() is None
+
+
+def test_welch_equals_the_test_on_raw_values() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(0.9, 0.02, 5), rng.normal(0.88, 0.05, 10)
+    mine = summary(ours.tolist())
+    assert mine is not None
+    found = compare(mine, published(float(theirs.mean()), float(theirs.std(ddof=1)), 10))
+    assert found.test == "Welch's t"
+    assert found.p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+    assert found.difference == pytest.approx(ours.mean() - theirs.mean())
+
+
+@pytest.mark.parametrize(("std", "runs"), [(None, 10), (None, 0), (0.01, 0), (0.01, 1)])
+def test_without_the_papers_spread_or_number_the_test_is_one_sample(std: float | None, runs: int) -> None:
+    values = [0.90, 0.91, 0.93]
+    mine = summary(values)
+    assert mine is not None
+    found = compare(mine, published(0.88, std, runs))
+    assert found.test == "one-sample t"
+    assert found.p == pytest.approx(stats.ttest_1samp(values, 0.88).pvalue)
+
+
+def test_no_test_is_made_up() -> None:
+    one = compare(Summary(0.9, None, 1), published(0.8, 0.1, 10))
+    assert (one.test, one.p, str(one)) == ("none", None, "no test: one run")
+    same = compare(Summary(0.9, 0.0, 3), published(0.9, None, 1))
+    assert same.p is None
+    assert math.isclose(same.difference, 0)
+    assert compare(Summary(1.0, 0.0, 3), published(1.0, 0.0, 5)).reason == "no spread"
+    assert compare(Summary(1.0, 0.0, 3), published(0.98, 0.01, 5)).test == "Welch's t"

@@ -1,0 +1,265 @@
+"""From tables to a trained run and on to other files: scales and fillings of training nodes, kept with the run."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.methods.message_passing.method import FullBatchRun
+from hopstate.methods.method import Context, ReadOptions
+from hopstate.runs.api import Run
+from hopstate.runs.data import load_data
+from hopstate.runs.prepare import prepared
+
+SMALL = {
+    "loop": {"epochs": 15, "progress": False, "device": "cpu", "optim": {"lr": 0.01}},
+    "model": {"dim": 16, "num_layers": 2},
+}
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
+def frames(seed: int = 0, n: int = 120) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return edges, features (one tells the class, a year drowns it) and labels with a split."""
+    rng = np.random.default_rng(seed)
+    side = np.arange(n) % 2
+    pairs = rng.integers(0, n, (4 * n, 2))
+    pairs = pairs[(side[pairs[:, 0]] == side[pairs[:, 1]]) | (rng.random(len(pairs)) < 0.3)]
+    features = pd.DataFrame({"id": np.arange(n), "length": rng.normal(size=n) + 1.5 * side})
+    features["year"] = 1998 + rng.integers(0, 26, n)
+    split = np.array(["train", "train", "val", "test"])[rng.permutation(n) % 4]
+    labels = pd.DataFrame({"id": np.arange(n), "label": np.array(["x", "y"])[side], "split": split})
+    return pd.DataFrame(pairs, columns=["source", "target"]), features, labels
+
+
+def write(folder: str, edges: pd.DataFrame, features: pd.DataFrame, labels: pd.DataFrame) -> dict:
+    Path(folder).mkdir(exist_ok=True)
+    edges.to_csv(f"{folder}/e.csv", index=False)
+    features.to_csv(f"{folder}/f.csv", index=False)
+    labels.to_csv(f"{folder}/l.csv", index=False)
+    return {"features": f"{folder}/f.csv", "labels": f"{folder}/l.csv"}
+
+
+def fit(folder: str, read: dict, method: str = "sage", **more) -> Run:
+    return hopstate.fit(method, f"{folder}/e.csv", out=f"run-{folder}", read=read, **{**SMALL, **more})
+
+
+def test_a_column_of_years_does_no_harm():
+    read = write("a", *frames())
+    run = fit("a", read)
+    assert run.metrics["test"]["accuracy"] > 0.8
+    held = json.loads(Path("run-a/data.json").read_text())["features"]["x"]
+    assert (held["kind"], held["columns"]) == ("standard", ["length", "year"])
+
+
+def ready(folder: str, read: dict) -> tuple[Graph, dict]:
+    """Return the graph as a method takes it, and what its run keeps."""
+    options = {key: value for key, value in read.items() if key != "scale"}
+    config = FullBatchRun(data="made", read=ReadOptions(**read))
+    context = Context(run=Path(folder), cache=Path(folder))
+    return prepared(hopstate.read_graph(f"{folder}/e.csv", **options), config, context)
+
+
+@pytest.mark.parametrize("scale", ["auto", "standard", "robust"])
+def test_metres_and_kilometres_are_alike(scale):
+    edges, features, labels = frames()
+    one, _ = ready("a", write("a", edges, features, labels) | {"scale": scale})
+    other = features.assign(length=features["length"] * 1000, year=features["year"] - 2000)
+    two, _ = ready("b", write("b", edges, other, labels) | {"scale": scale})
+    np.testing.assert_allclose(one.x, two.x, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["mean", "median"])
+def test_rows_outside_training_influence_nothing(missing):
+    edges, features, labels = frames()
+    features.loc[labels.index[labels["split"] == "train"][:3], "length"] = np.nan
+    held_out = (labels["split"] != "train").to_numpy()
+    changed = features.copy()
+    changed.loc[held_out, "length"] = 1e6
+    changed.loc[held_out, "year"] = np.nan
+    one, kept = ready("a", write("a", edges, features, labels) | {"missing": missing})
+    two, again = ready("b", write("b", edges, changed, labels) | {"missing": missing})
+    assert json.dumps(kept) == json.dumps(again)
+    np.testing.assert_array_equal(one.x[~held_out], two.x[~held_out])
+
+
+def test_predict_gives_a_row_the_same_alone_and_among_all():
+    edges, features, labels = frames()
+    features.loc[[3, 40], "length"] = np.nan
+    run = fit("a", write("a", edges, features, labels) | {"missing": "median"}, "mlp")
+    whole = run.predict().set_index("node")
+    for node in (3, 7):
+        write("one", edges.iloc[:0], features[features["id"] == node], labels.iloc[:0])
+        alone = run.predict("one/e.csv", read={"features": "one/f.csv"})  # filled as the run fills
+        np.testing.assert_allclose(alone["p_x"][0], whole["p_x"][node], atol=1e-6)
+    swapped = features[["id", "year", "length"]]
+    write("other", edges, swapped, labels)
+    again = run.predict("other/e.csv", read={"features": "other/f.csv"}).set_index("node")
+    np.testing.assert_allclose(again["p_x"], whole["p_x"], atol=1e-6)
+
+
+def test_what_cannot_be_applied_is_named():
+    edges, features, labels = frames()
+    run = fit("a", write("a", edges, features, labels), "mlp")
+    write("b", edges, features.rename(columns={"year": "decade"}), labels)
+    with pytest.raises(DataError, match=r"no column 'year'.*'decade', which it does not know"):
+        run.predict("b/e.csv", read={"features": "b/f.csv"})
+    features.loc[[3, 40], "length"] = np.nan
+    read = write("c", edges, features, labels)
+    with pytest.raises(DataError, match=r"row 3 .line 5., row 40 .line 42. of column 'length' .2 rows.*--read.missing"):
+        fit("c", read)
+    with pytest.raises(DataError, match="column 'length'"):
+        run.predict("c/e.csv", read={"features": "c/f.csv"})
+    assert len(run.predict("c/e.csv", read={"features": "c/f.csv", "missing": "mean"})) == 120
+    with pytest.raises(ConfigError, match="scales features as it was trained"):
+        run.predict("a/e.csv", read={"features": "a/f.csv", "scale": "none"})
+
+
+def test_missing_values_are_marked_in_a_column_of_their_own():
+    edges, features, labels = frames()
+    rng = np.random.default_rng(1)
+    tells = (labels["label"] == "y").to_numpy() & (rng.random(120) < 0.9)
+    features.loc[tells, "year"] = np.nan  # what is missing tells the class, and nothing else does
+    features["length"] = rng.normal(size=120)
+    run = fit("a", write("a", edges, features, labels) | {"missing": "mean"}, "mlp")
+    assert json.loads(Path("run-a/data.json").read_text())["num_features"] == 3
+    assert run.metrics["test"]["accuracy"] > 0.85
+
+
+def test_records_keep_their_scale_unless_they_come_from_tables():
+    edges, features, labels = frames()
+    graph = hopstate.read_graph("a/e.csv", **write("a", edges, features, labels))
+    context = Context(run=Path("a"), cache=Path("a"))
+    _, kept = prepared(graph, FullBatchRun(data="made"), context)
+    assert kept["x"]["kind"] == "standard"
+    bare = graph.with_(x=graph.x)
+    with pytest.warns(HopstateWarning, match=r"differ in scale by 2e\+03 .column 1 and column 0.*--read.scale"):
+        assert prepared(bare, FullBatchRun(data="made"), context) == (bare, {})
+    _, asked = prepared(bare, FullBatchRun(data="made", read=ReadOptions(scale="standard")), context)
+    np.testing.assert_allclose(asked["x"]["scale"], kept["x"]["scale"], rtol=1e-6)
+
+
+def test_named_data_are_not_scaled_unless_asked():
+    for scale, kind in (("auto", None), ("none", None), ("standard", "standard")):
+        read = ReadOptions(scale=scale)
+        graph = load_data("minesweeper-generated", read, "graph")
+        config = FullBatchRun(data="minesweeper-generated", read=read)
+        _, kept = prepared(graph, config, Context(run=Path("a"), cache=Path("a")))
+        assert (kept["x"]["kind"] if kept else None) == kind
+
+
+def test_seconds_since_1970_keep_their_digits():
+    edges, features, labels = frames()
+    features["length"] = (1.7e9 + np.round(60 * features["length"])).astype(np.int64)
+    del features["year"]
+    graph, _ = ready("a", write("a", edges, features, labels))
+    assert graph.x[labels["label"] == "y", 0].mean() > graph.x[labels["label"] == "x", 0].mean() + 0.5
+    assert len(np.unique(graph.x)) > 100
+
+
+def test_a_run_of_0_1_0_means_what_it_meant():
+    edges, features, labels = frames()
+    labels["label"] = np.where(np.arange(120) % 40 == 0, -1, np.arange(120) % 2)
+    labels["split"] = np.where(labels["label"] == -1, "", labels["split"])
+    read = write("a", edges, features, labels)
+    now = fit("a", read | {"scale": "none", "unlabelled": "-1"}, "mlp")
+    for name in ("config.json", "data.json"):
+        held = json.loads(Path("run-a", name).read_text())
+        for key in ("scale", "missing", "unlabelled", "task", "label_cells"):
+            held.get("read", {}).pop(key, None)
+        for key in ("features", "notes"):
+            held.pop(key, None)
+        Path("run-a", name).write_text(json.dumps(held))
+    assert hopstate.evaluate("run-a") == now.metrics["test"]
+    shutil.copytree("run-a", "run-b")
+    resumed = hopstate.fit("mlp", "a/e.csv", out="run-b", resume=True, read=read, **SMALL)
+    assert resumed.metrics == now.metrics
+    assert json.loads(Path("run-b/config.json").read_text())["read"]["scale"] == "none"
+
+
+def test_a_saved_graph_keeps_its_table_and_notes():
+    edges, features, labels = frames()
+    features.loc[3, "length"] = np.nan
+    features["year"] = features["year"] * 10**9 + 1
+    graph = hopstate.read_graph("a/e.csv", **write("a", edges, features, labels), missing="mean")
+    graph.save("saved")
+    held = Graph.load("saved")
+    np.testing.assert_array_equal(held.table.values, graph.table.values)
+    assert (held.table.columns, held.notes) == (graph.table.columns, graph.notes)
+    assert held.content_hash == graph.content_hash
+    assert held.with_(x=np.ones((120, 1))).table is None
+    meta = json.loads(Path("saved/graph.json").read_text())
+    for key in ("columns", "notes"):
+        del meta[key]
+    meta["arrays"].remove("table")
+    Path("saved/graph.json").write_text(json.dumps(meta))
+    assert Graph.load("saved").table is None  # as 0.1.0 wrote it
+
+
+def test_what_is_dropped_is_said_once(capsys):
+    from hopstate.cli.main import main
+
+    edges, features, labels = frames()
+    write("a", pd.concat([edges, edges.iloc[:7]]), features, labels)
+    read = ["--read.features=a/f.csv", "--read.labels=a/l.csv"]
+    assert main(["fit", "mlp", "--data=a/e.csv", *read, "--loop.epochs=1", "--loop.progress=false", "--out=run"]) == 0
+    err = capsys.readouterr().err
+    for words in ("listed more than once and were merged", "stored in both directions", "features: standardised"):
+        assert err.count(words) == 1
+    assert main(["inspect", "a/e.csv", *read]) == 0
+    card = capsys.readouterr().out
+    for words in ("listed more than once and were merged", "stored in both directions", "differ in scale by 2e+03"):
+        assert words in card
+
+
+def test_other_files_are_read_as_the_runs_own_were():
+    edges, features, labels = frames()
+    edges = edges.rename(columns={"source": "a", "target": "b"}).assign(length=1.5, other=2.5)[
+        ["other", "b", "a", "length"]
+    ]
+    labels = labels.rename(columns={"split": "part"})
+    read = write("a", edges, features, labels) | {
+        "undirected": False, "self_loops": "drop", "source_column": "a", "target_column": "b",
+        "edge_columns": ("length",), "split_column": "part",
+    }  # fmt: skip
+    run = fit("a", read, "gat", loop={**SMALL["loop"], "epochs": 2})
+    own, same = run.predict(), write("copy", edges, features, labels)
+    again = run.predict("copy/e.csv", read=same)
+    np.testing.assert_array_equal(again["p_x"], own["p_x"])
+    assert run.evaluate("copy/e.csv", read=same) == run.evaluate()
+    both = run.predict("copy/e.csv", read=same | {"undirected": True})  # what is said stands over it
+    assert not np.array_equal(both["p_x"], own["p_x"])
+    write("unsplit", edges, features, labels.drop(columns="part"))
+    less = run.predict("unsplit/e.csv", read={"features": "unsplit/f.csv", "labels": "unsplit/l.csv"})
+    np.testing.assert_array_equal(less["p_x"], own["p_x"])
+
+
+def test_whole_amounts_of_other_data_are_no_classes():
+    edges, features, labels = frames()
+    amounts = labels.assign(label=10.0 + 20 * (labels["label"] == "y") + features["length"])
+    read = write("a", edges, features, amounts)
+    run = fit("a", read, loop={**SMALL["loop"], "epochs": 2})
+    whole = labels.assign(label=np.array([10, 20, 30, -1])[np.arange(120) % 4])
+    whole.loc[whole["label"] == -1, "split"] = ""
+    other = write("b", edges, features, whole)
+    found = run.predict("b/e.csv", read=other)
+    np.testing.assert_array_equal(found["label"], whole["label"])
+    unknown = run.predict("b/e.csv", read=other | {"unlabelled": "-1"})
+    np.testing.assert_array_equal(unknown["label"].isna(), whole["label"] == -1)
+    scored = run.evaluate("b/e.csv", read=other)["mae"]
+    test = (whole["split"] == "test").to_numpy()
+    assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=1e-4)
+    as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabelled": "-1"})
+    np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
+    with pytest.raises(DataError, match="holds classes such as 'x', the model was trained on numbers"):
+        run.predict("b/e.csv", read=write("c", edges, features, labels) | {"task": "classification"})

@@ -1,0 +1,170 @@
+"""`hopstate tune`: a search that goes on where it was cut, and that the test split cannot reach."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.methods import MODULES, get_method
+from hopstate.runs import api
+from hopstate.runs.load import trained
+from hopstate.runs.tune_spaces import SPACES, Range, parse_values, printable, space_of
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.trainer import Trainer
+
+QUICK = {"loop__epochs": 2, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
+SPACE = {"model.dim": [4, 8], "loop.optim.lr": "1e-3:1e-1:log", "model.num_layers": "1:2"}
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
+def graph(*, shuffle_test: bool = False) -> hopstate.Graph:
+    """Two classes that features tell apart; the labels of the test nodes shuffled on request."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 90)
+    x = (rng.normal(size=(90, 3)) + y[:, None]).astype(np.float32)
+    split = {part: np.zeros((90, 1), bool) for part in ("train", "val", "test")}
+    for i, part in enumerate(split):
+        split[part][30 * i : 30 * (i + 1)] = True
+    if shuffle_test:
+        y[60:] = 1 - y[60:]
+    table = Path("shuffled" if shuffle_test else "plain")
+    table.mkdir(exist_ok=True)
+    ids = np.arange(90)
+    pd.DataFrame({"source": ids, "target": np.roll(ids, 1)}).to_csv(table / "edges.csv", index=False)
+    pd.DataFrame({"id": ids, "a": x[:, 0], "b": x[:, 1], "c": x[:, 2]}).to_csv(table / "x.csv", index=False)
+    parts = np.repeat(["train", "val", "test"], 30)
+    pd.DataFrame({"id": ids, "label": y, "split": parts}).to_csv(table / "y.csv", index=False)
+    return hopstate.read_graph(table / "edges.csv", features=str(table / "x.csv"), labels=str(table / "y.csv"))
+
+
+def values(folder: str) -> pd.DataFrame:
+    return pd.read_csv(Path(folder, "trials.csv")).drop(columns="seconds")
+
+
+def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    evaluate = Trainer.evaluate
+
+    def recorded(self: Trainer, split: str) -> dict[str, float]:
+        seen.append(split)
+        return evaluate(self, split)
+
+    monkeypatch.setattr(Trainer, "evaluate", recorded)
+    hopstate.tune("mlp", graph(), trials=2, out="plain-search", space=SPACE, **QUICK)
+    assert set(seen) == {"val"}
+    hopstate.tune("mlp", graph(shuffle_test=True), trials=2, out="shuffled-search", space=SPACE, **QUICK)
+    pd.testing.assert_frame_equal(values("plain-search"), values("shuffled-search"))  # other test labels, same search
+    for path in Path("plain-search").rglob("*.json"):
+        assert '"test"' not in path.read_text(), path
+    assert "test" not in Path("plain-search/trial-0000/metrics.csv").read_text()
+
+
+def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
+    method = get_method("mlp")
+    run = hopstate.fit("mlp", graph(), out="run", **QUICK)
+    with trained(run.path, graph()) as (trainer, task):
+        blind = Trainer(task, trainer.config, RunFolder("run"), method=method.name, splits=("val",))
+        assert blind.evaluate("val")
+        with pytest.raises(ConfigError, match="holds the test split back"):
+            blind.evaluate("test")
+
+
+def test_a_search_that_was_cut_short_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    hopstate.tune("mlp", graph(), trials=4, out="whole", space=SPACE, **QUICK)
+    fit_config, calls = api.fit_config, []
+
+    def cut(*args: object, **kwargs: object) -> api.Run:
+        calls.append(kwargs["out"])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return fit_config(*args, **kwargs)
+
+    monkeypatch.setattr(api, "fit_config", cut)
+    with pytest.raises(KeyboardInterrupt):
+        hopstate.tune("mlp", graph(), trials=4, out="cut", space=SPACE, **QUICK)
+    assert len(values("cut")) == 2
+    found = hopstate.tune("mlp", graph(), trials=4, out="cut", space=SPACE, **QUICK)
+    assert calls[2] == calls[3]
+    assert len(found.trials) == len(values("whole")["loop.optim.lr"].unique()) == 4
+    assert found.value == values("whole")["value"].max()
+    pd.testing.assert_frame_equal(values("whole"), values("cut"))
+
+
+def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    graph()
+    read = ["--data=plain/edges.csv", "--read.features=plain/x.csv", "--read.labels=plain/y.csv"]
+    quick = ["--loop.epochs=2", "--loop.progress=false", "--loop.tensorboard=no"]
+    search = ["tune", "mlp", *read, *quick, "--trials=2", "--space=model.dim=4,8", "--out=search"]
+    assert main(search) == 0
+    shown = capsys.readouterr().out
+    assert "hopstate fit mlp --config search/best.yaml" in shown
+    assert "model.dim: [4, 8]" in shown
+    best = yaml.safe_load(Path("search/best.yaml").read_text())
+    assert main(["fit", "mlp", "--config=search/best.yaml", "--out=run"]) == 0
+    result, rows = json.loads(Path("run/result.json").read_text()), values("search")
+    row = rows.loc[rows["value"].idxmax()]
+    assert result["metrics"]["val"][result["metric"]] == pytest.approx(row["value"], abs=1e-12)
+    assert best["model"]["dim"] == row["model.dim"]
+    assert main([*search[:-1], "--out=search", "--model.num_layers=1"]) == 2
+    assert "model.num_layers" in capsys.readouterr().err
+
+
+def test_settings_that_cannot_work_are_failed_trials() -> None:
+    space = {"model.dim": [30], "model.num_heads": [7]}
+    with pytest.raises(HopstateError, match="none of 2 trials could be finished"):
+        hopstate.tune("nagphormer", graph(), trials=2, out="search", space=space, **QUICK)
+    assert not Path("search/best.yaml").exists()
+
+
+def test_without_optuna_the_command_to_install_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'hopstate\[tune\]'"):
+        hopstate.tune("mlp", graph(), space=SPACE, **QUICK)
+    assert main(["tune", "mlp", "--data=minesweeper-generated"]) == 1
+    assert "pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name in SPACES])
+def test_every_space_names_settings_of_its_method(name: str) -> None:
+    space = space_of(get_method(name))
+    assert space == space_of(get_method(name), printable(space))
+
+
+def test_every_method_with_parameters_has_a_space() -> None:
+    assert set(MODULES) - set(SPACES) == {"recency"}
+
+
+def test_spaces_from_files_and_flags() -> None:
+    method = get_method("mlp")
+    Path("space.yaml").write_text("model.dim: [4, 8]\nloop.optim.lr: 1e-4:1e-2:log\n")
+    assert space_of(method, ["space.yaml", "model.num_layers=1:3"]) == {
+        "model.dim": [4, 8],
+        "loop.optim.lr": Range(1e-4, 1e-2, log=True),
+        "model.num_layers": Range(1, 3),
+    }
+    assert parse_values("model.norm", "layer,none") == ["layer", "none"]
+    for given, message in (
+        (["model.dims=4,8"], "did you mean 'model.dim'"),
+        (["loop.optim.lr=0:1:log"], "above 0"),
+        (["model.dim=9:3"], "low:high"),
+        ({"model.dim": [[1]]}, "list of values"),
+        ({"model.dim,model.num_layers": ["4"]}, "must hold 2 values"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            space_of(method, given)

@@ -1,0 +1,128 @@
+"""Pairs beside training events: shares as said, nothing from the event's own time on, redrawn by seed alone."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError
+from hopstate.sampling.mixture import NEWEST, MixedNegatives, Mixture, TrainingNegatives, kinds_of
+
+KINDS = ("historical", "inductive", "popular")
+
+
+def events(count: int = 2000, nodes: int = 60, seed: int = 0) -> EventStream:
+    """Return events with ties, some destinations far more popular than others, pairs that meet again."""
+    rng = np.random.default_rng(seed)
+    src = rng.integers(0, nodes // 2, count)
+    dst = nodes // 2 + (rng.random(count) ** 3 * nodes // 2).astype(np.int64)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count // 4, count)), num_nodes=nodes)
+
+
+def drawn(stream: EventStream, seed: int = 3, rows: np.ndarray | None = None, **settings: object) -> tuple:
+    """Return (sources, destinations) and the random destinations, which no event has: node 0 in place of each."""
+    rows = np.arange(len(stream)) if rows is None else rows
+    config = TrainingNegatives(**settings)
+    random = np.zeros((len(rows), config.candidates), np.int64)
+    return MixedNegatives(stream, rows, config).draw(random, seed), random
+
+
+@pytest.mark.parametrize("loss", ["binary", "softmax"])
+def test_shares_are_what_they_say(loss: str) -> None:
+    stream, mixture = events(4000), Mixture(random=0.5, historical=0.2, inductive=0.1, popular=0.2)
+    (_, dst), random = drawn(stream, mixture=mixture, loss=loss, **({"candidates": 5} if loss == "softmax" else {}))
+    kinds = kinds_of(mixture.shares(), dst.size, 3)
+    assert (np.bincount(kinds) / dst.size).tolist() == [0.5, 0.2, 0.1, 0.2]
+    early = stream.t[:, None] < 20  # where little is past, some stay random
+    replaced = (dst != random)[~np.broadcast_to(early, dst.shape)].mean()
+    assert replaced == pytest.approx(0.5, abs=0.02)
+    assert kinds_of(np.array([0.9, 0.1]), 7, 0).sum() == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", ["binary", "softmax"])
+def test_only_what_is_strictly_past_is_drawn(kind: str, loss: str) -> None:
+    """And no pair, or destination, of the event itself; historical pairs do not meet at that very time."""
+    stream = events()
+    more = {"candidates": 3} if loss == "softmax" else {}
+    (src, dst), random = drawn(stream, mixture=Mixture(**{kind: 1.0}), loss=loss, **more)
+    first: dict[tuple[int, int], int] = {}
+    for a, b, t in zip(stream.src.tolist(), stream.dst.tolist(), stream.t.tolist()):
+        first.setdefault((a, b), t)
+    for i in range(len(stream)):
+        now = stream.t[i]
+        past, at = stream.t < now, stream.t == now
+        meets = set(zip(stream.src[at].tolist(), stream.dst[at].tolist()))
+        for a, b, r in zip(src[i].tolist(), dst[i].tolist(), random[i].tolist()):
+            if b == r:  # nothing was found: only where little is past
+                assert past.sum() < (600 if (kind, loss) == ("inductive", "softmax") else 200)
+                continue
+            assert b != stream.dst[i] or a != stream.src[i]
+            if kind == "popular":
+                assert a == stream.src[i]
+                assert b in stream.dst[past]
+            elif loss == "softmax":
+                assert a == stream.src[i]
+                assert first[a, b] < now
+            else:
+                assert first[a, b] < now
+                assert (a, b) not in meets
+                if kind == "inductive":
+                    known = sorted(t for t in first.values() if t < now)
+                    assert first[a, b] >= known[-max(1, int(len(known) * NEWEST))]
+
+
+def test_what_is_to_come_changes_no_draw() -> None:
+    stream = events()
+    at = int(np.searchsorted(stream.t, stream.t[1200]))
+    rng = np.random.default_rng(8)
+    other = stream.with_(
+        src=np.append(stream.src[:at], rng.integers(0, 30, 2000 - at)),
+        dst=np.append(stream.dst[:at], rng.integers(30, 60, 2000 - at)),
+    )
+    for settings in ({"loss": "binary"}, {"loss": "softmax", "candidates": 4}):
+        mixture = Mixture(random=0.1, historical=0.3, inductive=0.3, popular=0.3)
+        (a, b), _ = drawn(stream, mixture=mixture, **settings)
+        (c, d), _ = drawn(other, mixture=mixture, **settings)
+        assert np.array_equal(a[:at], c[:at])
+        assert np.array_equal(b[:at], d[:at])
+
+
+def test_popular_ones_come_as_often_as_they_received() -> None:
+    stream = events(8000)
+    (_, dst), _ = drawn(stream, mixture=Mixture(popular=1.0))
+    late = stream.t > stream.t[4000]
+    share = np.bincount(dst[late, 0], minlength=60) / late.sum()
+    received = np.bincount(stream.dst, minlength=60) / len(stream)
+    assert np.corrcoef(share, received)[0, 1] > 0.95  # never the event's own
+
+
+def test_seeds_fix_the_draw_and_differ() -> None:
+    stream, mixture = events(), Mixture(historical=0.5)
+    one, again, other = (drawn(stream, seed, mixture=mixture)[0] for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, again))
+    assert not np.array_equal(one[1], other[1])
+    (_, dst), random = drawn(stream, mixture=Mixture())
+    assert np.array_equal(dst, random)  # the papers' choice is the random draw itself
+
+
+def test_a_pair_alone_and_nothing() -> None:
+    one = EventStream(src=np.zeros(5, np.int64), dst=np.ones(5, np.int64), t=np.arange(5), num_nodes=2)
+    for kind in KINDS:
+        for loss in ("binary", "softmax"):
+            (_, dst), _ = drawn(one, mixture=Mixture(**{kind: 1.0}), loss=loss)
+            assert not dst.any()  # the only pair is each event's own
+            (_, dst), _ = drawn(one.slice(0, 0), mixture=Mixture(**{kind: 1.0}), loss=loss)
+            assert dst.shape == (0, 1)
+
+
+def test_settings_that_cannot_work() -> None:
+    for wrong in ({"historical": 1.2}, {"random": 0.9}, {"random": 0.9, "popular": 0.2}, {"inductive": -0.1}):
+        with pytest.raises(ConfigError, match="sum to 1"):
+            Mixture(**wrong)
+    assert Mixture(historical=0.1).shares().tolist() == [0.9, 0.1, 0.0, 0.0]
+    with pytest.raises(ConfigError, match="softmax"):
+        TrainingNegatives(candidates=3)
+    with pytest.raises(ConfigError, match="binary"):
+        TrainingNegatives(loss="hinge")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="candidates"):
+        drawn(events(), loss="softmax", candidates=1 << 20)

@@ -1,0 +1,133 @@
+"""Negatives: DyGLib's random arrays bit for bit, and every rule of the other strategies."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split
+from hopstate.data.events import EventStream
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
+from hopstate.sampling.negatives import Negatives, draw_negatives, load_or_draw, one_against_many
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[EventStream, EventSplit]:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 30, 3000), rng.integers(20, 60, 3000)
+    stream = EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 900, 3000)))
+    return stream, chronological_split(stream)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["uci", "enron"])
+def test_random_negatives_are_those_of_dyglib(shared, name):
+    table = pd.read_csv(shared / f"data/temporal/{name}/ml_{name}.csv")
+    golden = np.load(shared / f"golden/dyglib_{name}.npz")
+    stream = EventStream.from_arrays(table.u.to_numpy() - 1, table.i.to_numpy() - 1, table.ts.to_numpy())
+    split = dyglib_split(stream)
+    for part in ("val", "new_val", "test", "new_test"):
+        drawn = draw_negatives(stream, split, part)
+        np.testing.assert_array_equal(drawn.dst + 1, golden[f"random_negative_dst_{part}"], err_msg=part)
+        np.testing.assert_array_equal(drawn.src, stream.src[split.rows(part)])
+
+
+def seen_and_window(stream, drawn, batch_size):
+    """Yield (negative pairs, pairs met by the batch's start, pairs met in its span, the batch's own) of every batch."""
+    pairs = list(zip(stream.src.tolist(), stream.dst.tolist(), strict=True))
+    for start in range(0, len(drawn), batch_size):
+        part = slice(start, start + batch_size)
+        t0, t1 = stream.t[drawn.rows[part]][[0, -1]]
+        met = {p for p, t in zip(pairs, stream.t, strict=True) if t <= t0}
+        window = {p for p, t in zip(pairs, stream.t, strict=True) if t0 <= t <= t1}
+        negative = list(zip(drawn.src[part].tolist(), drawn.dst[part].tolist(), strict=True))
+        yield negative, met, window, {pairs[r] for r in drawn.rows[part]}
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+@pytest.mark.parametrize("strategy", ["historical", "inductive"])
+def test_historical_and_inductive_pairs_follow_their_rules(data, strategy, part):
+    stream, split = data
+    drawn = draw_negatives(stream, split, part, strategy, batch_size=100)
+    last = stream.t[(split.train if part == "val" else split.val)[-1]]
+    pairs = zip(stream.src.tolist(), stream.dst.tolist(), stream.t, strict=True)
+    observed = set() if strategy == "historical" else {(u, v) for u, v, t in pairs if t <= last}
+    filled = 0
+    for negative, met, window, own in seen_and_window(stream, drawn, 100):
+        allowed = met - window - observed
+        found = min(len(allowed), len(negative))
+        fill, good = negative[: len(negative) - found], negative[len(negative) - found :]
+        assert set(good) <= allowed
+        assert len(set(good)) == len(good)
+        assert not set(fill) & own
+        assert len(set(fill)) == len(fill)
+        filled += len(fill)
+    assert (filled > 0) == (strategy == "inductive")  # both branches are reached
+
+
+def test_historical_pairs_are_drawn_evenly(data):
+    stream, split = data
+    last = EventSplit(train=split.train, val=split.val, test=split.test[-40:])
+    counts = np.zeros((60, 60), int)
+    for seed in range(2000):
+        drawn = draw_negatives(stream, last, "test", "historical", seed=seed)
+        counts[drawn.src, drawn.dst] += 1
+    met = counts[counts > 0]
+    assert abs(met - met.mean()).max() < 6 * np.sqrt(met.mean())
+    [(_, seen, window, _)] = seen_and_window(stream, drawn, 40)
+    assert len(met) == len(seen - window)
+
+
+def test_one_against_many_follows_its_rules(data):
+    stream, split = data
+    drawn = one_against_many(stream, split, "test", num_negatives=20, seed=3)
+    training = {(int(u), int(v)) for u, v in zip(stream.src[split.train], stream.dst[split.train], strict=True)}
+    pool = set(stream.dst.tolist())
+    for i, row in enumerate(drawn.rows):
+        s, negatives = stream.src[row], drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]].tolist()
+        now = set(stream.dst[(stream.src == s) & (stream.t == stream.t[row])].tolist())
+        met = {v for u, v in training if u == s}
+        assert not now & set(negatives)
+        assert len(set(negatives)) == len(negatives)
+        from_history = min(10, len(met - now))
+        assert sum(v in met for v in negatives) == from_history
+        assert len(negatives) == from_history + min(20 - from_history, len(pool - met - now))
+    few = one_against_many(stream, split, "test", num_negatives=1000)
+    assert few.offsets[-1] < 1000 * len(few)
+
+
+def test_one_seed_one_array_and_a_save_gives_it_back(data, tmp_path):
+    stream, split = data
+    for strategy in ("random", "historical", "inductive"):
+        a, b = (draw_negatives(stream, split, "test", strategy, seed=5) for _ in range(2))
+        other = draw_negatives(stream, split, "test", strategy, seed=6)
+        np.testing.assert_array_equal(np.stack([a.src, a.dst]), np.stack([b.src, b.dst]))
+        assert not np.array_equal(np.stack([a.src, a.dst]), np.stack([other.src, other.dst]))
+        path = tmp_path / f"{strategy}.npz"
+        drawn = load_or_draw(path, stream, split, "test", strategy, seed=5)
+        loaded = load_or_draw(path, stream, split, "test", strategy, seed=5)
+        np.testing.assert_array_equal(loaded.dst, drawn.dst)
+        assert (loaded.strategy, loaded.seed, loaded.batch_size) == (strategy, 5, 200)
+        with pytest.raises(DataError, match="other settings"):
+            load_or_draw(path, stream, split, "test", strategy, seed=6)
+    with pytest.raises(DataError, match="another stream"):
+        Negatives.load(path, stream.slice(0, 10))
+
+
+def test_bad_input_is_named(data, tmp_path):
+    stream, split = data
+    with pytest.raises(ConfigError, match="did you mean 'historical'"):
+        draw_negatives(stream, split, "test", "history")
+    with pytest.raises(ConfigError, match="batch_size"):
+        draw_negatives(stream, split, "test", batch_size=0)
+    with pytest.raises(DataError, match="no events"):
+        draw_negatives(stream, split, "new_test")
+    with pytest.raises(ConfigError, match="num_negatives"):
+        one_against_many(stream, split, num_negatives=0)
+    with pytest.raises(MissingFileError):
+        Negatives.load(tmp_path / "none.npz")
+    (tmp_path / "bad.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(FormatError):
+        Negatives.load(tmp_path / "bad.npz")
+    one = EventStream(src=np.zeros(9, int), dst=np.ones(9, int), t=np.arange(9))
+    with pytest.raises(DataError, match="every possible pair"):
+        draw_negatives(one, chronological_split(one), "test", "historical")

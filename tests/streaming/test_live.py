@@ -1,0 +1,222 @@
+"""Going on over new events: the same memory and scores, bit for bit, however the events are cut into calls."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.events import EventStream
+from hopstate.data.past import Past
+from hopstate.data.past_store import load_past, save_past
+from hopstate.errors import CheckpointError, DataError, ShapeError
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.sampling.event_batches import batch_edges
+from hopstate.streaming.live import go_on, past_of
+from hopstate.streaming.replay import drive
+from hopstate.training.tasks.protocols import FitsWhole
+from hopstate.training.trainer import seed_everything
+
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.order": 2, "model.hidden": 8, "model.node_gaps": True},
+    "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4, "batch_size": 16},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4},
+    "recency": {},
+    "pair-trees": {"model.max_trees": 5, "model.min_leaf": 5},
+    "edgebank": {"model.memory": "window"},
+}
+METHODS = tuple(SMALL)
+
+
+def events(count: int, first: int = 0, kind: str = "ties", nodes: int = 20) -> EventStream:
+    rng = np.random.default_rng(first)
+    steps = {"ties": rng.integers(0, 2, count), "one": np.ones(count, np.int64), "coarse": np.arange(count) % 45 == 0}
+    return EventStream(
+        src=rng.integers(0, nodes // 2, count),
+        dst=rng.integers(nodes // 2, nodes, count),
+        t=first * 3 + np.cumsum(steps[kind]).astype(np.int64),
+        edge_attr=rng.normal(size=(count, 2)).astype(np.float32),
+        labels=rng.integers(0, 2, count),
+        num_nodes=nodes,
+    )
+
+
+def task_of(name: str, tmp_path: Path, own: EventStream | None = None, **settings: Any) -> Any:
+    seed_everything(0)
+    method, own = get_method(name), events(160) if own is None else own
+    size = {} if name.endswith("nodes") else {"evaluation.batch_size": 16, "evaluation.strategies": ["random"]}
+    config = config_from(method, {"data": "x", **SMALL[name], **size, **settings})
+    task = method.build(own, config, Context(run=tmp_path, cache=tmp_path))
+    if isinstance(task, FitsWhole):
+        task.fit_whole()
+    return task
+
+
+def cut(stream: EventStream, size: int) -> list[EventStream]:
+    return [replace(stream, **part(stream, a, a + size)) for a in range(0, len(stream), size)]
+
+
+def part(stream: EventStream, a: int, b: int) -> dict[str, Any]:
+    names = ("src", "dst", "t", "edge_attr", "labels", "kind")
+    return {name: getattr(stream, name)[a:b].copy() for name in names if getattr(stream, name) is not None}
+
+
+def scores_and_memory(task: Any, past: Past, calls: list[EventStream]) -> tuple[np.ndarray, Any]:
+    found = []
+    with torch.no_grad():
+        for call in calls:
+            columns, past = go_on(task, past, call, again=True)
+            found.append(columns["score"])
+    return np.concatenate(found), past
+
+
+def same(a: Past, b: Past) -> bool:
+    mine, theirs = a.memories(np.arange(a.num_nodes)), b.memories(np.arange(b.num_nodes))
+    if mine is None or theirs is None:
+        return mine is theirs
+    parts = ("nodes", "memory", "output", "last_time")
+    return a.clock == b.clock and all(np.array_equal(getattr(mine, k), getattr(theirs, k)) for k in parts)
+
+
+@pytest.mark.parametrize("kind", ["ties", "one", "coarse"])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_cut_of_the_calls_changes_no_bit(name: str, kind: str, tmp_path: Path) -> None:
+    task, later = task_of(name, tmp_path), events(50, 160, kind, nodes=23)
+    with torch.no_grad():
+        past = past_of(task, task.stream)
+    one, after = scores_and_memory(task, past, [later])
+    for size in (1, 7, 16):
+        scores, end = scores_and_memory(task, past, cut(later, size))
+        assert np.array_equal(scores, one), size
+        assert end.settled == after.settled
+        assert same(end, after)
+    own = events(160)  # and where the run's own data end does not matter to a memory either
+    with torch.no_grad():
+        early = past_of(task, replace(own, **part(own, 0, 93)))
+        late = go_on(task, early, replace(own, **part(own, 93, 160)))[1]
+    assert same(late, past)
+    assert late.settled == past.settled
+
+
+def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
+    task, later = task_of("ctdg-ssm", tmp_path), events(50, 160)
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                found.append(scores_and_memory(task, past_of(task, task.stream), [later]))
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert same(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
+    own, later = events(160), events(60, 160, nodes=26)
+    gone = np.zeros(60, np.int8)
+    for row in (20, 21, 40):
+        later.src.flags.writeable = later.dst.flags.writeable = True
+        later.src[row], later.dst[row], gone[row] = own.src[row], own.dst[row], 1
+    later = replace(later, kind=gone)
+    own = own.with_(kind=np.zeros(160, np.int8) + (np.arange(160) == 159))
+    for column in (own.src, own.dst):
+        column.flags.writeable = True
+        column[159] = column[3]
+    task = task_of(name, tmp_path, own)
+    with torch.no_grad():
+        past = past_of(task, own)
+    one, after = scores_and_memory(task, past, [later])
+    assert len(one) == (60 if name.endswith("nodes") else 57)
+    for size in (1, 9):
+        scores, end = scores_and_memory(task, past, cut(later, size))
+        assert np.array_equal(scores, one)
+        assert same(end, after)
+    assert after.has_deletes
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) -> None:
+    """Held to the driver of evaluation, over one stream of the run's own events and the new ones."""
+    task, later = task_of(name, tmp_path), events(70, 160)
+    own = task.stream
+    columns = {key: np.concatenate([getattr(own, key), value]) for key, value in part(later, 0, 70).items()}
+    both = replace(own, **columns)
+    nodes = hasattr(task, "node_scorer_over")
+    scorer = task.node_scorer_over(both) if nodes else task.scorer_over(both)
+    edges = batch_edges(both.t, 16 if "ctdg" in name or not nodes else 200)
+    place = np.searchsorted(edges, np.searchsorted(both.t, both.t), side="right") - 1
+
+    def score(mine: np.ndarray) -> Any:
+        return scorer.score_nodes(both.src[mine], both.t[mine]) if nodes else scorer.score(*pairs(both, mine))
+
+    expected = drive(scorer, score, both, edges[place], rows=np.arange(len(both)), edges=edges)[160:]
+    found = scores_and_memory(task, past_of(task, own), [later])[0]
+    assert np.allclose(found, expected, rtol=0, atol=1e-6)
+    assert len(np.unique(found)) > 1
+
+
+def pairs(stream: EventStream, mine: np.ndarray) -> tuple[np.ndarray, ...]:
+    return stream.src[mine], stream.dst[mine], stream.t[mine]
+
+
+def test_a_past_is_kept_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a success, and after a failure past the first batch."""
+    task, later = task_of("ctdg-ssm", tmp_path), events(60, 160)
+    past = past_of(task, task.stream)
+    kept = past.memories(np.arange(past.num_nodes))
+    assert kept is not None
+    update, calls = task.model.update, []
+
+    def failing(*args: Any, **rest: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("out of memory")
+        return update(*args, **rest)
+
+    with torch.no_grad():
+        after = go_on(task, past, later)[1]
+        assert not same(after, past)
+        monkeypatch.setattr(task.model, "update", failing)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            go_on(task, past, later)
+    now = past.memories(np.arange(past.num_nodes))
+    assert now is not None
+    assert np.array_equal(now.memory, kept.memory)
+    assert len(past) == 160
+
+
+def test_through_files_nothing_changes(tmp_path: Path) -> None:
+    """Saved and read back after every call, joined layers and dropped features included."""
+    task, calls = task_of("ctdg-ssm-nodes", tmp_path), cut(events(60, 160, nodes=30), 4)
+    past = past_of(task, task.stream)
+    one, after = scores_and_memory(task, past, calls)
+    found = []
+    save_past(past, tmp_path / "live")
+    for call in calls:
+        with torch.no_grad():
+            columns, past = go_on(task, load_past(tmp_path / "live"), call)
+        save_past(past, tmp_path / "live")
+        found.append(columns["score"])
+    assert np.array_equal(np.concatenate(found), one)
+    assert same(load_past(tmp_path / "live"), after)
+
+
+def test_what_a_model_cannot_go_on_from_is_refused(tmp_path: Path) -> None:
+    task, later = task_of("ctdg-ssm", tmp_path), events(20, 160)
+    past = past_of(task, task.stream)
+    with pytest.raises(CheckpointError, match="other weights"):
+        go_on(task, replace(past, model="other"), later)
+    with pytest.raises(ShapeError, match=r"2 columns; events has 0: .*--read\.edge_columns"):
+        go_on(task, past, later.with_(edge_attr=None))
+    fixed = task_of("ctdg-ssm", tmp_path, **{"model.static": "learnable"})
+    with torch.no_grad(), pytest.raises(DataError, match="beyond the 20 nodes"):
+        go_on(fixed, past_of(fixed, fixed.stream), events(20, 160, nodes=40))

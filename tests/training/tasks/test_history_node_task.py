@@ -1,0 +1,88 @@
+"""Dynamic node classification from histories: what a batch holds, what is seen, what is reported."""
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.event_splits import chronological_split
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError, DataError
+from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
+from hopstate.streaming.history_scorer import HistoryNodeScorer
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.tasks.history_node import HistoryNodeTask
+
+
+def _stream(events: int = 200) -> EventStream:
+    """A node's label is whether its last event was with an even node: readable from the past alone."""
+    rng = np.random.default_rng(0)
+    src, dst, last, labels = rng.integers(0, 6, events), rng.integers(6, 16, events), {}, []
+    for u, v in zip(src.tolist(), dst.tolist()):
+        labels.append(last.get(u, 0))
+        last[u] = int(v % 2 == 0)
+    x = np.eye(16, dtype=np.float32)
+    return EventStream(src=src, dst=dst, t=np.arange(events) // 2, labels=np.array(labels), x=x)
+
+
+def _task(stream: EventStream | None = None, **options: object) -> HistoryNodeTask:
+    stream = _stream() if stream is None else stream
+    split, history = chronological_split(stream), HistoryConfig(max_length=4, target="none")
+    rows = split.train
+    train = NeighborStore.from_events(stream.src[rows], stream.dst[rows], stream.t[rows], None, stream.num_nodes)
+    torch.manual_seed(0)
+    config = DyGMambaConfig(channel_dim=8, time_dim=4, out_dim=8)
+    return HistoryNodeTask(
+        DyGMambaNodes(config, **stream.used_features),
+        stream,
+        split,
+        train_inputs=HistoryTokenizer(train, stream, history),
+        inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, history),
+        **{"batch_size": 32, **options},
+    )
+
+
+def test_batches_hold_the_training_events_in_order():
+    task = _task()
+    batches = list(task.batches(0))
+    assert len(batches) == task.num_batches(0) == 5
+    labels = torch.cat([labels for _, labels in batches])
+    assert torch.equal(labels, torch.from_numpy(task.stream.labels[task.split.train]))
+    seen = torch.cat([tokens.event_ids for tokens, _ in batches])
+    assert int(seen.max()) < task.split.val[0]
+    assert [len(labels) for _, labels in task.batches(0, start=3)] == [32, len(task.split.train) - 128]
+
+
+def test_it_learns_what_the_past_tells():
+    task = _task()
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
+    for epoch in range(30):
+        for batch in task.batches(epoch):
+            optimizer.zero_grad()
+            task.loss(batch).backward()
+            optimizer.step()
+    found = task.evaluate("test")
+    assert found["auc"] > 0.9
+    assert set(task.evaluate("train")) == {"auc", "ap", "positives"}
+    table = task.predict("val")
+    assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
+    with pytest.raises(ConfigError, match=r"not .all."):
+        task.evaluate("all")
+
+
+def test_a_live_scorer_equals_one_over_the_whole_stream():
+    task = _task()
+    live = HistoryNodeScorer(task.model, _task().inputs, live=True)
+    live.tokenizer.store = NeighborStore(task.stream.num_nodes, time_dtype=task.stream.t.dtype)
+    for batch in (task.stream.take(np.arange(i, i + 50)) for i in range(0, 150, 50)):
+        live.observe(batch)
+    nodes, t = np.arange(6), np.full(6, task.stream.t[150])
+    assert torch.equal(live.score_nodes(nodes, t), task.scorer("test").score_nodes(nodes, t))
+
+
+@pytest.mark.parametrize("labels", [None, np.full(200, 2), np.full(200, 0.5)])
+def test_labels_are_classes(labels):
+    with pytest.raises(DataError, match=r"needs classes|only the class 2"):
+        _task(_stream().with_(labels=labels))
+    with pytest.raises(ConfigError, match="batch_size"):
+        _task(batch_size=0)

@@ -1,0 +1,275 @@
+"""Link prediction as a task: batches, negatives, evaluation, resuming."""
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.event_splits import chronological_split
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError
+from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.graphmixer_model import GraphMixer
+from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.streaming.history_scorer import HistoryScorer, to_device
+from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.training.tasks.link import HistoryLinkTask, LinkEvaluation, ScorerLinkTask
+
+
+def _stream(num_events: int = 300) -> EventStream:
+    """Return events in which a node mostly answers whom it met last."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 8, num_events), rng.integers(8, 14, num_events)
+    for i in range(1, num_events):
+        if rng.random() < 0.7:
+            before = np.flatnonzero(src[:i] == src[i])
+            dst[i] = dst[before[-1]] if len(before) else dst[i]
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 200, num_events)).astype(np.float64))
+
+
+def _task(kind: str = "dygformer", **options: object) -> HistoryLinkTask:
+    torch.manual_seed(0)
+    stream = _stream()
+    split = chronological_split(stream)
+    stores = [
+        NeighborStore.from_events(*(c[split.train] for c in (stream.src, stream.dst, stream.t)), split.train, 14),
+        NeighborStore.from_stream(stream),
+    ]
+    if kind == "dygformer":
+        model = DyGFormer(DyGFormer.Config(max_length=6, channel_dim=8, time_dim=8, out_dim=8, dropout=0.1))
+        tokenizers = [HistoryTokenizer(s, stream, HistoryConfig(max_length=6)) for s in stores]
+    else:
+        model = GraphMixer(GraphMixer.Config(num_links=5, dim=8, time_dim=8, out_dim=8, dropout=0.1))
+        tokenizers = [RecentLinkTokenizer(s, stream, num_links=5) for s in stores]
+    return HistoryLinkTask(
+        model,
+        stream,
+        split,
+        train_inputs=tokenizers[0],
+        inputs=lambda events: tokenizers[1],
+        **{"batch_size": 32, "evaluation": LinkEvaluation(strategies=("random",)), **options},
+    )
+
+
+def _train(task: HistoryLinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
+    torch.manual_seed(1)
+    optimizer, losses = torch.optim.Adam(task.model.parameters(), lr=lr), []
+    for epoch in range(epochs):
+        task.model.train()
+        for batch in task.batches(epoch):
+            optimizer.zero_grad()
+            parts = [task.loss(part) for part in batch]
+            torch.stack(parts).sum().backward()
+            optimizer.step()
+            losses.append(float(torch.stack(parts).sum().detach()))
+    task.model.eval()
+    return losses
+
+
+def test_an_epoch_holds_every_training_event_once_in_time_order():
+    task = _task()
+    batches = list(task.batches(0))
+    assert len(batches) == task.num_batches(0) == -(-len(task.split.train) // 32)
+    sources, destinations = [], []
+    for ((tokens, labels, count),) in batches:
+        assert count == len(labels)
+        half = len(labels) // 2
+        assert labels.tolist() == [1.0] * half + [0.0] * half
+        ends = tokens.nodes[tokens.offsets[:-1]].reshape(4, half)  # the target stands first in each sequence
+        assert torch.equal(ends[0], ends[1])  # a negative keeps its source
+        sources += ends[0].tolist()
+        destinations += ends[2].tolist()
+        assert np.isin(ends[3].numpy(), task.stream.dst[task.split.train]).all()
+    assert sources == task.stream.src[task.split.train].tolist()
+    assert destinations == task.stream.dst[task.split.train].tolist()
+
+
+def test_training_sees_training_events_alone():
+    task = _task()
+    ids = np.concatenate([tokens.event_ids.numpy() for ((tokens, _, _),) in task.batches(0)])
+    assert np.isin(ids[ids >= 0], task.split.train).all()
+    task = _task()
+    later = task.inputs.pairs(np.array([0]), np.array([8]), np.array([1e9]))
+    assert int(later.event_ids.max()) > task.split.val[0]
+
+
+def test_batches_depend_on_seed_and_epoch_and_can_start_anywhere():
+    def ends(task, epoch, start=0):
+        return [tokens.nodes.tolist() for ((tokens, _, _),) in task.batches(epoch, start)]
+
+    first = ends(_task(), 0)
+    assert ends(_task(), 0) == first
+    assert ends(_task(prefetch=False), 0) == first
+    assert ends(_task(), 0, start=3) == first[3:]
+    assert ends(_task(), 1) != first
+    assert ends(_task(seed=1), 0) != first
+
+
+def test_a_batch_in_parts_holds_the_same_pairs():
+    whole, parts = list(_task().batches(0)), list(_task(pairs_at_once=7).batches(0))
+    for ((tokens, labels, count),), batch in zip(whole, parts, strict=True):
+        assert torch.equal(torch.cat([labels for _, labels, _ in batch]), labels)
+        assert {n for _, _, n in batch} == {count}
+        assert max(len(labels) for _, labels, _ in batch) <= 7
+        assert sum(len(t.nodes) for t, _, _ in batch) == len(tokens.nodes)
+    with pytest.raises(ConfigError, match="pairs_at_once"):
+        _task(pairs_at_once=0)
+    with pytest.raises(ConfigError, match="tokens_at_once"):
+        _task(tokens_at_once=0)
+
+
+@pytest.mark.parametrize(("pairs", "tokens"), [(None, 40), (7, 10), (None, 1), (3, 10**6)])
+def test_a_batch_is_cut_evenly_by_its_tokens(pairs, tokens):
+    whole = list(_task().batches(0))
+    parts = list(_task(pairs_at_once=pairs, tokens_at_once=tokens).batches(0))
+    for ((every, labels, count),), batch in zip(whole, parts, strict=True):
+        assert torch.equal(torch.cat([part for _, part, _ in batch]), labels)
+        assert {n for _, _, n in batch} == {count}
+        middle = [t.num_sequences // 2 for t, _, _ in batch]
+        assert middle == [len(part) for _, part, _ in batch]
+        for first in (True, False):  # the sequences of u, then those of v, pair by pair
+            nodes = [t.half(second=not first).nodes for t, _, _ in batch]
+            assert torch.equal(torch.cat(nodes), every.half(second=not first).nodes)
+        longest = int(every.lengths.view(2, -1).sum(0).max())
+        assert all(len(t.nodes) <= tokens + longest or len(part) == 1 for t, part, _ in batch)
+    assert max(map(len, parts)) > 1
+
+
+@pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
+def test_same_seed_same_losses_and_scores(kind):
+    results = []
+    for _ in range(2):
+        task = _task(kind)
+        results.append((_train(task, 2), task.predict("test")["score"].tolist()))
+    assert results[0] == results[1]
+    assert len(set(results[0][0])) == 2 * 7
+
+
+def test_training_learns_what_the_stream_repeats():
+    task = _task()
+    before = task.evaluate("val")["ap"]
+    losses = _train(task, 8, lr=1e-2)
+    assert np.mean(losses[-7:]) < np.mean(losses[:7]) - 0.05
+    assert task.evaluate("val")["ap"] > max(0.7, before + 0.05)
+
+
+@pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
+def test_scores_do_not_depend_on_order_or_company(kind):
+    task = _task(kind)
+    rng = np.random.default_rng(3)
+    src, dst, t = rng.integers(0, 14, 40), rng.integers(0, 14, 40), rng.uniform(0, 250, 40)
+    scores = task.scorer("test").score(src, dst, t)
+    order = rng.permutation(40)
+    torch.testing.assert_close(task.scorer("test").score(src[order], dst[order], t[order]), scores[order])
+    small = HistoryScorer(task.model, task.inputs, max_queries=3).score(src, dst, t)
+    torch.testing.assert_close(small, scores)
+    assert task.scorer("test").score(src[:0], dst[:0], t[:0]).shape == (0,)
+
+
+def test_scoring_leaves_the_model_s_mode_and_ignores_dropout():
+    task = _task()
+    task.model.train()
+    query = np.array([1]), np.array([9]), np.array([150.0])
+    assert torch.equal(task.scorer("test").score(*query), task.scorer("test").score(*query))
+    assert task.model.training
+
+
+def test_a_live_scorer_equals_one_over_the_whole_stream():
+    task = _task()
+    stream, half = task.stream, 150
+    while stream.t[half] == stream.t[half - 1]:
+        half += 1
+    task.inputs.store = NeighborStore(14)
+    live = HistoryScorer(task.model, task.inputs, live=True)
+    live.reset()
+    assert live.tokenizer.store.num_events == 0
+    for start in range(0, half, 40):
+        rows = np.arange(start, min(start + 40, half))
+        live.observe(stream.take(rows))
+    query = np.arange(8), np.full(8, 9), np.full(8, stream.t[half])
+    whole = _task()
+    assert torch.equal(live.score(*query), whole.scorer("test").score(*query))
+    whole_scorer = whole.scorer("test")
+    whole_scorer.observe(EventBatch(event_ids=np.array([0]), src=np.array([0]), dst=np.array([9]), t=np.array([1e6])))
+    assert whole.inputs.store.num_events == 300
+
+
+def test_metrics_of_every_part():
+    task = _task(evaluation=LinkEvaluation(strategies=("historical", "random", "many"), num_negatives=3, bootstrap=20))
+    assert task.metric == "historical_ap"
+    assert {"historical_ap", "historical_auc"} <= set(task.evaluate("val"))
+    assert "ap" not in task.evaluate("val")
+    test = task.evaluate("test")
+    assert {"ap", "auc", "historical_ap", "many_mrr", "many_hits@10", "ap_low", "many_mrr_high"} <= set(test)
+    assert set(task.evaluate("train")) == {"ap", "auc"}
+    assert all(0 <= value <= 1 for value in test.values())
+    assert _task(evaluation=LinkEvaluation(strategies=("many",))).metric == "many_mrr"
+    with pytest.raises(ConfigError, match="new_val"):
+        task.evaluate("new_val")
+
+
+def test_given_negatives_are_used():
+    from hopstate.sampling.negatives import draw_negatives
+
+    stream = _stream()
+    split = chronological_split(stream)
+    own = draw_negatives(stream, split, "test", seed=77)
+    task = _task(negatives={("test", "random"): own})
+    held = task.report("test").scores["test", "random"]
+    expected = task.scorer("test").score(own.src, own.dst, stream.t[own.rows])
+    np.testing.assert_allclose(held.negative, expected, rtol=1e-6)
+
+
+def test_predictions_carry_the_user_s_ids():
+    task = _task()
+    table = task.predict("test")
+    rows = task.split.test
+    assert list(table) == ["src", "dst", "t", "score"]
+    np.testing.assert_array_equal(table["src"], task.stream.src[rows])
+    expected = task.scorer("test").score(task.stream.src[rows], task.stream.dst[rows], task.stream.t[rows])
+    np.testing.assert_allclose(table["score"], expected, rtol=1e-6)
+    task.stream = task.stream.with_(node_ids=Vocabulary(np.array([f"n{i:02}" for i in range(14)])))
+    table = task.predict("all")
+    assert len(table["score"]) == 300
+    assert table["dst"][0] == f"n{task.stream.dst[0]:02}"
+    with pytest.raises(ConfigError, match="unknown part"):
+        task.predict("tset")
+
+
+def test_a_scorer_without_parameters_is_evaluated_alike():
+    task = _task()
+    fixed = ScorerLinkTask(task.scorer_over, task.stream, task.split, evaluation=task.evaluation)
+    assert fixed.evaluate("test") == task.evaluate("test")
+    assert fixed.num_batches(0) == 0
+    assert list(fixed.batches(0)) == []
+    assert fixed.loss(None) == 0
+    assert fixed.state() == {}
+    assert not list(fixed.model.parameters())
+
+
+def test_nested_inputs_move_with_their_types():
+    links = _task("graphmixer").inputs.pairs(np.array([0]), np.array([8]), np.array([90.0]))
+    moved = to_device((links, torch.ones(2), None, 3), torch.device("meta"))
+    assert type(moved[0]) is type(links)
+    assert type(moved[0].tokens) is type(links.tokens)
+    assert moved[0].tokens.gaps.device.type == moved[1].device.type == "meta"
+    assert moved[2:] == (None, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"protocol": "mean"},
+        {"strategies": ()},
+        {"strategies": ("randm",)},
+        {"num_negatives": 0},
+        {"num_negatives": "every"},
+        {"bootstrap": -1},
+    ],
+)
+def test_impossible_settings_are_named(wrong):
+    with pytest.raises(ConfigError, match=r"evaluation|did you mean 'random'"):
+        LinkEvaluation(**wrong)
+    with pytest.raises(ConfigError, match="batch_size"):
+        _task(batch_size=0)

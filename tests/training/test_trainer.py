@@ -1,0 +1,414 @@
+"""The loop: resume equals never stopping, the best epoch is kept, damage and misuse are named."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, StorageError
+from hopstate.io.lock import locked
+from hopstate.training import checkpoint as checkpoint_module
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.optim import OptimConfig
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.node import NodeBatchTask, NodeLabels
+from hopstate.training.tasks.target import Target
+from hopstate.training.trainer import LoopConfig, Trainer, seed_everything
+
+
+def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchTask:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(60, 5)).astype(np.float32))
+    y = (x[:, 0] + 0.5 * torch.from_numpy(rng.normal(size=60)).float() > 0).long().numpy()
+    split = {"train": np.arange(0, 31), "val": np.arange(31, 45), "test": np.arange(45, 60)}
+    labels = NodeLabels(
+        y=y, split=split, target=Target(goal="classes", names=("no", "yes"), metrics=("roc_auc", "accuracy"))
+    )
+    model = nn.Sequential(nn.Linear(5, width), nn.ReLU(), nn.Dropout(0.5), nn.Linear(width, 2))
+
+    def inputs(rows: np.ndarray) -> torch.Tensor:
+        if on_batch:
+            on_batch()
+        return x[torch.from_numpy(rows)]
+
+    return NodeBatchTask(model, inputs, labels, batch_size=batch_size, seed=3)
+
+
+def config(**changes) -> LoopConfig:
+    defaults = {"epochs": 6, "patience": None, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 3}
+    optim = OptimConfig(lr=0.01, schedule="cosine", warmup=0.2)
+    return LoopConfig(**{**defaults, "optim": optim, "grad_clip": 1.0, "checkpoint_seconds": 0.0, **changes})
+
+
+def train(folder: Path, settings: LoopConfig, resume: bool = False, **task):
+    seed_everything(settings.seed)
+    run = RunFolder.create(folder, {"loop": {"seed": settings.seed}}, resume=resume)
+    trainer = Trainer(make_task(**task), settings, run, method="toy", data_hash="d")
+    return trainer.fit(resume=resume), trainer
+
+
+def rows_without_times(folder: Path) -> list[dict]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in RunFolder(folder).history()]
+
+
+def stop_after(batches: int):
+    """Return a callback that sends Ctrl-C to this process at the given batch."""
+    seen = 0
+
+    def on_batch() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == batches:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return on_batch
+
+
+@pytest.mark.parametrize("batches", [1, 3, 8, 12, 29])
+def test_resumed_run_equals_uninterrupted(tmp_path: Path, batches: int) -> None:
+    whole, _ = train(tmp_path / "whole", config())
+    first, _ = train(tmp_path / "cut", config(), on_batch=stop_after(batches))
+    assert first.interrupted
+    assert not (tmp_path / "cut" / "result.json").exists()
+    torch.rand(17)  # the resumed process has another history of draws
+    second, _ = train(tmp_path / "cut", config(), resume=True)
+    assert not second.interrupted
+    assert second.metrics == whole.metrics
+    assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+    a, b = (load_checkpoint(tmp_path / d / "checkpoint.safetensors").tensors for d in ("whole", "cut"))
+    assert a.keys() == b.keys()
+    for group in a:
+        for name in a[group]:
+            assert torch.equal(a[group][name], b[group][name]), (group, name)
+
+
+def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path) -> None:
+    whole, _ = train(tmp_path / "whole", config())
+
+    class KilledError(Exception):
+        pass
+
+    count = 0
+
+    def die() -> None:
+        nonlocal count
+        count += 1
+        if count == 20:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(tmp_path / "cut", config(), on_batch=die)
+    second, _ = train(tmp_path / "cut", config(), resume=True)
+    assert second.metrics == whole.metrics
+    assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+
+
+def test_same_seed_same_result_other_seed_other_result(tmp_path: Path) -> None:
+    a, _ = train(tmp_path / "a", config())
+    b, _ = train(tmp_path / "b", config())
+    c, _ = train(tmp_path / "c", config(seed=4))
+    assert a.metrics == b.metrics
+    assert a.metrics != c.metrics
+
+
+def test_best_epoch_is_chosen_on_validation_and_kept_as_a_copy(tmp_path: Path) -> None:
+    result, trainer = train(tmp_path / "run", config(epochs=12, optim=OptimConfig(lr=0.3)))
+    values = [row["val_roc_auc"] for row in trainer.run.history()]
+    assert result.progress.best == max(values)
+    assert result.progress.best_epoch == 1 + int(np.argmax(values))
+    assert result.metrics["val"]["roc_auc"] == max(values)  # fails where the best weights alias the live ones
+    weights = load_checkpoint(tmp_path / "run" / "model.safetensors").tensors["model"]
+    assert all(torch.equal(v, trainer.task.model.state_dict()[k]) for k, v in weights.items())
+
+
+def test_patience_stops_early(tmp_path: Path) -> None:
+    result, trainer = train(tmp_path / "run", config(epochs=200, patience=3, optim=OptimConfig(lr=0.3)))
+    assert result.progress.epoch == result.progress.best_epoch + 3
+    assert len(trainer.run.history()) == result.progress.epoch
+    again, _ = train(tmp_path / "run", config(epochs=200, patience=3, optim=OptimConfig(lr=0.3)), resume=True)
+    assert again.metrics == result.metrics
+
+
+def test_more_epochs_may_be_asked_for_when_resuming(tmp_path: Path) -> None:
+    constant = OptimConfig(lr=0.01)
+    train(tmp_path / "a", config(epochs=3, optim=constant))
+    more, _ = train(tmp_path / "a", config(epochs=6, optim=constant), resume=True)
+    whole, _ = train(tmp_path / "b", config(epochs=6, optim=constant))
+    assert more.metrics == whole.metrics
+
+
+def test_run_folder_holds_what_it_promises(tmp_path: Path) -> None:
+    train(tmp_path / "run", config())
+    names = {p.name for p in (tmp_path / "run").iterdir()}
+    assert names >= {
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "metrics.csv",
+        "curves.png",
+        "result.json",
+        "checkpoint.safetensors",
+        "model.safetensors",
+    }
+    assert not [n for n in names if n.startswith(".")]
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["epochs"] == 6
+    assert result["seconds_per_epoch"] >= 0
+    assert (tmp_path / "run" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    table = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert len(table) == 7
+    assert table[0].startswith("epoch,step,lr,train_loss,val_roc_auc")
+
+
+def test_taken_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not empty"):
+        train(tmp_path / "run", config())
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_folder_of_a_start_that_failed_before_training_is_taken(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    done, _ = train(tmp_path / "run", config(epochs=1))
+    assert done.progress.epoch == 1
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_refused_is_taken_by_other_settings(tmp_path: Path, resume: bool) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    stale = [run.path / name for name in ("data.json", "split.npz", "negatives/test_random.npz")]
+    kept = run.path / "tokens" / "hops_0123.npy"
+    for file in (*stale, kept):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("of the refused start")
+    RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
+    assert run.read_json("config.json") == {"loop": {"seed": 2}}
+    assert not [file for file in stale if file.exists()]
+    assert kept.is_file()  # named by what it was made of
+
+
+@pytest.mark.parametrize("left", [".config.json.0123456789ab.part", ".lock", ".config.json.part"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_killed_before_it_wrote_anything_whole_is_taken(
+    tmp_path: Path, resume: bool, left: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / left).write_text("{")
+    with locked(tmp_path / "run"):
+        run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}}, resume=resume)
+    assert {file.name for file in run.path.iterdir()} == {"config.json", "environment.json"}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_folder_of_a_start_that_was_killed_between_its_first_files_is_taken(tmp_path: Path, resume: bool) -> None:
+    settings = {"method": "toy", "data": "d", "loop": {"seed": 1}}
+    run = RunFolder.create(tmp_path / "run", settings)
+    (run.path / "environment.json").unlink()
+    RunFolder.create(run.path, settings | {"data": "e"}, resume=resume)
+    assert run.read_json("config.json")["data"] == "e"
+
+
+@pytest.mark.parametrize(
+    "more", ["thesis.txt", "negatives/thesis.txt", "checkpoint.safetensors", "metrics.jsonl", "result.json"]
+)
+def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: Path, more: str) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    for name in ("split.npz", more):
+        (run.path / name).parent.mkdir(exist_ok=True)
+        (run.path / name).write_text("kept")
+    for resume in (False, True):
+        with pytest.raises(ConfigError, match=r"choose another --out"):
+            RunFolder.create(run.path, {"loop": {"seed": 2}}, resume=resume)
+    assert (run.path / "split.npz").read_text() == (run.path / more).read_text() == "kept"
+    assert run.read_json("config.json") == {"loop": {"seed": 1}}
+
+
+def test_a_setting_that_did_not_exist_when_a_run_was_made_had_its_default(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    run.checkpoint.write_text("kept")
+    settings = {"resume": True, "defaults": {"loop": {"seed": 0, "products": "highest"}, "model": {"dim": 8}}}
+    RunFolder.create(run.path, {"loop": {"seed": 1, "products": "highest"}}, **settings)
+    run.write_json("config.json", {"loop": {"seed": 1}})
+    with pytest.raises(ConfigError, match=r"loop\.products='highest', now 'medium'"):
+        RunFolder.create(run.path, {"loop": {"seed": 1, "products": "medium"}}, **settings)
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])
+def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(HopstateError):
+            RunFolder.create(tmp_path, {"loop": {"seed": 1}}, resume=resume)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
+
+
+def test_metrics_that_cannot_be_added_are_a_named_error(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
+    (run.path / "metrics.jsonl").mkdir()
+    with pytest.raises(StorageError, match=r"could not add to .*metrics\.jsonl: .*; free some space"):
+        run.append_metrics({"epoch": 1})
+
+
+def test_checkpoint_of_another_model_or_method_is_named(tmp_path: Path) -> None:
+    train(tmp_path / "run", config(epochs=1))
+    with pytest.raises(CheckpointError, match=r"another model: .*0\.weight: \(16, 5\) in the file, \(8, 5\) in the"):
+        train(tmp_path / "run", config(epochs=2), resume=True, width=8)
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="of a toy run"):
+        Trainer(make_task(), config(), run, method="other", data_hash="d").fit(resume=True)
+    with pytest.raises(CheckpointError, match="data have changed"):
+        Trainer(make_task(), config(), run, method="toy", data_hash="e").fit(resume=True)
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_damaged_checkpoint_is_named(tmp_path: Path, damage: bytes | None) -> None:
+    train(tmp_path / "run", config(epochs=1))
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-50] if damage is None else damage)
+    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+        train(tmp_path / "run", config(epochs=2), resume=True)
+
+
+def test_newer_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "FORMAT", 99)
+    train(tmp_path / "run", config(epochs=1))
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="format 99"):
+        train(tmp_path / "run", config(epochs=2), resume=True)
+
+
+def test_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tmp_path / "run", config(epochs=2))
+    path = tmp_path / "run" / "checkpoint.safetensors"
+    before = path.read_bytes()
+
+    def full(tensors: object, part: Path, metadata: object) -> None:
+        part.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    with pytest.raises(StorageError, match=r"No space left.*the previous one is untouched"):
+        train(tmp_path / "run", config(epochs=3), resume=True)
+    assert path.read_bytes() == before
+    assert not [p for p in (tmp_path / "run").iterdir() if p.name.startswith(".")]
+    monkeypatch.undo()
+    more, _ = train(tmp_path / "run", config(epochs=3), resume=True)
+    assert more.progress.epoch == 3
+
+
+def test_loss_that_becomes_nan_is_named(tmp_path: Path) -> None:
+    seed_everything(0)
+    task = make_task()
+    with torch.no_grad():
+        task.model[0].weight.fill_(float("inf"))
+    run = RunFolder.create(tmp_path / "run", {})
+    with pytest.raises(HopstateError, match=r"loss became nan in epoch 1, by step 1; lower loop\.optim\.lr"):
+        Trainer(task, config(), run, method="toy").fit()
+
+
+@pytest.mark.parametrize("precision", ["64", "bf16-mixed"])
+def test_precisions_train(tmp_path: Path, precision: str) -> None:
+    result, trainer = train(tmp_path / "run", config(precision=precision, epochs=2))
+    assert result.metrics["test"].keys() == {"roc_auc", "accuracy", "loss"}
+    assert next(trainer.task.model.parameters()).dtype == (torch.float64 if precision == "64" else torch.float32)
+
+
+def test_products_are_as_exact_as_told_while_the_run_computes_and_no_longer(tmp_path: Path) -> None:
+    told = []
+    task = make_task()
+    for name in ("loss", "evaluate"):
+        inner = getattr(task, name)
+        setattr(task, name, lambda x, inner=inner: (told.append(torch.get_float32_matmul_precision()), inner(x))[1])
+    task.model.register_full_backward_hook(lambda *_: told.append(torch.get_float32_matmul_precision()))
+    run = RunFolder.create(tmp_path / "run", {})
+    Trainer(task, config(products="medium", epochs=1), run, method="toy").fit()
+    assert len(told) > 3
+    assert set(told) == {"medium"}
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert int(os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) < 1024  # else memory grows with every new shape
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": -1}, r"loop\.epochs must be at least 0"),
+        ({"patience": 0}, r"loop\.patience"),
+        ({"grad_clip": 0.0}, r"loop\.grad_clip"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**changes)
+
+
+def test_unknown_device_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown loop\.device='quantum'"):
+        train(tmp_path / "run", config(device="quantum"))
+
+
+def test_zero_epochs_gives_the_untrained_model(tmp_path: Path) -> None:
+    result, _ = train(tmp_path / "run", config(epochs=0))
+    assert 0 <= result.metrics["test"]["accuracy"] <= 1
+
+
+def test_equal_metrics_are_decided_by_validation_loss(tmp_path: Path) -> None:
+    _, trainer = train(tmp_path / "run", config(epochs=1))
+    trainer.progress.best, trainer.progress.best_loss, trainer.progress.best_epoch = 0.5, 0.9, 1
+    trainer.progress.epoch = 2
+    trainer._choose(0.5, 0.95)
+    assert trainer.progress.best_epoch == 1
+    trainer._choose(0.5, 0.7)
+    assert trainer.progress.best_epoch == 2
+
+
+def test_each_start_keeps_its_environment(tmp_path: Path) -> None:
+    constant = OptimConfig(lr=0.01)
+    train(tmp_path / "a", config(epochs=1, optim=constant))
+    train(tmp_path / "a", config(epochs=2, optim=constant), resume=True)
+    assert {p.name for p in (tmp_path / "a").glob("environment*.json")} == {"environment.json", "environment-1.json"}
+    assert oct((tmp_path / "a" / "model.safetensors").stat().st_mode) == oct(
+        (tmp_path / "a" / "config.json").stat().st_mode
+    )
+
+
+@pytest.fixture
+def _threads_restored():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_threads_restored")
+def test_a_resume_under_another_number_of_threads_says_so(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    train(tmp_path / "run", config(), on_batch=stop_after(8))
+    torch.set_num_threads(2)
+    with pytest.warns(HopstateWarning, match=r"1 thread\(s\), now 2.*equal to rounding.*OMP_NUM_THREADS=1"):
+        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(8))
+    train(tmp_path / "run", config(), resume=True)  # under those of the last checkpoint: nothing to say
+    torch.set_num_threads(1)
+    train(tmp_path / "run", config(), resume=True)  # finished: nothing goes on
+
+
+@pytest.mark.usefixtures("_threads_restored")
+def test_a_checkpoint_that_tells_no_conditions_has_those_of_its_first_start(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    train(tmp_path / "run", config(), on_batch=stop_after(8))
+    path = tmp_path / "run/checkpoint.safetensors"
+    saved = load_checkpoint(path)
+    del saved.record["conditions"]
+    checkpoint_module.save_checkpoint(path, saved)
+    environment = json.loads((tmp_path / "run/environment.json").read_text())
+    environment["versions"]["torch"] = "1.0"
+    (tmp_path / "run/environment.json").write_text(json.dumps(environment))
+    with pytest.warns(HopstateWarning, match=r"torch 1\.0, now .*equal to rounding, not bit for bit$"):
+        train(tmp_path / "run", config(), resume=True, on_batch=stop_after(4))
+    (tmp_path / "run/environment.json").write_text("[]")
+    checkpoint_module.save_checkpoint(path, saved)
+    assert not train(tmp_path / "run", config(), resume=True)[0].interrupted
