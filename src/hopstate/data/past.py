@@ -123,7 +123,7 @@ class Past:
                 parts.append(Memories(nodes=missing[here], **{k: getattr(held, k)[rows] for k in _REMEMBERED}))
                 missing = missing[~here]
         found = Memories.newest(parts) if parts else None
-        if found is not None and not (np.isfinite(found.memory).all() and np.isfinite(found.output).all()):
+        if found is not None and not _sound(found):
             where = next((x.path.parent for x in self.layers if x.path is not None), "the past")
             raise CheckpointError(f"{where} is damaged: its memories hold NaN or infinities; use an earlier copy")
         return found
@@ -167,6 +167,12 @@ class Past:
         layers = (*self.layers, layer) if len(part) else self.layers
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": part.time_unit}
         return part, replace(self, layers=layers, **grown, last=digest if len(part) else self.last)
+
+
+def _sound(found: Memories) -> bool:
+    """Return whether memories are numbers; the output of a deleted node is none, where its memory is empty."""
+    empty = np.isnan(found.output).all(1) & (found.memory == 0).all((1, 2))
+    return bool(np.isfinite(found.memory).all() and np.isfinite(found.output[~empty]).all())
 
 
 _REMEMBERED = ("memory", "output", "last_time")
