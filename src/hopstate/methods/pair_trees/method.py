@@ -58,7 +58,7 @@ class PairTreesRun:
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
-    historical: float = 0.2
+    historical: float = 0.25
     max_events: int = 300_000
     gap_unit: GapUnit = "median"
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)

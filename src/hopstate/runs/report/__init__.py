@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.runs.report import sections
-from hopstate.runs.report.collect import collect
+from hopstate.runs.report.collect import FeatureTable, Influence, collect
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results
 from hopstate.training.run_folder import machine, write_text
@@ -35,13 +35,13 @@ def write_report(
         FormatError: a file that is not what it should be.
         StorageError: the page could not be written; an earlier one is as it was.
     """
-    groups, influence = collect(runs)
+    groups, tables = collect(runs)
     lines = []
     if results_file is not None:
         if not Path(results_file).is_file():
             raise MissingFileError(f"there is no results file {results_file}; `hopstate reproduce` makes one")
         lines = results.read(results_file)
-    if not (groups or influence or lines):
+    if not (groups or tables or lines):
         raise ConfigError("nothing to report: name run folders, or a file of results with --results")
     count = sum(len(group.runs) for group in groups) + len(lines)
     today = datetime.now(UTC)
@@ -53,7 +53,8 @@ def write_report(
     sections.ablations(page, groups, lines)
     sections.strategies(page, groups)
     sections.costs(page, groups)
-    sections.timelines(page, influence)
+    sections.timelines(page, [one for one in tables if isinstance(one, Influence)])
+    sections.features(page, [one for one in tables if isinstance(one, FeatureTable)])
     sections.runs(page, groups)
     content = page.html(f"Made by hopstate {version} on {today:%Y-%m-%d %H:%M} UTC. This page holds all it shows.")
     path = Path(out)

@@ -85,8 +85,23 @@ class Influence:
     rows: list[dict[str, Any]]
 
 
-def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
-    """Return the runs of folders, grouped, and the influence tables among the files and in the run folders.
+@dataclass(frozen=True)
+class FeatureTable:
+    """What features of trees added to a score (`hopstate explain`), or gained over all (`importances.csv` of a run).
+
+    Args:
+        path: the file.
+        column: "contribution" or "gain".
+        rows: (feature, amount), as they stand there.
+    """
+
+    path: Path
+    column: str
+    rows: list[tuple[str, float]]
+
+
+def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence | FeatureTable]]:
+    """Return the runs of folders, grouped, and the tables of explanations among the files and in the run folders.
 
     Args:
         paths: run folders, folders that hold run folders at any depth, CSV files of `hopstate explain`.
@@ -97,10 +112,10 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
         CheckpointError: a run folder that is damaged.
     """
     runs: dict[Path, RunInfo] = {}
-    tables: dict[Path, Influence] = {}
+    tables: dict[Path, Influence | FeatureTable] = {}
     for path in map(Path, paths):
         if exists(path) and not path.is_dir():
-            tables[path.resolve()] = influence(path)
+            tables[path.resolve()] = feature_table(path) or influence(path)
             continue
         if not exists(path):
             raise MissingFileError(f"there is no run folder {path}")
@@ -110,7 +125,9 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence]]:
         for folder in folders:
             runs.setdefault(folder.resolve(), read_run(folder))
             for file in sorted(folder.glob("explain*.csv")):
-                tables.setdefault(file.resolve(), influence(file))
+                tables.setdefault(file.resolve(), feature_table(file) or influence(file))
+            for file in folder.glob("importances.csv"):
+                tables[file.resolve()] = feature_table(file) or influence(file)
     return grouped(told_apart(list(runs.values()))), list(tables.values())
 
 
@@ -198,6 +215,25 @@ def grouped(runs: Sequence[RunInfo]) -> list[Group]:
 def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
     keys = dict.fromkeys(key for one in settings for key in one)
     return [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+
+
+def feature_table(path: Path) -> FeatureTable | None:
+    """Return a table by features, None where a file is none.
+
+    Raises:
+        FormatError: it begins like one and is damaged.
+    """
+    try:
+        found = csv.DictReader(read_text(path).splitlines(keepends=True))
+        column = next((c for c in ("contribution", "gain") if c in (found.fieldnames or ())), None)
+        if column is None or "feature" not in (found.fieldnames or ()):
+            return None
+        rows = [(row["feature"], float(row[column])) for row in found]
+        if not all(isinstance(name, str) and is_number(amount) for name, amount in rows):
+            raise ValueError("a number that cannot be drawn")
+    except (csv.Error, TypeError, ValueError) as error:
+        raise FormatError(f"{path} is no whole table of features: {error!r}") from error
+    return FeatureTable(path, column, rows)
 
 
 def influence(path: Path) -> Influence:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hopstate.runs.report import charts
-from hopstate.runs.report.collect import Group, Influence
+from hopstate.runs.report.collect import FeatureTable, Group, Influence
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results, tables
 from hopstate.runs.reproduce.statistics import summary
@@ -254,6 +254,25 @@ def timelines(page: Page, found: Sequence[Influence]) -> None:
             rows,
             words=2,
         )
+
+
+def features(page: Page, found: Sequence[FeatureTable]) -> None:
+    """Add what features of trees gained over all, and what they added to scores."""
+    if not found:
+        return
+    page.section(
+        "What trees look at",
+        "The share of each feature in what all splits of a run gained, and what features added to single scores, in "
+        "logits; the ten largest of each.",
+    )
+    for one in found:
+        gained = one.column == "gain"
+        rows = [
+            [name, f"{100 * amount:.1f}%" if gained else f"{amount:+.4f}"]
+            for name, amount in sorted(one.rows, key=lambda row: -abs(row[1]))[:10]
+        ]
+        title = f"{one.path.parent.name}: importances" if gained else f"{one.path.stem}: contributions by feature"
+        page.table(title, ("feature", "gained" if gained else "adds"), rows)
 
 
 def _size(row: dict) -> float:
