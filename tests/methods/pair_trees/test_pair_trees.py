@@ -126,7 +126,7 @@ def test_platt_finds_slope_and_shift() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("max_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0), ("patience", 0)]
+    ("setting", "value"), [("max_trees", 0), ("max_leaves", 1), ("learning_rate", 0.0), ("l2", -1.0)]
 )
 def test_settings_that_cannot_work(setting: str, value: float) -> None:
     with pytest.raises(ConfigError, match=setting):

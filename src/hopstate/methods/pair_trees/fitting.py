@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
@@ -24,7 +25,6 @@ from hopstate.random import stream as named_stream
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
-CHUNK = 100  # trees grown between two looks at whether to go on
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
 
@@ -100,20 +100,13 @@ def grow(
         A row for each stage: trees so far, and validation's figures.
     """
     x, y, weight = _table(training, historical)
-    scores = _Stages(validation, x.shape[1])
-    rows: list[dict[str, float]] = []
-    c = model.config
-    grower = _grower(c, seed)
-    for end in range(CHUNK, c.max_trees + CHUNK, CHUNK):
-        grower.set_params(max_iter=min(end, c.max_trees))
-        _fit(grower, x, y, weight)
-        model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
-        if not rows:
-            _hold_to(model, grower, x[:: max(1, len(x) // CHECKED)])
-        rows += scores.until(model)
-        best = max(rows, key=lambda row: row["mean_ap"])
-        if rows[-1]["trees"] - best["trees"] >= c.patience:
-            break
+    grower = _grower(model.config, seed)
+    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
+        grower.fit(x, y, weight)
+    model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
+    _hold_to(model, grower, x[:: max(1, len(x) // CHECKED)])
+    rows = _stages(model, validation, x.shape[1])
+    best = max(rows, key=lambda row: row["mean_ap"])
     model.keep(int(best["trees"]))
     _calibrate(model, validation, historical)
     return rows
@@ -138,21 +131,13 @@ def _grower(c: PairTrees.Config, seed: int) -> Any:
 
     return HistGradientBoostingClassifier(
         learning_rate=c.learning_rate,
+        max_iter=c.max_trees,
         max_leaf_nodes=c.max_leaves,
         min_samples_leaf=c.min_leaf,
         l2_regularization=c.l2,
         early_stopping=False,
-        warm_start=True,
         random_state=seed,
     )
-
-
-def _fit(grower: Any, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> None:
-    """Grow on one thread: sums over rows would follow their number."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="openmp"):
-        grower.fit(x, y, weight)
 
 
 def _hold_to(model: PairTrees, grower: Any, x: np.ndarray) -> None:
@@ -164,39 +149,31 @@ def _hold_to(model: PairTrees, grower: Any, x: np.ndarray) -> None:
         )
 
 
-class _Stages:
-    """Validation's figures as trees are added, each tree walked once."""
+def _stages(model: PairTrees, validation: Pairs, width: int) -> list[dict[str, float]]:
+    """Return validation's figures as trees are added, each tree walked once."""
+    keys: list[Any] = [*validation.events, *validation.others]
+    parts = [*validation.events.values(), *validation.others.values()]
+    ends = np.cumsum([len(part) for part in parts])
+    at = {key: slice(end - len(part), end) for key, part, end in zip(keys, parts, ends)}
+    x = np.concatenate([np.empty((0, width), np.float32), *parts])
+    forest, rows, kept = model.forest(), [], model.kept
+    scores = np.full(len(x), forest.baseline)
+    for begin in range(0, kept, STAGE):
+        end = min(begin + STAGE, kept)
+        forest.add(x, scores, begin, end)
+        rows.append({"trees": end} | _figures(validation, at, scores))
+    return rows
 
-    def __init__(self, validation: Pairs, width: int) -> None:
-        self._held = validation
-        keys: list[Any] = [*validation.events, *validation.others]
-        parts = [*validation.events.values(), *validation.others.values()]
-        ends = np.cumsum([len(part) for part in parts])
-        self._at = {key: slice(end - len(part), end) for key, part, end in zip(keys, parts, ends)}
-        self._x = np.concatenate([np.empty((0, width), np.float32), *parts])
-        self._scores: np.ndarray | None = None
-        self._done = 0
 
-    def until(self, model: PairTrees) -> list[dict[str, float]]:
-        """Return rows for the trees that the model has more than before."""
-        forest, rows = model.forest(), []
-        if self._scores is None:
-            self._scores = np.full(len(self._x), forest.baseline)
-        while self._done < model.kept:
-            end = min(self._done + STAGE, model.kept)
-            forest.add(self._x, self._scores, self._done, end)
-            self._done = end
-            rows.append({"trees": end} | self._figures(self._scores))
-        return rows
-
-    def _figures(self, scores: np.ndarray) -> dict[str, float]:
-        found = {}
-        for part, strategy in self._held.others:
-            own, other = scores[self._at[part]], scores[self._at[part, strategy]]
-            name = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_") + "ap"
-            labels = np.repeat([1, 0], [len(own), len(other)])
-            found[name] = average_precision(labels, np.concatenate([own, other]))
-        return found | {"mean_ap": float(np.mean(list(found.values()))) if found else 0.0}
+def _figures(validation: Pairs, at: dict[Any, slice], scores: np.ndarray) -> dict[str, float]:
+    """Return average precisions by strategy, of all events and of those with new nodes, and their mean."""
+    found = {}
+    for part, strategy in validation.others:
+        own, other = scores[at[part]], scores[at[part, strategy]]
+        name = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_") + "ap"
+        labels = np.repeat([1, 0], [len(own), len(other)])
+        found[name] = average_precision(labels, np.concatenate([own, other]))
+    return found | {"mean_ap": float(np.mean(list(found.values()))) if found else 0.0}
 
 
 def _calibrate(model: PairTrees, validation: Pairs, historical: float) -> None:

@@ -82,7 +82,6 @@ class PairTrees(nn.Module):
 
         Args:
             max_trees: trees at most; validation chooses how many are kept.
-            patience: stop after this many trees without a better validation metric.
             learning_rate: by how much each tree is shrunk.
             max_leaves: leaves of a tree at most.
             min_leaf: training pairs in a leaf at least.
@@ -90,14 +89,13 @@ class PairTrees(nn.Module):
         """
 
         max_trees: int = 250
-        patience: int = 100
         learning_rate: float = 0.1
         max_leaves: int = 31
         min_leaf: int = 100
         l2: float = 10.0
 
         def __post_init__(self) -> None:
-            least = {"max_trees": 1, "patience": 1, "max_leaves": 2, "min_leaf": 1, "l2": 0}
+            least = {"max_trees": 1, "max_leaves": 2, "min_leaf": 1, "l2": 0}
             for name, value in least.items():
                 if not getattr(self, name) >= value:
                     raise ConfigError(f"model.{name} must be at least {value}; got {getattr(self, name)}")
