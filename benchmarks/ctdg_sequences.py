@@ -22,7 +22,8 @@ import numpy as np
 import hopstate
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.training.run_folder import RunFolder, write_text
+from hopstate.io.files import write_text
+from hopstate.training.run_folder import RunFolder
 
 # longest path → the bias of its first step: the memory has to outlast the path
 STEP_BIAS = {20: -3.0, 50: -4.0, 100: -5.0, math.inf: -6.0}

@@ -18,7 +18,8 @@ import numpy as np
 import hopstate
 from common import machine, require_green
 from hopstate.cli.compare import numbers
-from hopstate.training.run_folder import RunFolder, write_text
+from hopstate.io.files import write_text
+from hopstate.training.run_folder import RunFolder
 
 BLOCK = "model__block__"
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -21,9 +21,9 @@ from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
+from hopstate.training.config import LoopConfig
 from hopstate.training.precision import make_fabric
 from hopstate.training.tasks.protocols import Parts
-from hopstate.training.trainer import LoopConfig
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
 STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32), "enron": (184, 125_235, 113_740_399, 256)}
@@ -243,7 +243,7 @@ def gmn(device: str, tiny: bool, data: Path) -> Lines:
 
 def top(device: str, tiny: bool, data: Path) -> Lines:
     """A 3-layer SAGE on the same graph: TOP's batches of uniformly drawn nodes beside the whole graph."""
-    from hopstate.compensation.top.top import TopConfig
+    from hopstate.compensation.top.config import TopConfig
     from hopstate.methods.message_passing.batching import Batching
     from hopstate.methods.message_passing.model import Backbone
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from common import machine, require_green
-from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.method import FullBatchRun, build
@@ -31,7 +31,7 @@ from hopstate.methods.message_passing.model import BackboneConfig
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
 from hopstate.random import seed_everything
 from hopstate.runs.data import load_data
-from hopstate.training.trainer import LoopConfig
+from hopstate.training.config import LoopConfig
 
 PARTS = 100
 KINDS = ["full", "top", "top@random", "random", "cluster", "gas", "saint", "neighbor", "labor"]

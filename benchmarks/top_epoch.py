@@ -25,10 +25,9 @@ import torch
 
 from common import machine, require_green
 from hopstate.compensation.gas import History
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.refresh import Refresher
-from hopstate.compensation.top.top import TopConfig
 from hopstate.data.graph import Graph
-from hopstate.data.store import load_graph, save_graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top
 from hopstate.methods.message_passing.model import Backbone
@@ -119,12 +118,12 @@ def main() -> None:
         require_green("tests/compensation/top/test_top.py")
     if o.kind == "make":
         settings = {"degree": o.degree, "homophily": o.homophily, "num_features": o.features, "signal": o.signal}
-        save_graph(stochastic_block_model(o.nodes, o.classes, seed=0, **settings), o.folder)
+        stochastic_block_model(o.nodes, o.classes, seed=0, **settings).save(o.folder)
         return
     from torch_geometric.nn import GCNConv  # noqa: F401  (imported here, so that memory without it can be told)
 
     imports = psutil.Process().memory_info().rss
-    graph = load_graph(o.folder)
+    graph = Graph.load(o.folder)
     row: dict[str, object] = {"kind": o.kind, "nodes": graph.num_nodes, "stored_edges": graph.num_edges}
     print(json.dumps(row | {"imports_gb": round(imports / 1e9, 2)} | measure(o, graph) | {"machine": machine()}))
 

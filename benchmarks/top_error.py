@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from common import machine, require_green
-from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.data.splits import random_split
 from hopstate.methods.message_passing.batching import Batching

@@ -21,9 +21,8 @@ from torch import Tensor
 
 from common import machine, require_green
 from hopstate.compensation.gas import History
-from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
-from hopstate.data.store import load_graph
 from hopstate.methods.message_passing.batching import prepared_top
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.samplers import UniformSampler
@@ -118,7 +117,7 @@ def main() -> None:
     o = parser.parse_args()
     if not o.no_tests:
         require_green("tests/compensation/top/test_top.py")
-    measure(o, load_graph(o.folder))
+    measure(o, Graph.load(o.folder))
     print(machine())
 
 

@@ -17,9 +17,9 @@ from hopstate.errors import ConfigError
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import NodeBatchTask
-from hopstate.training.trainer import LoopConfig
 
 
 # ---- the model: tensors only ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One seed for everything: global seeding, named streams drawn from it, and the state a checkpoint keeps."""
+"""One seed for everything: global seeding, named generators, and the state that a checkpoint keeps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def stream(seed: int, *names: int | str) -> np.random.Generator:
-    """Return the generator of a named stream, e.g. stream(0, "batches", epoch): equal names, equal draws."""
+def named_rng(seed: int, *names: int | str) -> np.random.Generator:
+    """Return the generator of a seed and names, e.g. named_rng(0, "batches", epoch): equal names, equal draws."""
     keys = [zlib.crc32(n.encode()) if isinstance(n, str) else int(n) for n in names]
     return np.random.default_rng([seed, *keys])
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.data.graph_set import GraphSet, folds, ranges
+from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, FormatError, MissingFileError
 
@@ -111,12 +111,6 @@ def test_an_empty_graph_is_named_and_one_without_edges_is_not():
     assert GraphSet.from_pyg([lonely, lonely]).union.num_edges == 0
     with pytest.raises(DataError, match="the first is graph 1; leave them out"):
         GraphSet.from_pyg([lonely, empty, lonely])
-
-
-def test_ranges():
-    numbers, bounds = ranges(np.array([4, 7, 0]), np.array([6, 7, 3]))
-    assert numbers.tolist() == [4, 5, 0, 1, 2]
-    assert bounds.tolist() == [0, 2, 2, 5]
 
 
 @pytest.mark.shared

@@ -109,7 +109,7 @@ def test_a_kill_at_any_write_leaves_the_state_before_or_after(tmp_path: Path, mo
 
         return call
 
-    monkeypatch.setattr(past_store, "replace_file", killing(past_store.replace_file))
+    monkeypatch.setattr(past_store, "write_text", killing(past_store.write_text))
     monkeypatch.setattr(tensor_file, "replace_file", killing(tensor_file.replace_file))
     monkeypatch.setattr(Path, "unlink", killing(Path.unlink))
     for at in range(1000):

@@ -32,12 +32,13 @@ from hopstate.errors import StorageError
 from hopstate.io import folders
 from hopstate.io.cache import cached_array
 from hopstate.io.figure import draw_figure
+from hopstate.io.files import write_text
 from hopstate.io.table import write_table
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.runs.reproduce.results import append
 from hopstate.sampling.negatives import Negatives
 from hopstate.training.checkpoint import Checkpoint, save_checkpoint
-from hopstate.training.run_folder import RunFolder, write_text
+from hopstate.training.run_folder import RunFolder
 
 BIG = 20_000  # numbers
 

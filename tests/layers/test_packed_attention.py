@@ -10,7 +10,6 @@ from hopstate.layers.packed_attention import (
     PackedLayout,
     PackedSelfAttention,
     PackedTransformerBlock,
-    segment_sum,
 )
 
 LENGTHS = [3, 1, 5]
@@ -68,14 +67,6 @@ def test_sequences_do_not_see_each_other():
     out, again = block(x, layout), block(changed, layout)
     assert torch.equal(out[:4], again[:4])
     assert not torch.allclose(out[4:], again[4:])
-
-
-def test_segment_sum():
-    x = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
-    offsets = torch.tensor([0, 2, 2, 5])
-    expected = torch.stack([x[:2].sum(0), torch.zeros(2, dtype=torch.float64), x[2:].sum(0)])
-    torch.testing.assert_close(segment_sum(x, offsets), expected)
-    assert torch.autograd.gradcheck(lambda x: segment_sum(x, offsets), x)
 
 
 def test_heads_must_divide_the_width():

@@ -16,9 +16,10 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.trainer import LoopConfig, Trainer, seed_everything
+from hopstate.training.trainer import Trainer, seed_everything
 
 WIDTHS = {"model.channel_dim": 2, "model.time_dim": 4, "model.out_dim": 6}
 SMALL: dict[str, dict[str, Any]] = {

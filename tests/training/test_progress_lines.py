@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 from hopstate.training import progress
+from hopstate.training.config import LoopConfig
 from hopstate.training.progress import Reporter
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.trainer import LoopConfig
 
 
 def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):

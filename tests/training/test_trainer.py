@@ -14,11 +14,12 @@ from hopstate.errors import CheckpointError, ConfigError, HopstateError, Hopstat
 from hopstate.io.lock import locked
 from hopstate.training import checkpoint as checkpoint_module
 from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.node import NodeBatchTask, NodeLabels
 from hopstate.training.tasks.target import Target
-from hopstate.training.trainer import LoopConfig, Trainer, seed_everything
+from hopstate.training.trainer import Trainer, seed_everything
 
 
 def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchTask:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import ConfigError
+from hopstate.io.files import write_text
 from hopstate.io.lock import locked
 from hopstate.methods import get_method
 from hopstate.methods.settings import parse_words, parser_of
@@ -16,7 +17,7 @@ from hopstate.runs import api
 from hopstate.runs.data import check_same_data, load_data, settle
 from hopstate.runs.reproduce import tables
 from hopstate.runs.reproduce.statistics import summary
-from hopstate.training.run_folder import RunFolder, write_text
+from hopstate.training.run_folder import RunFolder
 
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from hopstate.compensation.top.top import TopConfig
+from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
 from hopstate.errors import ConfigError

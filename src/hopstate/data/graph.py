@@ -8,19 +8,22 @@ may be memory-mapped; nothing here copies them without need.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.build import csr_rows
 from hopstate.data.features import FeatureTable
+from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.incoming import Incoming
+from hopstate.data.pyg_arrays import edges_of_pyg, pyg_of
+from hopstate.data.store import load_fields, save_graph
 from hopstate.data.validate import check_graph
-from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError
+from hopstate.io.opening import reading
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -30,7 +33,7 @@ Keep = Literal["keep", "drop"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph:
+class Graph(GraphArrays):
     """N nodes, E stored (directed) edges.
 
     Args:
@@ -54,21 +57,6 @@ class Graph:
         DataError: any promise above is broken; the message names the row.
     """
 
-    indptr: np.ndarray
-    indices: np.ndarray
-    x: np.ndarray | None = None
-    y: np.ndarray | None = None
-    edge_attr: np.ndarray | None = None
-    edge_weight: np.ndarray | None = None
-    masks: Mapping[str, np.ndarray] = field(default_factory=dict)
-    node_ids: Vocabulary | None = None
-    class_names: tuple[str, ...] | None = None
-    name: str = "graph"
-    source: str = ""
-    table: FeatureTable | None = None
-    edge_table: FeatureTable | None = None
-    notes: tuple[str, ...] = ()
-
     def __post_init__(self) -> None:
         kinds = {"indptr": np.int64, "indices": np.int64, "x": np.float32}
         for name, kind in (kinds | {"edge_attr": np.float32, "edge_weight": np.float32}).items():
@@ -82,16 +70,6 @@ class Graph:
         check_graph(self)
 
     # ---- sizes -----------------------------------------------------------------------------------------
-    @property
-    def num_nodes(self) -> int:
-        """N."""
-        return len(self.indptr) - 1
-
-    @property
-    def num_edges(self) -> int:
-        """Stored entries: an undirected edge counts twice, a self-loop once."""
-        return len(self.indices)
-
     @property
     def num_features(self) -> int:
         """F; 0 without features."""
@@ -111,20 +89,11 @@ class Graph:
         return 0 if mask is None else (1 if mask.ndim == 1 else len(mask))
 
     @cached_property
-    def degree(self) -> np.ndarray:
-        """(N,) int64 out-degrees; `incoming.count` has the in-degrees."""
-        return np.diff(self.indptr)
-
-    @cached_property
     def incoming(self) -> Incoming:
         """The edges by the node that receives over them."""
-        return Incoming.of(self)
+        return Incoming.of(self, undirected=self.is_undirected)
 
     # ---- edges -----------------------------------------------------------------------------------------
-    def edge_index(self) -> np.ndarray:
-        """Return (2, E) int64: sources above targets, in stored order."""
-        return np.stack([np.repeat(np.arange(self.num_nodes), self.degree), self.indices])
-
     def to_scipy(self, dtype: type = np.float32) -> scipy.sparse.csr_array:
         """Return the adjacency as a scipy CSR array of ones; int32 indices where they fit."""
         import scipy.sparse
@@ -186,8 +155,6 @@ class Graph:
         >>> graph.num_nodes, graph.num_edges, graph.indices.tolist()
         (3, 4, [1, 0, 2, 1])
         """
-        from hopstate.data.build import csr_rows
-
         if edge_attr is None and edge_table is not None:
             edge_attr = edge_table.plain()
         known = (fields[key] for key in ("x", "y", "node_ids") if fields.get(key) is not None)
@@ -224,16 +191,18 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Data, **fields: Any) -> Graph:
-        """Build a graph from a torch-geometric `Data`; see `hopstate.data.readers.pyg`."""
-        from hopstate.data.readers.pyg import graph_from_pyg
+        """Build a graph from a torch-geometric `Data`; see `edges_of_pyg`.
 
-        return graph_from_pyg(data, **fields)
+        Args:
+            data: x and edge_attr may be sparse; adj_t stands in for edge_index.
+            fields: nan ("error" or "zero", for x), options of `from_edges` and fields of `Graph`, over what data holds.
+        """
+        edges, num_nodes, options = edges_of_pyg(data, **fields)
+        return cls.from_edges(edges, num_nodes, **options)
 
     def to_pyg(self) -> Data:
         """Return a torch-geometric `Data`: x, y, edge_index, edge_attr, edge_weight and train/val/test masks."""
-        from hopstate.data.readers.pyg import graph_to_pyg
-
-        return graph_to_pyg(self)
+        return pyg_of(self)
 
     def reversed(self) -> Graph:
         """Return the graph with every edge turned round, each with what it carries."""
@@ -253,16 +222,14 @@ class Graph:
 
     def save(self, folder: str) -> None:
         """Write the record as a folder of .npy arrays and one JSON, atomically; see `hopstate.data.store`."""
-        from hopstate.data.store import save_graph
-
         save_graph(self, folder)
 
     @classmethod
     def load(cls, folder: str, *, mmap: bool = True) -> Graph:
         """Read a folder written by `save`; with mmap, arrays stay on disk until touched."""
-        from hopstate.data.store import load_graph
-
-        return load_graph(folder, mmap=mmap)
+        fields = load_fields(folder, mmap=mmap)
+        with reading(folder, "a saved graph"):
+            return cls(**fields)
 
     # ---- splits and identity ---------------------------------------------------------------------------
     def split(self, number: int = 0) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
+from hopstate.ops.rows import bounds_of, ranges
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -120,12 +121,14 @@ class GraphSet:
 
     def rows(self, graphs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the nodes of some graphs, graph after graph, and their bounds."""
-        return ranges(self.offsets[graphs], self.offsets[graphs + 1])
+        sizes = self.offsets[graphs + 1] - self.offsets[graphs]
+        return ranges(self.offsets[graphs], sizes), bounds_of(sizes)
 
     def edges(self, graphs: np.ndarray) -> np.ndarray:
         """Return the rows of the union's edges that lie in some graphs, graph after graph."""
         indptr = self.union.indptr
-        return ranges(indptr[self.offsets[graphs]], indptr[self.offsets[graphs + 1]])[0]
+        starts = indptr[self.offsets[graphs]]
+        return ranges(starts, indptr[self.offsets[graphs + 1]] - starts)
 
     @classmethod
     def from_pyg(cls, graphs: Iterable[Data], *, level: str = "graph", name: str = "graphs", **fields: Any) -> GraphSet:
@@ -162,13 +165,6 @@ class GraphSet:
             f"GraphSet({self.name!r}: {self.num_graphs:,} graphs, {self.union.num_nodes:,} nodes, "
             f"{self.union.num_edges:,} stored edges, {self.union.num_features} features)"
         )
-
-
-def ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of all ranges starts[i]..stops[i] - 1, one after the other, and the bounds between them."""
-    sizes = stops - starts
-    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], sizes), bounds
 
 
 def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, seed: int = 0) -> dict[str, np.ndarray]:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from hopstate.data.graph import Graph
+from hopstate.data.graph_arrays import GraphArrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +32,12 @@ class Incoming:
     attr: np.ndarray | None = None
 
     @classmethod
-    def of(cls, graph: Graph) -> Incoming:
+    def of(cls, graph: GraphArrays, *, undirected: bool) -> Incoming:
         """Return a graph's in-edges; those of an undirected graph are its own arrays."""
         from hopstate.data.build_kernels import transposed
 
         bare = graph.edge_weight is None and graph.edge_attr is None
-        if bare and graph.is_undirected:
+        if bare and undirected:
             return cls(graph.indptr, graph.indices)
         indptr, indices, rows = transposed(_plain(graph.indptr), _plain(graph.indices), not bare)
         for array in (indptr, indices):

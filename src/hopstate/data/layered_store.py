@@ -10,6 +10,7 @@ from hopstate.data.layers import Layer
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
+from hopstate.ops.rows import ranges
 
 
 class LayeredStore:
@@ -47,7 +48,7 @@ class LayeredStore:
         end = offsets[1:].copy()
         for layer, asked, part, count in found:  # newest first, so each query is filled from its end
             end[asked] -= count
-            to, source = _ranges(end[asked], count), _ranges(part.offsets[1:] - count, count)
+            to, source = ranges(end[asked], count), ranges(part.offsets[1:] - count, count)
             out[0][to], out[1][to], out[2][to] = (
                 layer.nodes[part.nodes[source]],
                 part.event_ids[source],
@@ -167,7 +168,7 @@ class LayeredStore:
         found |= {"events": np.empty(total, np.int32), "times": np.empty(total, self.time_dtype)}
         filled = starts.copy()
         for own, index, rows, start, count in parts:  # oldest first, as a history is
-            to, source = _ranges(filled[rows], count), _ranges(start, count)
+            to, source = ranges(filled[rows], count), ranges(start, count)
             codes = index["codes"][source]
             partner = own[codes ^ (codes >> 31)].astype(np.int32)
             found["codes"][to] = np.where(codes < 0, ~partner, partner)
@@ -187,9 +188,3 @@ class LayeredStore:
             bad = int(np.argmax((nodes < 0) | (nodes >= self.num_nodes)))
             raise DataError(f"node {nodes[bad]} (row {bad}) is not in 0..{self.num_nodes - 1}")
         return nodes, np.asarray(times)
-
-
-def _ranges(start: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return start[i] .. start[i] + count[i] - 1 for each i, one after the other."""
-    before = np.cumsum(count) - count
-    return np.repeat(start - before, count) + np.arange(int(count.sum()))

@@ -24,7 +24,7 @@ from hopstate.data.past import Past
 from hopstate.data.past_deletions import resolved
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
-from hopstate.io.files import check_writable, replace_file
+from hopstate.io.files import check_writable, write_text
 from hopstate.io.opening import read_json
 from hopstate.io.tensor_file import read_tensors, write_tensors
 
@@ -69,7 +69,7 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
         if x.path is not None
     ]
     before()
-    replace_file(folder / HEAD, lambda part: _write_text(part, json.dumps(head)))
+    write_text(folder / HEAD, json.dumps(head))
     _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])})
     return kept
 
@@ -281,10 +281,6 @@ def _clear(folder: Path, named: set[str]) -> None:
         for path in folder.glob(pattern):
             if path.name not in named:
                 path.unlink(missing_ok=True)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def check_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
+from hopstate.ops.rows import ranges
 
 
 def random_split(
@@ -74,7 +75,7 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
             f"{counts[0]} training and {counts[1]} validation nodes of each class are asked for, but class "
             f"{few[0] if len(few) else 0} has {sizes[few[0]] if len(few) else 0}; ask for fewer"
         )
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    place = ranges(np.zeros_like(sizes), sizes)
     part = np.searchsorted(np.cumsum(counts), place, side="right")
     return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
 

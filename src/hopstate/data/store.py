@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.features import FeatureTable
-from hopstate.data.graph import Graph
+from hopstate.data.graph_arrays import GraphArrays
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError, MissingFileError, StorageError
 from hopstate.io.arrays import load_npy
@@ -31,7 +31,7 @@ _DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float
 _COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand
 
 
-def save_graph(graph: Graph, folder: str | Path) -> None:
+def save_graph(graph: GraphArrays, folder: str | Path) -> None:
     """Write a graph as a folder; an earlier graph there is replaced only once the new one is whole.
 
     Raises:
@@ -50,8 +50,8 @@ def save_graph(graph: Graph, folder: str | Path) -> None:
     write_folder(Path(folder), META, "graph", meta, arrays)
 
 
-def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
-    """Return the graph of a folder that `save_graph` wrote.
+def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
+    """Return the fields of the graph of a folder that `save_graph` wrote; with mmap, arrays stay on disk until touched.
 
     Raises:
         MissingFileError: no such folder.
@@ -70,7 +70,7 @@ def load_graph(folder: str | Path, *, mmap: bool = True) -> Graph:
         for key, (values, columns) in tables.items():
             fields[key] = None if values is None else FeatureTable(tuple(columns or ()), values)
         fields["notes"] = tuple(fields["notes"])
-        return Graph(**arrays, **fields, masks=masks, node_ids=None if ids is None else Vocabulary(ids))
+        return {**arrays, **fields, "masks": masks, "node_ids": None if ids is None else Vocabulary(ids)}
 
 
 def write_folder(

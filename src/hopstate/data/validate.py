@@ -6,20 +6,17 @@ Large arrays are read in blocks, so that a memory-mapped one never stands in mem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hopstate.data.graph_arrays import GraphArrays
 from hopstate.errors import ConfigError, DataError, nearest
-
-if TYPE_CHECKING:
-    from hopstate.data.graph import Graph
 
 BLOCK = 1 << 22  # elements of one pass
 SPLITS = ("train", "val", "test")
 
 
-def check_graph(graph: Graph) -> None:
+def check_graph(graph: GraphArrays) -> None:
     """Raise DataError at the first promise of `Graph` that its arrays break, naming rows."""
     where = graph.source or graph.name
     _check_adjacency(graph, where)
@@ -44,7 +41,7 @@ def check_graph(graph: Graph) -> None:
     _check_masks(graph, where)
 
 
-def _check_weights(graph: Graph, where: str) -> None:
+def _check_weights(graph: GraphArrays, where: str) -> None:
     """Raise DataError where weights are not one number an edge, finite and at least 0."""
     weight = graph.edge_weight
     assert weight is not None
@@ -142,7 +139,7 @@ def check_rows(array: np.ndarray, rows: int, what: str, ndim: int | tuple[int, .
         raise DataError(f"{what} have {len(array)} rows, but there are {rows} {of}; give one row for each")
 
 
-def _check_adjacency(graph: Graph, where: str) -> None:
+def _check_adjacency(graph: GraphArrays, where: str) -> None:
     indptr, indices = graph.indptr, graph.indices
     if indptr.ndim != 1 or indices.ndim != 1 or len(indptr) < 1:
         raise DataError(f"{where}: indptr and indices are vectors; got shapes {indptr.shape} and {indices.shape}")
@@ -163,7 +160,7 @@ def _check_adjacency(graph: Graph, where: str) -> None:
             raise DataError(f"{where}: the targets of node {row} are not sorted; build graphs with Graph.from_edges")
 
 
-def _check_classes(graph: Graph, where: str) -> None:
+def _check_classes(graph: GraphArrays, where: str) -> None:
     assert graph.y is not None
     if graph.y.size and graph.y.min() < -1:
         bad = np.unique(np.nonzero(graph.y < -1)[0])
@@ -180,7 +177,7 @@ def _check_classes(graph: Graph, where: str) -> None:
         raise DataError(f"{where}: class {graph.y[bad[0]]} in {_rows(bad)}, but {len(graph.class_names)} class names")
 
 
-def _check_masks(graph: Graph, where: str) -> None:
+def _check_masks(graph: GraphArrays, where: str) -> None:
     masks = graph.masks
     for name, mask in masks.items():
         if name not in SPLITS:
@@ -201,7 +198,7 @@ def _check_masks(graph: Graph, where: str) -> None:
     _check_training_labels(graph, where)
 
 
-def _check_disjoint(graph: Graph, where: str) -> None:
+def _check_disjoint(graph: GraphArrays, where: str) -> None:
     names = list(graph.masks)
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
@@ -211,7 +208,7 @@ def _check_disjoint(graph: Graph, where: str) -> None:
                 raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one part")
 
 
-def _check_training_labels(graph: Graph, where: str) -> None:
+def _check_training_labels(graph: GraphArrays, where: str) -> None:
     if graph.y is None or "train" not in graph.masks or graph.y.dtype.kind == "f":  # missing targets are left out
         return
     train = np.atleast_2d(graph.masks["train"]).any(0)

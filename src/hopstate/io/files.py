@@ -50,6 +50,15 @@ def replace_file(path: Path, write: Write) -> None:
     replace_files({path: write})
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, with line ends as they are; an earlier one is replaced once the new one is whole.
+
+    Raises:
+        StorageError: writing failed; path is as it was before.
+    """
+    replace_file(path, lambda part: part.write_bytes(text.encode()))
+
+
 def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -> None:
     """Write several files, all of them before any is renamed, which happens in the order given.
 

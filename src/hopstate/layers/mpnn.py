@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency
 from hopstate.ops.gated import gated_mean
+from hopstate.ops.rows import segment_sum
 
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
@@ -187,7 +188,7 @@ class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, offsets: Tensor) -> Tensor:  # type: ignore[no-untyped-def,override]
         ctx.save_for_backward(offsets)
-        return torch.segment_reduce(x.contiguous(), "sum", offsets=offsets, axis=0, initial=0.0)
+        return segment_sum(x, offsets)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def,override]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.types import Float, Int, shapecheck
+from hopstate.types import Float
 
 
 class PackedLayout(NamedTuple):
@@ -149,10 +149,3 @@ def held_layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     centred = x - x.mean(-1, keepdim=True)
     scale = torch.rsqrt(centred.detach().square().mean(-1, keepdim=True) + norm.eps)
     return centred * scale * norm.weight + norm.bias
-
-
-@shapecheck
-def segment_sum(x: Float[Tensor, "token channel"], offsets: Int[Tensor, "bound"]) -> Float[Tensor, "segment channel"]:
-    """Return the sum of each run of rows offsets[s]:offsets[s+1], 0 where it is empty."""
-    kind = torch.promote_types(x.dtype, torch.float32)  # a running sum in half precision stops growing
-    return torch.segment_reduce(x.to(kind), "sum", offsets=offsets, axis=0, initial=0).to(x.dtype)

@@ -20,6 +20,7 @@ from hopstate.errors import ConfigError, ShapeError
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.discretize import Discretization
 from hopstate.ops.selective_scan import selective_scan
+from hopstate.ops.softplus import inverse_softplus
 
 Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its window (< conv_width, inner); states
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
@@ -142,7 +143,7 @@ class StepProjection(nn.Module):
         low, high = map(math.log, STEP_RANGE)
         start = torch.empty(dim).uniform_(low, high).exp()
         with torch.no_grad():
-            self.up.bias.copy_(start + torch.log(-torch.expm1(-start)))  # softplus^-1
+            self.up.bias.copy_(inverse_softplus(start))
 
     def forward(self, u: Tensor) -> Tensor:
         """Return (token, inner) positive step sizes of u (token, inner)."""

@@ -15,6 +15,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 from hopstate.errors import ConfigError, FormatError, nearest
 from hopstate.io.opening import exists, read_text, reading, shown
 from hopstate.methods.method import Method
+from hopstate.training.run_folder import flatten
 
 # settings that runs of 0.1.0 did not have, with what was done then
 BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
@@ -105,7 +106,7 @@ def _checked_settings(parser: Parser, path: str) -> str:
             raise ConfigError(f"{error}") from None
         if not isinstance(found, dict):
             raise ConfigError(f"{path} holds {type(found).__name__}, not settings such as 'model: {{dim: 64}}'")
-        for name, value in flat(found).items():
+        for name, value in flatten(found).items():
             if isinstance(name, str):
                 _check_group(parser, name, value)
     return path
@@ -189,7 +190,7 @@ def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
 
 def _check_sizes(tree: Mapping[str, Any]) -> None:
     """Raise ConfigError for sizes that cannot be meant, before a model of them is begun."""
-    for key, value in flat(tree).items():
+    for key, value in flatten(tree).items():
         if type(value) is not int:
             continue
         if not -(2**63) <= value < 2**63:
@@ -212,7 +213,7 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
 
 def parse_given(method: Method, given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
     """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
-    return lambda defaults: config_from(method, {**defaults, **flat(given)})
+    return lambda defaults: config_from(method, {**defaults, **flatten(given)})
 
 
 def parse_words(
@@ -239,7 +240,7 @@ def parse_words(
 
 def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run folder's settings, those that did not exist when it was made at what they stood for then."""
-    had = flat(settings)
+    had = flatten(settings)
     filled = json.loads(json.dumps(dict(settings)))
     for name, value in method.earlier.items():
         *groups, last = name.split(".")
@@ -261,8 +262,8 @@ def resumed(method: Method, config: Any, stored: Mapping[str, Any]) -> Any:
         config: what it is to be resumed with.
         stored: its config.json, nested.
     """
-    now, named = flat(as_dict(config)), flat(stored)
-    default = flat(as_dict(config_from(method, {"data": now["data"]})))
+    now, named = flatten(as_dict(config)), flatten(stored)
+    default = flatten(as_dict(config_from(method, {"data": now["data"]})))
     changed = {k: v for k, v in method.earlier.items() if named.get(k, v) == v and now[k] == default[k] != v}
     return config_from(method, now | changed) if changed else config
 
@@ -290,7 +291,7 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
     """
     known = parser.keys()
     groups = {key.rpartition(".")[0] for key in known if "." in key}
-    for key, value in flat(settings).items():
+    for key, value in flatten(settings).items():
         if not isinstance(key, str) or key not in known:
             parser.error(f"unrecognized arguments: --{shown(key)}")
         if key in groups:
@@ -304,22 +305,12 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
 
 def arguments_of(settings: Mapping[str, Any]) -> list[str]:
     """Return nested or dotted settings as arguments of the command line."""
-    return [f"--{key}={_text(value)}" for key, value in flat(settings).items()]
+    return [f"--{key}={_text(value)}" for key, value in flatten(settings).items()]
 
 
 def as_dict(config: Any) -> dict[str, Any]:
     """Return a configuration dataclass as plain nested dicts, JSON-able."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted name."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = dataclasses.asdict(value)
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def _text(value: Any) -> str:

@@ -13,9 +13,9 @@ from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from, flat, with_earlier
+from hopstate.methods.settings import as_dict, config_from, with_earlier
 from hopstate.training.progress import note
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.target import remembered
 
 
@@ -52,9 +52,9 @@ def idle_of(method: Method, held: Mapping[str, Any]) -> dict[str, Any]:
         held: what the run's config.json holds.
     """
     known = {field.name for field in fields(method.config)}
-    own = {k: v for k, v in flat(held).items() if k.partition(".")[0] in known}
+    own = {k: v for k, v in flatten(held).items() if k.partition(".")[0] in known}
     with idle_reset():
-        stood = flat(as_dict(config_from(method, own)))
+        stood = flatten(as_dict(config_from(method, own)))
     return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
 
 
@@ -123,8 +123,8 @@ def settle(
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        held = flat(with_earlier(method, RunFolder(out).read_json("config.json")))
-        known = flat(as_dict(config))
+        held = flatten(with_earlier(method, RunFolder(out).read_json("config.json")))
+        known = flatten(as_dict(config))
         return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
     if method.suit is None or (not suit and getattr(config, "init", None) is None):
         return parse({}), record
@@ -133,7 +133,7 @@ def settle(
     if suited is not None:
         suited |= chosen
     settled = parse(chosen)
-    stood = flat(as_dict(settled))
+    stood = flatten(as_dict(settled))
     words = ", ".join(f"{key}={stood[key]}" for key in sorted(chosen))
     if words:
         note(settled.loop, f"suited to the data where you gave nothing: {words}")

@@ -19,6 +19,7 @@ import torch
 import yaml
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
+from hopstate.io.files import write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
@@ -26,11 +27,11 @@ from hopstate.io.table import write_table
 from hopstate.methods import get_method
 from hopstate.methods.method import Method
 from hopstate.methods.settings import as_dict, config_from, parse_given
-from hopstate.random import stream
+from hopstate.random import named_rng
 from hopstate.runs import api
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.tune_spaces import Space, printable, space_of, suggest
-from hopstate.training.run_folder import RunFolder, flatten, write_text
+from hopstate.training.run_folder import RunFolder, flatten
 
 FREE = ("config.loop.progress", "config.loop.device", "config.loop.tensorboard", "config.loop.checkpoint_seconds")
 
@@ -138,7 +139,7 @@ def _go_on(
     """Run the trials that are missing."""
     study = _study(optuna, folder / "study.db", method.name)
     while (number := _next(study, trials)) is not None:
-        study.sampler = optuna.samplers.TPESampler(seed=int(stream(seed, "search", number).integers(2**32)))
+        study.sampler = optuna.samplers.TPESampler(seed=int(named_rng(seed, "search", number).integers(2**32)))
         trial = optuna.trial.Trial(study, study.trials[number]._trial_id)
         trial.set_user_attr("settings", suggest(trial, space))
         begin = time.perf_counter()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.layers.message import Adjacency
+from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 
 
@@ -52,11 +53,11 @@ def rows_adjacency(graph: Graph, rows: np.ndarray, degree: Tensor) -> Adjacency:
     """Return the adjacency of some rows (r,), ascending, over all nodes, weighted by the whole graph's degree (N,)."""
     into = graph.incoming
     counts = into.count[rows]
-    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indptr = bounds_of(counts)
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
         edges: slice | np.ndarray = slice(into.indptr[rows[0]], into.indptr[rows[-1] + 1])
     else:
-        edges = np.arange(indptr[-1]) + np.repeat(into.indptr[rows] - indptr[:-1], counts)
+        edges = ranges(into.indptr[rows], counts)
     tensors = (torch.from_numpy(np.array(array, np.int64)) for array in (indptr, into.indices[edges], rows))
     starts, columns, receivers = tensors
     weight, attr = into.weight_of(edges), into.attr_of(edges)

@@ -29,6 +29,7 @@ from hopstate.errors import ConfigError, DataError, FormatError, MissingFileErro
 from hopstate.io.arrays import Archive
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
+from hopstate.ops.rows import ranges
 
 Strategy = Literal["random", "historical", "inductive"]
 STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
@@ -221,7 +222,7 @@ def _seen_before(
     out_src, out_dst = np.empty(len(batch_t), np.int64), np.empty(len(batch_t), np.int64)
     _check_grid(missing, grid, starts, len(sources) * len(destinations))
     random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, out_src, out_dst)
-    place = np.arange(len(batch_t)) - np.repeat(starts[:-1], np.diff(starts))
+    place = ranges(np.zeros(len(starts) - 1, np.int64), np.diff(starts))
     filled = place < np.repeat(missing, np.diff(starts))
     from_pool = first[chosen[place < np.repeat(found, np.diff(starts))]]
     negative_src, negative_dst = np.empty_like(out_src), np.empty_like(out_dst)

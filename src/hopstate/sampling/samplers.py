@@ -20,7 +20,10 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.ops.sampling import LocalGraph
+from hopstate.random import named_rng
 from hopstate.sampling.adjacency import cutter_of
+
+DRAWS = 0x70  # keeps the draws of samplers apart from other draws of the same seed
 
 Nodes = np.ndarray
 FEWEST = 200  # subgraphs that probabilities are counted in
@@ -49,11 +52,6 @@ class NodeSampler(Protocol):
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return one batch of an epoch."""
         ...
-
-
-def generator(seed: int, *names: int) -> np.random.Generator:
-    """Return the generator of a named stream."""
-    return np.random.default_rng([0x70, seed, *names])
 
 
 class PartSampler:
@@ -92,9 +90,9 @@ class PartSampler:
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return the nodes of one batch, part after part."""
-        order = generator(self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
+        order = named_rng(DRAWS, self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
         if not self.shuffle:
-            number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
+            number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
         chosen = np.sort(order[number * self.per_batch : (number + 1) * self.per_batch])
         return NodeSet(np.concatenate([self._members[p] for p in chosen]))
 
@@ -120,9 +118,9 @@ class UniformSampler:
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return one batch in ascending order."""
-        order = generator(self.seed, 3, epoch if self.shuffle else 0).permutation(self.rows)
+        order = named_rng(DRAWS, self.seed, 3, epoch if self.shuffle else 0).permutation(self.rows)
         if not self.shuffle:
-            number = int(generator(self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
+            number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
         nodes = np.sort(order[number * self.batch_size : (number + 1) * self.batch_size])
         return NodeSet(nodes)
 
@@ -232,7 +230,7 @@ class SaintSampler:
         return np.where(u == v, self.node_probability[v], pair)
 
     def _draw(self, *name: int) -> Nodes:
-        rng = generator(self.seed, *name)
+        rng = named_rng(DRAWS, self.seed, *name)
         if self.kind == "node":
             return np.unique(rng.choice(self.graph.num_nodes, self.size, p=self._p))
         if self.kind == "edge":
@@ -279,7 +277,7 @@ class LayerSampler:
     def layers(self, epoch: int, number: int) -> list[LocalGraph]:
         """Return a graph for each layer, the one next to the input first; receivers of the last are the seeds."""
         nodes = self.seeds.node_set(epoch, number).nodes
-        keys = generator(self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
+        keys = named_rng(DRAWS, self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
         found: list[LocalGraph] = []
         for fanout, key in zip(reversed(self.fanouts), keys):
             found.insert(0, self._cutter.sample(nodes, fanout, seed=int(key), labor=self.labor))
@@ -326,12 +324,12 @@ class ShadowSampler:
 
     def subgraphs(self, epoch: int, number: int) -> tuple[LocalGraph, np.ndarray]:
         """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it."""
-        return self.around(self.seeds.node_set(epoch, number).nodes, key=generator(self.seed, 7, epoch, number))
+        return self.around(self.seeds.node_set(epoch, number).nodes, key=named_rng(DRAWS, self.seed, 7, epoch, number))
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return the nodes of all the seeds' subgraphs, ascending; weighted losses are a mean over the seeds."""
         seeds = self.seeds.node_set(epoch, number).nodes
-        nodes = np.unique(self._reach(seeds, generator(self.seed, 7, epoch, number))[1])
+        nodes = np.unique(self._reach(seeds, named_rng(DRAWS, self.seed, 7, epoch, number))[1])
         weight = np.zeros(len(nodes), np.float32)
         weight[np.searchsorted(nodes, seeds)] = len(self.seeds.rows) / len(seeds)
         return NodeSet(nodes, weight)

@@ -19,6 +19,7 @@ from torch import nn
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
+from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_edges
 from hopstate.streaming.following import BLOCK, in_blocks
 from hopstate.streaming.scores import check_scores
@@ -162,7 +163,7 @@ def _spread(places: np.ndarray) -> np.ndarray:
     order = np.argsort(places, kind="stable")
     sizes = np.bincount(places, minlength=BLOCK)
     rank = np.empty(len(places), np.int64)
-    rank[order] = np.arange(len(places)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank[order] = ranges(np.zeros_like(sizes), sizes)
     return rank * BLOCK + places
 
 

@@ -24,7 +24,7 @@ from hopstate.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hopstate.training.trainer import LoopConfig
+    from hopstate.training.config import LoopConfig
 
 QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
 BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at

@@ -9,13 +9,15 @@ import math
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.io.files import append_file, is_part, make_folder, remove_file, replace_file, sync_file
+from hopstate.io.files import append_file, is_part, make_folder, remove_file, sync_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 
@@ -29,15 +31,6 @@ LIBRARIES = (
     "lightning-fabric",
     "scikit-learn",
 )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    replace_file(path, lambda part: _write(part, text))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 # what a run leaves in its folder before its first step, as patterns; what depends on its settings comes first
@@ -265,12 +258,14 @@ def _csv(rows: list[dict[str, Any]], *, header: bool) -> str:
     return out.getvalue()
 
 
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested dict as {"a.b": value}."""
-    flat: dict[str, Any] = {}
+def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings, of mappings and dataclasses, by dotted name: {"a.b": value}."""
+    tree = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
+    found: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        group = isinstance(value, Mapping) or (is_dataclass(value) and not isinstance(value, type))
+        found |= flatten(value, f"{prefix}{key}.") if group else {f"{prefix}{key}": value}
+    return found
 
 
 def environment(seed: int | None) -> dict[str, Any]:

@@ -15,9 +15,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -36,56 +36,14 @@ from hopstate.training.checkpoint import (
     write_checkpoint,
 )
 from hopstate.training.conditions import conditions, first_conditions, told_changes
-from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
-from hopstate.training.precision import Precision, Products, make_fabric, matrix_products
+from hopstate.training.config import LoopConfig
+from hopstate.training.optim import lr_at, make_optimizer
+from hopstate.training.precision import make_fabric, matrix_products
 from hopstate.training.progress import Reporter
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.protocols import FitsWhole, Parts, Task
 
 SPLITS = ("train", "val", "test")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopConfig:
-    """How long and how to train.
-
-    Args:
-        epochs: passes over the training batches at most.
-        patience: stop after this many epochs without a better validation metric; None never stops early.
-        eval_every: evaluate on validation every so many epochs.
-        optim: optimiser and learning-rate schedule.
-        grad_clip: largest global gradient norm, None for no clipping.
-        precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
-        products: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
-            a GPU) or "medium" (bfloat16, on processors and GPUs with matrix units) faster and less so.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        seed: fixes weights, batch order, dropout and negatives.
-        checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
-        progress: show a progress bar (a line now and then where output is no terminal).
-        tensorboard: also write TensorBoard events; "auto" does so where tensorboard is installed.
-    """
-
-    epochs: int = 200
-    patience: int | None = 50
-    eval_every: int = 1
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    grad_clip: float | None = None
-    precision: Precision = "32"
-    products: Products = "highest"
-    device: str = "auto"
-    seed: int = 0
-    checkpoint_seconds: float = 30.0
-    progress: bool = True
-    tensorboard: Literal["auto", "yes", "no"] = "auto"
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("eval_every", 1), ("seed", 0), ("checkpoint_seconds", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"loop.{name} must be at least {least}; got {getattr(self, name)}")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
-        if self.grad_clip is not None and self.grad_clip <= 0:
-            raise ConfigError(f"loop.grad_clip must be above 0, or null; got {self.grad_clip}")
 
 
 @dataclass

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from hopstate.compensation.top.basis import range_basis
 from hopstate.compensation.top.batch import GeneralTop, LinearTop
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Received, basic_embeddings, current_embeddings
 from hopstate.compensation.top.ridge import best_ridge, ridge_inverse
-from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.message_passing.model import WEIGHTING, Backbone

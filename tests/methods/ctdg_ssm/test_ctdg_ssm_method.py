@@ -303,11 +303,11 @@ def test_where_state_or_scores_cannot_be_written_the_state_stays(
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
 
-    for name in ("safetensors.torch.save_file", "pandas.DataFrame.to_csv", "hopstate.data.past_store._write_text"):
+    for name in ("safetensors.torch.save_file", "pandas.DataFrame.to_csv", "pathlib.Path.write_bytes"):
         with monkeypatch.context() as here:
             here.setattr(name, full)
             with pytest.raises(StorageError, match="no space left"):
-                stream(run.path, later, out=scores if "text" not in name else None)
+                stream(run.path, later, out=scores if "Path" not in name else None)
     assert not scores.exists()
     assert not (state / "live.json").exists()
     assert not [p.name for p in (*state.iterdir(), *tmp_path.iterdir()) if p.name.endswith(".part")]

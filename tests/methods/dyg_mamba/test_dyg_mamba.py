@@ -13,11 +13,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
-from hopstate.layers.packed_attention import segment_sum
 from hopstate.methods.dyg_mamba import naive
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.dyg_mamba.naive import dyg_mamba_naive
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
+from hopstate.ops.rows import segment_sum
 from hopstate.testing.conformance import ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 

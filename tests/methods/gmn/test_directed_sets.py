@@ -18,7 +18,7 @@ from hopstate.methods.gmn.method import EncodingConfig, WalksConfig
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.method import Context
 from hopstate.runs import api
-from hopstate.training.trainer import LoopConfig
+from hopstate.training.config import LoopConfig
 
 QUIET = LoopConfig(progress=False)
 NONE = EncodingConfig(kind="none")

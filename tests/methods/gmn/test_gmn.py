@@ -25,7 +25,7 @@ from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context
 from hopstate.tokens.encodings import laplacian_encoding
-from hopstate.training.trainer import LoopConfig
+from hopstate.training.config import LoopConfig
 
 CONFIGS = {"gmn": GMNRun, "gmn-graphs": GMNGraphsRun}
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)

@@ -25,7 +25,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit_config
 from hopstate.runs.load import trained
-from hopstate.training.trainer import LoopConfig
+from hopstate.training.config import LoopConfig
 
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
 FEW = WalksConfig(max_length=2, repeats=2, walks=2)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.data.graph_set import ranges
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.message import Adjacency
 from hopstate.layers.mpnn import WalkEncoder
@@ -19,6 +18,7 @@ from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import token_inputs
 from hopstate.methods.gmn.ordering import node_order, order_key
 from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable
 from hopstate.testing.conformance import ModelCase, check_model
 
@@ -74,7 +74,8 @@ def permuted(inputs: tuple[GMNInputs], order: torch.Tensor) -> tuple[GMNInputs]:
 
 
 def _segments(offsets: torch.Tensor, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    rows, bounds = ranges(offsets[which].numpy(), offsets[which + 1].numpy())
+    sizes = (offsets[which + 1] - offsets[which]).numpy()
+    rows, bounds = ranges(offsets[which].numpy(), sizes), bounds_of(sizes)
     return torch.from_numpy(bounds), torch.from_numpy(rows)
 
 

@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from hopstate.cli.main import main
-from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.config import TopConfig
+from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference

@@ -18,7 +18,7 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.shared.edges import EdgeConfig
 from hopstate.runs import api
 from hopstate.testing.asserts import relative_rmse
-from hopstate.training.trainer import LoopConfig
+from hopstate.training.config import LoopConfig
 
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1, "patience": None}
 MODEL = {"dim": 8, "num_layers": 2, "dropout": 0.0}

@@ -21,11 +21,12 @@ from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents, StreamEnds
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkEvaluation, training_negatives
 from hopstate.training.tasks.memory import MemoryLinkTask
-from hopstate.training.trainer import LoopConfig, Trainer, seed_everything
+from hopstate.training.trainer import Trainer, seed_everything
 
 
 def stream(events: int = 240, nodes: int = 20, seed: int = 0) -> EventStream:

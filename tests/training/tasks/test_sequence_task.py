@@ -13,10 +13,11 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.sequences import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.sequence import SequenceTask
-from hopstate.training.trainer import LoopConfig, Trainer
+from hopstate.training.trainer import Trainer
 
 METHOD = METHODS["ctdg-ssm-sequences"]
 

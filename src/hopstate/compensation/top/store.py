@@ -13,21 +13,19 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.ridge import Substitute
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError
 from hopstate.io.cache import DAY
 from hopstate.io.files import sweep
 from hopstate.io.tensor_file import read_tensors, write_tensors
-
-if TYPE_CHECKING:
-    from hopstate.compensation.top.top import TopConfig
 
 FORMAT = "hopstate-compensation-1"
 OTHER = {"graph": "another graph", "model": "another model", "settings": "other settings", "nodes": "other nodes"}

@@ -20,8 +20,6 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -29,6 +27,7 @@ from torch import Tensor, nn
 
 from hopstate.compensation.top.basis import random_mixing, range_mixing, times
 from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
 from hopstate.compensation.top.ridge import (
     FIXED_RIDGE,
@@ -46,64 +45,12 @@ from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency, Weighting
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
+from hopstate.random import named_rng
 from hopstate.sampling.adjacency import around_adjacency, cutter_of, whole_adjacency
-from hopstate.sampling.samplers import generator
+from hopstate.sampling.samplers import DRAWS
 
 LINEAR = ("symmetric", "mean", "sum")
 WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopConfig:
-    """Settings of TOP.
-
-    Args:
-        form: "linear" adds a low-rank product, "general" makes missing rows; "auto" is linear where the model allows.
-        basis: one basis of the whole graph ("global"), or one for each batch ("batch", as in the paper's text).
-        layers: "each" expresses the messages of each layer by what that layer receives, "shared" those of all layers
-            by one basis of them together (as in the paper's text).
-        rank: k, most columns of a basis; null takes as many as one set of weights gives, with directions up to four
-            times as many (basis=batch: the width d of a layer's messages).
-        refresh: make the basis from the model's weights at the start, and anew after 1, 2, 4, ... epochs and then every
-            so many; 0 makes it once, from random weights.
-        directions: express also how messages change when the weights do, in so many random directions (8, say): the
-            gradient of the layers below passes through missing neighbours by that. It helps batches of many times more
-            nodes than the model is wide; every direction is one more pass over the graph a refresh.
-        initialisations: random initialisations whose embeddings are joined where nothing is refreshed.
-        samples: |S|, most in-batch nodes that missing ones are expressed by; null takes all (basis=batch: k).
-        ridge: added to the mean diagonal of the normal equations, as a share of it; null chooses it for each batch.
-        folder: keep what was prepared for each batch in files there and continue from them; needs refresh=0.
-    """
-
-    form: Literal["auto", "linear", "general"] = "auto"
-    basis: Literal["global", "batch"] = "global"
-    layers: Literal["each", "shared"] = "each"
-    rank: int | None = None
-    refresh: int = 5
-    directions: int = 0
-    initialisations: int = 3
-    samples: int | None = None
-    ridge: float | None = None
-    folder: str | None = None
-
-    def __post_init__(self) -> None:
-        least = [1 if v is None else v for v in (self.rank, self.initialisations, self.samples)]
-        if min(least) < 1 or self.refresh < 0:
-            raise ConfigError(
-                f"top.rank, top.initialisations and top.samples are at least 1, top.refresh at least 0; "
-                f"got {self.rank}, {self.initialisations}, {self.samples}, {self.refresh}"
-            )
-        if self.directions < 0 or (self.directions and not self.refresh):
-            raise ConfigError(
-                f"top.directions={self.directions} must not be negative, and needs refreshes; got "
-                f"top.refresh={self.refresh}"
-            )
-        if self.ridge is not None and self.ridge < 0:
-            raise ConfigError(f"top.ridge must not be negative; got {self.ridge}")
-        if self.folder is not None and self.refresh:
-            raise ConfigError(
-                f"top.folder keeps what is made once, but top.refresh={self.refresh} makes it anew; set top.refresh=0"
-            )
 
 
 class Top:
@@ -315,7 +262,7 @@ class Top:
         wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
         rows = None
         if wanted is not None and wanted < count:
-            draw = generator(self.seed, 8, int(nodes[0]), count)
+            draw = named_rng(DRAWS, self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":

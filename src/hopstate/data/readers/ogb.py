@@ -17,7 +17,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.pyg import UNPICKLED, graph_from_pyg, weights_only
+from hopstate.data.readers.pyg import UNPICKLED, weights_only
 from hopstate.data.readers.pyg_sets import with_features
 from hopstate.errors import ConfigError, DownloadError, FormatError
 from hopstate.io.cache import cache_folder
@@ -35,7 +35,7 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
 
     Args:
         name: as the benchmark writes it.
-        fields: options of `hopstate.data.readers.pyg.graph_from_pyg` or of `GraphSet.from_pyg`. A single graph is made
+        fields: options of `Graph.from_pyg` or of `GraphSet.from_pyg`. A single graph is made
             undirected unless they say otherwise.
 
     Raises:
@@ -65,7 +65,7 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
         labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
     masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in held.items()}
     own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
-    return graph_from_pyg(data, **{**own, **fields})
+    return Graph.from_pyg(data, **{**own, **fields})
 
 
 def _opened(name: str) -> Any:

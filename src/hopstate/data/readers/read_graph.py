@@ -139,11 +139,9 @@ def known_formats() -> str:
 
 
 def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
-    from hopstate.data.readers.pyg import graph_from_pyg
-
     options = _no_tables(options, "an object in memory")
     if hasattr(source, "edge_index") or hasattr(source, "adj_t"):
-        return graph_from_pyg(source, nan=nan, **options)
+        return Graph.from_pyg(source, nan=nan, **options)
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)
     raise FormatError(

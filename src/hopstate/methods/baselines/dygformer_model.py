@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
-from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock, segment_sum
+from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.time import TimeEncoding
+from hopstate.ops.rows import segment_sum
 from hopstate.tokens.history import HistoryTokens
 
 CHANNELS = 4  # node, edge, time, co-occurrence

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ConfigError, ShapeError
+from hopstate.ops.rows import segment_sum
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 
 if TYPE_CHECKING:
@@ -128,5 +129,5 @@ class RecentLinkTokenizer:
         near = self._neighbors.nodes(ends, when)
         assert self._neighbors.x is not None
         assert near.x is not None
-        mean = torch.segment_reduce(near.x, "sum", offsets=near.offsets, axis=0, initial=0)
+        mean = segment_sum(near.x, near.offsets)
         return torch.from_numpy(self._neighbors.x[ends]) + mean / near.lengths.clamp_min(1).unsqueeze(-1)

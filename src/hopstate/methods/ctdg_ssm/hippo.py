@@ -17,6 +17,7 @@ changes nothing but the input's scale.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from hopstate.errors import ConfigError
 from hopstate.ops.filters.laplacian import EPSILON, check_filter, critical_alpha
 from hopstate.ops.filters.quadrature import NUM_QUADRATURE_NODES, evolve
 from hopstate.ops.filters.transition import Transition
+from hopstate.ops.softplus import inverse_softplus
 
 FilterStart = Literal["critical"] | float | tuple[float, ...]
 FilterShape = Literal["rising", "any"]
@@ -92,14 +94,14 @@ class PolynomialFilter(nn.Module):
                     f"filter_start {alphas} has Bernstein coefficients {b.round(3).tolist()} on [0, 2], and learnable "
                     f"ones stay above {EPSILON:g}; start nearer to 0, or set learn_filter=false"
                 )
-            self.raw = nn.Parameter(torch.tensor([_inverse_softplus(v - EPSILON) for v in b]))
+            self.raw = nn.Parameter(_raw([v - EPSILON for v in b]))
             return
         if any(a <= 0 for a in alphas):
             raise ConfigError(
                 f"learnable filter coefficients stay above 0, but filter_start gives {alphas}; "
                 "start above 0, set filter_shape=any, or set learn_filter=false to keep them as they are"
             )
-        self.raw = nn.Parameter(torch.tensor([_inverse_softplus(a) for a in alphas]))
+        self.raw = nn.Parameter(_raw(alphas))
 
     def forward(self) -> Tensor:
         """Return (m+1,) coefficients c_0 = 1, alpha_1..alpha_m."""
@@ -121,8 +123,9 @@ def bernstein_to_powers(order: int) -> np.ndarray:
     return made
 
 
-def _inverse_softplus(value: float) -> float:
-    return float(value + math.log(-math.expm1(-value)))
+def _raw(values: Sequence[float]) -> Tensor:
+    """Return parameters whose softplus is values."""
+    return inverse_softplus(torch.tensor(values, dtype=torch.float64)).to(torch.get_default_dtype())
 
 
 class HippoCell(nn.Module):

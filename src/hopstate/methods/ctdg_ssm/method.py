@@ -32,12 +32,12 @@ from hopstate.methods.shared.link import (
 from hopstate.methods.shared.suit_events import suit_memory
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.link import LinkEvaluation
 from hopstate.training.tasks.memory import MemoryLinkTask
 from hopstate.training.tasks.memory_node import MemoryNodeTask
 from hopstate.training.tasks.target import ClassWeights
-from hopstate.training.trainer import LoopConfig
 
 
 def _model() -> CTDGSSM.Config:

@@ -13,9 +13,9 @@ from hopstate.data.clock import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
-from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,10 +34,10 @@ from hopstate.methods.shared.link import (
 )
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.history_node import HistoryNodeTask
 from hopstate.training.tasks.link import HistoryLinkTask
 from hopstate.training.tasks.target import ClassWeights
-from hopstate.training.trainer import LoopConfig
 
 # Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
 # 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.

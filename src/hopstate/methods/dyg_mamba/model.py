@@ -22,9 +22,10 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError, refuse_idle
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead, NodeHead
-from hopstate.layers.packed_attention import CrossAttention, segment_sum
+from hopstate.layers.packed_attention import CrossAttention
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
+from hopstate.ops.rows import segment_sum
 from hopstate.tokens.history import HistoryTokens
 
 CHANNELS = 4  # node, edge, time, co-occurrence

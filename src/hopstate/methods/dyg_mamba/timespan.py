@@ -24,6 +24,7 @@ from hopstate.layers.packed_attention import held_layer_norm
 from hopstate.layers.ssm import STEP_RANGE, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan
+from hopstate.ops.softplus import inverse_softplus
 from hopstate.ops.span_step import span_step
 from hopstate.types import Float, Int, shapecheck
 
@@ -97,8 +98,8 @@ class SpanStep(nn.Module):
         super().__init__()
         self.function = function
         low, high = map(math.log, SPEED_RANGE)
-        self.size = nn.Parameter(_inverse_softplus(torch.ones(dim)))
-        self.speed = None if function == "linear" else nn.Parameter(_inverse_softplus(_log_uniform(dim, low, high)))
+        self.size = nn.Parameter(inverse_softplus(torch.ones(dim)))
+        self.speed = None if function == "linear" else nn.Parameter(inverse_softplus(_log_uniform(dim, low, high)))
 
     @shapecheck
     def forward(self, r: Float[Tensor, "token"]) -> Float[Tensor, "token inner"]:
@@ -146,7 +147,7 @@ class _Direction(nn.Module):
         self.conv = nn.Conv1d(inner, inner, c.conv_width, groups=inner) if c.conv_width else None
         self.span_step = SpanStep(inner, c.step_function) if c.step in ("span", "both") else None
         self.data_step = StepProjection(inner, rank) if c.step in ("data", "both") else None
-        start = _inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
+        start = inverse_softplus(_log_uniform(inner, *map(math.log, STEP_RANGE)))
         self.fixed_step = nn.Parameter(start) if c.step == "fixed" else None
         self.fixed_maps = nn.Parameter(torch.randn(2 * c.state_dim)) if c.maps == "fixed" else None
         self.to_maps = None
@@ -242,7 +243,3 @@ class TimeSpanBlock(nn.Module):
 
 def _log_uniform(dim: int, low: float, high: float) -> Tensor:
     return torch.empty(dim).uniform_(low, high).exp()
-
-
-def _inverse_softplus(value: Tensor) -> Tensor:
-    return value + torch.log(-torch.expm1(-value))

@@ -44,11 +44,11 @@ from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.node import save_npz, targets_as_trained
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
 from hopstate.training.tasks.target import ClassWeights, target_of, trained_target
-from hopstate.training.trainer import LoopConfig
 
 
 def _split() -> SplitConfig:

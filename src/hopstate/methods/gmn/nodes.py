@@ -16,8 +16,9 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import Resampler, Tokens, WalkSettings, token_order, walk_tokens
+from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
-from hopstate.random import stream
+from hopstate.random import named_rng
 from hopstate.training.tasks.node import NodeLabels, _NodeTask
 
 
@@ -127,7 +128,7 @@ class FullNodeTask(_GMNTask):
         """Yield (inputs, training rows, labels) once."""
         if start == 0:
             rows = self.labels.split["train"]
-            rng = stream(self.seed, "gmn", epoch)
+            rng = named_rng(self.seed, "gmn", epoch)
             yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
     def loss(self, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
@@ -200,14 +201,14 @@ class BatchNodeTask(_GMNTask):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
-        order = stream(self.seed, "batches", epoch).permutation(self.labels.split["train"])
+        order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
         from hopstate.sampling.prefetch import Prefetcher
 
         def make() -> Iterator[tuple[GMNInputs, Tensor]]:
             for i in range(start, self.num_batches(epoch)):
                 rows = order[i * self.batch_size : (i + 1) * self.batch_size]
                 yield (
-                    self._inputs(rows, epoch, stream(self.seed, "gmn", epoch, i)),
+                    self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, i)),
                     torch.from_numpy(self.labels.y[rows]),
                 )
 
@@ -224,9 +225,9 @@ class BatchNodeTask(_GMNTask):
 
     def left_out(self) -> str:
         """Return a sentence on what the first training batch does not see, and evaluation does."""
-        m, order = self.material, stream(self.seed, "batches", 0).permutation(self.labels.split["train"])
+        m, order = self.material, named_rng(self.seed, "batches", 0).permutation(self.labels.split["train"])
         rows = order[: self.batch_size]
-        inputs = self._inputs(rows, 0, stream(self.seed, "gmn", 0, 0))
+        inputs = self._inputs(rows, 0, named_rng(self.seed, "gmn", 0, 0))
         assert inputs.targets is not None
         text = f"training batches: the node sequence holds {len(inputs.order):,} of {len(m.x):,} nodes"
         if self.passes_messages:
@@ -275,10 +276,9 @@ class BatchNodeTask(_GMNTask):
 def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the CSR adjacency of the subgraph on nodes (ascending), and the rows of its edges in indices."""
     starts, counts = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
-    first = np.cumsum(counts) - counts
-    ids = np.arange(counts.sum()) + np.repeat(starts - first, counts)
+    ids = ranges(starts, counts)
     at = np.searchsorted(nodes, indices[ids])
     inside = nodes[np.minimum(at, len(nodes) - 1)] == indices[ids]
     rows = np.repeat(np.arange(len(nodes)), counts)[inside]
-    own = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(nodes)))]).astype(np.int64)
+    own = bounds_of(np.bincount(rows, minlength=len(nodes)))
     return own, at[inside].astype(np.int64), ids[inside]

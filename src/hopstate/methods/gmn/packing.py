@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.data.graph_set import GraphSet, ranges
+from hopstate.data.graph_set import GraphSet
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import Material, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import token_order, walk_tokens
+from hopstate.ops.rows import bounds_of, ranges
 
 Flow = Literal["source_to_target", "target_to_source"]
 
@@ -39,10 +40,10 @@ def pack(graphs: GraphSet, indptr: np.ndarray, indices: np.ndarray, ids: np.ndar
     """Return graphs ids, packed; indptr and indices are an adjacency of the union, which way round its edges may be."""
     rows, bounds = graphs.rows(ids)
     first = graphs.offsets[ids]
-    edges = ranges(indptr[first], indptr[graphs.offsets[ids + 1]])[0]
+    edges = ranges(indptr[first], indptr[graphs.offsets[ids + 1]] - indptr[first])
     degree = np.diff(indptr)[rows]
     shift = np.repeat(np.repeat(bounds[:-1] - first, np.diff(bounds)), degree)  # from the union's rows to the batch's
-    return Packed(rows, bounds, np.concatenate([[0], np.cumsum(degree)]), indices[edges] + shift, edges)
+    return Packed(rows, bounds, bounds_of(degree), indices[edges] + shift, edges)
 
 
 def receiving(graphs: GraphSet, flow: Flow) -> Graph:

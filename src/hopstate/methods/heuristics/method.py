@@ -15,8 +15,8 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.link import LinkEvaluation, ScorerLinkTask
-from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.gas import History
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import BlockPass, Embed
 from hopstate.compensation.top.refresh import Refresher
-from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.model import Backbone, Cuts

@@ -27,11 +27,11 @@ from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_backbone
 from hopstate.sampling.adjacency import whole_adjacency
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import FullGraphTask
 from hopstate.training.tasks.subgraph import SubgraphTask
 from hopstate.training.tasks.target import ClassWeights
-from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)

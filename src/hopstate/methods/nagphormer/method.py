@@ -18,10 +18,10 @@ from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_nagphormer
 from hopstate.tokens.encodings import Share, laplacian_encoding
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import NodeBatchTask
 from hopstate.training.tasks.target import ClassWeights
-from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)

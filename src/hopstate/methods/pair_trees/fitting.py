@@ -21,7 +21,7 @@ from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.pair_trees.features import PairFeatures
 from hopstate.methods.pair_trees.trees import PairTrees, platt
-from hopstate.random import stream as named_stream
+from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
@@ -57,7 +57,7 @@ def training_pairs(
     last = slice(max(0, len(rows) - most), None)
     others = {}
     for strategy in ("random", "historical"):
-        drawn_from = int(named_stream(seed, "negatives", strategy).integers(2**32))
+        drawn_from = int(named_rng(seed, "negatives", strategy).integers(2**32))
         with suppress(DataError):
             found = draw_negatives(stream, split, "train", strategy, seed=drawn_from)  # type: ignore[arg-type]
             others[strategy] = features.pairs(found.src[last], found.dst[last], stream.t[rows[last]])

@@ -19,6 +19,7 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
+from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
@@ -32,9 +33,8 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
-from hopstate.training.run_folder import write_text
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.trainer import LoopConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def suit_init(record: Any, config: Any, metrics: tuple[str, ...], *, links: str)
     """
     if config.init is None:
         return {}
-    known = flatten(_plain(config))
+    known = flatten(config)
     held = flatten(_run(config.init, links).settings())
     shared = {k: v for k, v in held.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
@@ -98,9 +98,3 @@ def _run(path: str, links: str) -> RunFolder:
     if found != links:
         raise CheckpointError(f"{path} is a run of {found}; a backbone for this method comes from one of {links}")
     return folder
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(config)

@@ -10,8 +10,8 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
+from hopstate.training.config import LoopConfig
 from hopstate.training.progress import note
-from hopstate.training.trainer import LoopConfig
 
 Place = Literal["weights", "features", "none", "unused"]
 Use = Literal["auto", "features", "drop"]

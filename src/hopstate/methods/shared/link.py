@@ -20,9 +20,9 @@ from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negatives import Negatives, load_or_draw, one_against_many
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import Deletions
+from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.link import HistoryLinkTask, LinkEvaluation
-from hopstate.training.trainer import LoopConfig
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {

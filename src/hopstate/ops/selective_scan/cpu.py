@@ -11,13 +11,13 @@ from torch import Tensor
 
 from hopstate.ops.cpu.parallel import MIN_GROUP, flat_array, group_sequences, run_units
 from hopstate.ops.cpu.simd import LANES
-from hopstate.ops.selective_scan import op
+from hopstate.ops.selective_scan import layout
 from hopstate.ops.selective_scan.check import check_steps
 from hopstate.ops.selective_scan.cpu_backward import scan_backward
-from hopstate.ops.selective_scan.cpu_cells import CELL
 from hopstate.ops.selective_scan.cpu_forward import scan_forward
+from hopstate.ops.selective_scan.layout import CELL
 
-assert (CELL, LANES) == (op.CELL, op.LANES)
+assert LANES == layout.LANES
 MIN_UNITS = 16  # below this many groups, channels are split too
 
 

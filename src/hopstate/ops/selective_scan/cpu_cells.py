@@ -17,8 +17,9 @@ Derivation: README.md beside this file.
 from numba import njit
 
 from hopstate.ops.cpu.simd import LANES, WIDE, filled, load, store
+from hopstate.ops.selective_scan.layout import CELL
 
-CELL = 16  # tokens between checkpoints; a multiple of WIDE
+assert CELL % WIDE == 0
 
 # One buffer holds what a block needs of a cell, so that the inner loops have one address instead of a dozen: fields
 # [token, lane], then fields [token, state of a wide vector, lane]. What is added to each keeps fields apart in their

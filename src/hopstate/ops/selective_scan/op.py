@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from hopstate.ops.selective_scan import check
-
-CELL, LANES = 16, 16  # of the CPU kernels: tokens between checkpoints, channels in a block
-GPU_CELL = 8  # of the Triton kernels
+from hopstate.ops.selective_scan.layout import CELL, GPU_CELL, LANES
 
 
 @torch.library.custom_op("hopstate::selective_scan", mutates_args=(), device_types="cpu")

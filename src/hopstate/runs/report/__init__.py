@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingFileError
+from hopstate.io.files import write_text
 from hopstate.runs.report import sections
 from hopstate.runs.report.collect import FeatureTable, Influence, collect
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results
-from hopstate.training.run_folder import machine, write_text
+from hopstate.training.run_folder import machine
 
 
 def write_report(

@@ -34,11 +34,7 @@ def append(path: str | Path, line: Mapping[str, Any]) -> None:
         before = path.read_bytes() if path.is_file() else b""
         if before and not before.endswith(b"\n"):  # edited by hand
             before += b"\n"
-        replace_file(path, lambda part: _write(part, before + text.encode()))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+        replace_file(path, lambda part: part.write_bytes(before + text.encode()))
 
 
 # what a line holds; the second group has been added since the first version

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hopstate.errors import FormatError, MissingFileError
+from hopstate.io.files import write_text
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.reproduce.recipes import Published, all_recipes
 from hopstate.runs.reproduce.results import Line, Row, rows
 from hopstate.runs.reproduce.statistics import Difference, Summary, compare, summary
-from hopstate.training.run_folder import write_text
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {

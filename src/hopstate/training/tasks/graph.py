@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
-from hopstate.random import stream
+from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.target import Target
 
@@ -62,12 +62,12 @@ class GraphTask:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, targets) in an order drawn from (seed, epoch), each prepared while the one before is used."""
-        order = stream(self.seed, "batches", epoch).permutation(self.split["train"])
+        order = named_rng(self.seed, "batches", epoch).permutation(self.split["train"])
 
         def make() -> Iterator[tuple[Any, Tensor]]:
             for i in range(start, self.num_batches(epoch)):
                 ids = order[i * self.batch_size : (i + 1) * self.batch_size]
-                inputs = self.collate(ids, epoch, stream(self.seed, "graphs", epoch, i))
+                inputs = self.collate(ids, epoch, named_rng(self.seed, "graphs", epoch, i))
                 yield inputs, torch.from_numpy(self.y[self._rows(ids)])
 
         yield from Prefetcher(make())

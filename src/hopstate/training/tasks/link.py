@@ -25,7 +25,7 @@ from hopstate.data.past import Past
 from hopstate.errors import ConfigError, nearest
 from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evaluate_link, score_part
 from hopstate.evaluation.metrics import average_precision, roc_auc
-from hopstate.random import stream as random_stream
+from hopstate.random import named_rng
 from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
 from hopstate.sampling.prefetch import Prefetcher
@@ -377,7 +377,7 @@ def named_pairs(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Return (P,) a random destination for each event at rows (P,), drawn from (seed, epoch)."""
-    draw = int(random_stream(seed, "negatives", epoch).integers(2**32))
+    draw = int(named_rng(seed, "negatives", epoch).integers(2**32))
     return random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw)
 
 
@@ -406,9 +406,9 @@ class EpochNegatives:
         stream, rows, batch_size, seed = self._of
         random = [training_negatives(stream, rows, batch_size, seed, epoch)]
         for k in range(1, self._config.candidates):
-            draw = int(random_stream(seed, "negatives", epoch, k).integers(2**32))
+            draw = int(named_rng(seed, "negatives", epoch, k).integers(2**32))
             random.append(random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw))
-        return self._mixed.draw(np.stack(random, 1), int(random_stream(seed, "mixture", epoch).integers(2**32)))
+        return self._mixed.draw(np.stack(random, 1), int(named_rng(seed, "mixture", epoch).integers(2**32)))
 
 
 def beside(

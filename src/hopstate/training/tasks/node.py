@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
-from hopstate.random import stream
+from hopstate.random import named_rng
 from hopstate.training.tasks.target import Target
 
 Rows = np.ndarray
@@ -142,7 +142,7 @@ class NodeBatchTask(_NodeTask):
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
-        order = stream(self.seed, "batches", epoch).permutation(self.labels.split["train"])
+        order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
         for i in range(start, self.num_batches(epoch)):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
             yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])

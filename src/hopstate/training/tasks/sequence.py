@@ -18,7 +18,7 @@ from hopstate.data.clock import Clock
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import classification_metrics
-from hopstate.random import stream
+from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 
@@ -107,7 +107,7 @@ class SequenceTask:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
         """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
-        order = stream(self.seed, "batches", epoch).permutation(self.data.split["train"])
+        order = named_rng(self.seed, "batches", epoch).permutation(self.data.split["train"])
         for i in range(start, self.num_batches(epoch)):
             yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
 

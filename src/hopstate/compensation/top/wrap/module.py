@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.top.batch import GeneralTop
+from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Embed, message_layers
-from hopstate.compensation.top.top import Top, TopConfig
+from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap.degrees import NumberedTop, WholeGraph, whole_weights
 from hopstate.compensation.top.wrap.layers import Extend, Witness, extended
 from hopstate.data.graph import Graph

@@ -1,0 +1,12 @@
+"""The inverse of softplus, from tiny values to large ones."""
+
+import torch
+import torch.nn.functional as F
+
+from hopstate.ops.softplus import inverse_softplus
+
+
+def test_softplus_undoes_it():
+    for kind, close in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
+        value = torch.logspace(-6, 2.5, 60, dtype=kind)
+        torch.testing.assert_close(F.softplus(inverse_softplus(value)), value, rtol=close, atol=0)
