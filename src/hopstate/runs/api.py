@@ -50,7 +50,7 @@ class Run:
         metrics: split → metric → value of the chosen epoch; empty where interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
         best_epoch: the epoch that validation chose, from 1.
-        floors: name → test metrics of what needs no such model: majority and a perceptron, or recency and EdgeBank.
+        floors: name → test metrics of what needs no such model: majority and a perceptron; recency, EdgeBank, trees.
     """
 
     path: Path
