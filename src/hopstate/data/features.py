@@ -7,7 +7,7 @@ entry at a time, so that a row comes out alike alone and among others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 
 Scale = Literal["auto", "standard", "robust", "none"]
 Missing = Literal["error", "mean", "median"]
+TAG = "tag "  # columns so called are 1 where a row is of a category; one that a file does not have is 0 everywhere
 FAR_APART = 1000.0  # scales of two columns that are worth a word
 FARTHEST = 1e6  # scales from the middle; what lies beyond, on rows never trained on, is held there
 _BLOCK = 1 << 22  # entries in work at a time
@@ -82,7 +83,7 @@ class FeatureTable:
         """
         if self.columns == columns:
             return self.values
-        absent = [name for name in columns if name not in self.columns]
+        absent = [name for name in columns if name not in self.columns and not name.startswith(TAG)]
         more = [name for name in self.columns if name not in columns]
         if absent or more:
             hint = nearest(absent[0], more) if absent else ""
@@ -93,7 +94,11 @@ class FeatureTable:
                 f"{' and there is '.join(parts)}; give the columns that it was trained with"
             )
         place = {name: i for i, name in enumerate(self.columns)}
-        return self.values[:, [place[name] for name in columns]]
+        found = np.zeros((len(self.values), len(columns)), self.values.dtype)
+        for i, name in enumerate(columns):
+            if name in place:
+                found[:, i] = self.values[:, place[name]]
+        return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,6 +153,12 @@ class FeatureScaler:
             kind=kind, columns=columns, fill=fill, shift=shift, scale=scale, marked=np.flatnonzero(marked),
             rows=len(rows),
         )  # fmt: skip
+
+    def sums(self) -> FeatureScaler:
+        """Return a scaler that leaves a column that never changes 1, not 0: sums over nodes count by it."""
+        constant = (self.scale == 0) & (self.fill != 0)
+        shift = np.where(constant, self.fill - 1, self.shift)
+        return replace(self, shift=shift, scale=np.where(self.scale == 0, 1, self.scale))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         """Return (N, F + marked) float32 of values (N, F), every entry for itself.

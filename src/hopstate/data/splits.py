@@ -40,7 +40,7 @@ def random_split(
     known = y >= 0 if classes else ~np.isnan(y)
     rows = np.flatnonzero(known if known.ndim == 1 else known.any(1))
     if not len(rows):
-        raise DataError("no node has a label, so that none can be drawn for training")
+        raise DataError("no label is known, so that nothing can be drawn for training")
     order = np.random.default_rng(seed).permutation(rows)
     sizes = np.diff(np.rint(np.cumsum([0, *shares, max(0.0, 1 - shares.sum())]) * len(rows)).astype(np.int64))
     part = np.repeat(np.arange(4), sizes)  # train, val, test, left over

@@ -161,7 +161,7 @@ def fit_config(
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*getattr(record, "notes", ()), *notes_of(features, record)):
+        for text in (*_notes(record), *notes_of(features, record)):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
@@ -172,10 +172,16 @@ def fit_config(
         if floors and method.floors is not None and "test" in result.metrics:
             try:
                 found = method.floors(ready, config, context, task)
+                found.pop(method.name, None)  # a method is no floor of its own
                 run.write_json("floors.json", found)
             except HopstateError as error:  # the run itself is done
                 note(config.loop, f"note: no floor to stand beside: {error}")
         return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch, found)
+
+
+def _notes(record: Any) -> tuple[str, ...]:
+    """Return what reading a record left out, a sentence each."""
+    return tuple(getattr(getattr(record, "union", record), "notes", ()))
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import CheckpointError, ConfigError, idle_reset
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
@@ -80,7 +81,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "graphs":
         from hopstate.data.readers.read_graph_set import read_graph_set
 
-        return read_graph_set(source, max_bytes=getattr(read, "max_bytes", None))
+        return read_graph_set(source, **_of_sets(read))
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
@@ -90,6 +91,15 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     from hopstate.data.readers.read_graph import read_graph
 
     return read_graph(source, **reading(read))
+
+
+def _of_sets(read: Any) -> dict[str, Any]:
+    """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
+    own = ("max_bytes", "undirected", "duplicates", "self_loops")
+    idle = [f.name for f in fields(read) if f.name not in (*own, "scale") and getattr(read, f.name) != f.default]
+    if idle:
+        warnings.warn(f"read.{', read.'.join(idle)} do nothing for sets of graphs", HopstateWarning, stacklevel=3)
+    return {name: getattr(read, name) for name in own}
 
 
 def reading(read: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hopstate.data.deletions import expanded
 from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.shared.node import split_rows
@@ -27,7 +29,7 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
     trained run, or of the one that a run begins from (`init`), what it kept is taken.
 
     Args:
-        record: a graph or an event stream; others come back as they are.
+        record: a graph, a set of graphs or an event stream; others come back as they are.
         config: the method's configuration; its fields read and split count.
         context: of the build.
         edges: whether the method learns from a graph's edge features.
@@ -41,7 +43,7 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
     """
     record = expanded(record) if isinstance(record, EventStream) else record
     read: Any = getattr(config, "read", None)
-    if not isinstance(record, (Graph, EventStream)) or not hasattr(read, "scale"):
+    if not isinstance(record, (Graph, GraphSet, EventStream)) or not hasattr(read, "scale"):
         return record, {}
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
@@ -50,7 +52,12 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
     begun = _features_of_init(config, context)
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
-    found = _fitted_graph(record, config, edges) if isinstance(record, Graph) else _fitted_stream(record, config)
+    if isinstance(record, EventStream):
+        found = _fitted_stream(record, config)
+    elif isinstance(record, Graph):
+        found = _fitted_graph(record, config, edges)
+    else:
+        found = _fitted_set(record, config, edges)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges), kept
 
@@ -89,6 +96,8 @@ def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> 
     Raises:
         DataError: other columns, or missing values that the run cannot fill.
     """
+    if isinstance(record, GraphSet):
+        return replace(record, union=as_trained(record.union, kept, edges=edges))
     changes: dict[str, Any] = {}
     record = expanded(record) if isinstance(record, EventStream) else record
     for name, table in _tables(record).items():
@@ -120,7 +129,8 @@ def _classes_as_trained(record: Any, names: Sequence[str]) -> Any:
 
 def notes_of(kept: dict[str, Any], record: Any) -> list[str]:
     """Return what was done to the features of a record, a line each, from what `prepared` returned."""
-    of_edges = ("edge features", "training edges") if isinstance(record, Graph) else ("features", "training events")
+    graphs = isinstance(record, (Graph, GraphSet))
+    of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
     return [FeatureScaler.from_json(held).told(*what[name]) for name, held in kept.items()]
 
@@ -167,6 +177,24 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
         for name, (values, table, own, kind) in found.items()
         if values is not None
     }
+
+
+def _fitted_set(graphs: GraphSet, config: Any, edges: bool) -> dict[str, FeatureScaler]:
+    from hopstate.methods.gmn.graphs import training_graphs
+
+    union, found = graphs.union, {}
+    held = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
+    for name, (values, table) in held.items():
+        kind = _kind(config.read.scale, table is not None)
+        if values is None or (kind == "none" and table is None):
+            what = "node" if name == "x" else "edge"
+            _warn_of_scales(values, config.read.scale, f"the {what} features of {graphs.name}")
+            continue
+        ids = training_graphs(graphs, config)
+        rows = graphs.rows(ids)[0] if name == "x" else graphs.edges(ids)
+        if len(rows):
+            found[name] = _fit(values, table, rows, kind, config.read).sums()
+    return found
 
 
 def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:

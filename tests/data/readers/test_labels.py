@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from hopstate.data.readers.labels import look_like_amounts
+from hopstate.data.readers.labels import LabelOptions, look_like_amounts, read_labels
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError
 
@@ -113,3 +114,25 @@ def test_other_choices_are_refused(tmp_path):
     for options in ({"task": "rank"}, {"label_cells": "last"}):
         with pytest.raises(ConfigError, match="is one of"):
             graph(tmp_path, rows(0, 1), **options)
+
+
+@pytest.mark.parametrize("cut", [" ", "/", "+", "&"])
+def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp_path: Path) -> None:
+    """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
+    several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
+    several.to_csv(tmp_path / "l.csv", index=False)
+    with pytest.raises(DataError, match=r"several labels in one cell.*--read\.label_cells first"):
+        read_labels(tmp_path / "l.csv", LabelOptions())
+    assert read_labels(tmp_path / "l.csv", LabelOptions(cells="first")).names == ("cs.CV", "stat.ML")
+    one = several.replace({"label": {"stat.ML": "other"}})
+    one.to_csv(tmp_path / "o.csv", index=False)
+    assert len(read_labels(tmp_path / "o.csv", LabelOptions()).names) == 3
+
+
+def test_rows_that_are_said_to_have_no_label_are_in_no_split(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": range(12), "label": [-1, 0, 1] * 4, "split": (["train"] * 2 + ["val", "test"]) * 3})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    found = read_labels(tmp_path / "l.csv", LabelOptions(unlabelled="-1"))
+    assert (found.parts[found.y < 0] == "").all()
+    assert (found.parts[found.y >= 0] != "").all()
+    assert any("4 rows without a label are left out of train, val and test" in note for note in found.notes)

@@ -122,7 +122,18 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
         _check_no_names(table, label)
     y, names, notes = classes_of(table.kept(label), f"{path}: column {label!r}", table.place, options)
     parts = None if split is None else _parts(table, split)
+    if parts is not None and options.unlabelled not in (None, "none", AS_BEFORE):
+        parts, notes = _of_labelled(parts, y, notes)
     return LabelTable(ids, y, names, parts, (label, *given(split)), notes)
+
+
+def _of_labelled(parts: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return the split without rows that are said to have no label, and notes that tell how many those are."""
+    none = (y < 0) if y.dtype.kind == "i" else np.isnan(y)
+    left = int((none & (parts != "")).sum())
+    if left:
+        notes = (*notes, f"split: {left:,} rows without a label are left out of train, val and test")
+    return np.where(none, "", parts), notes
 
 
 def has_column(path: str | Path | None, name: str) -> bool:
@@ -196,7 +207,7 @@ def classes_of(
             return (
                 np.where(missing, np.nan, numbers).astype(np.float32),
                 None,
-                (f"labels: {where}, read as amounts (regression)",),
+                ("; ".join([f"labels: {where}, read as amounts (regression)", *told]),),
             )
         found = numbers[~missing].astype(np.int64)
     else:
@@ -345,6 +356,11 @@ def _several(different: pd.Series) -> str | None:
         many = [parts for parts in split if len(parts) > 1 and all(parts)]
         alone = {parts[0] for parts in split if len(parts) == 1}
         if many and (cut != "," or any(part in alone for parts in many for part in parts)):
+            return cut
+    whole = set(different)
+    for cut in (" ", "/", "+", "&"):  # these stand in names too: what they part must be labels of other cells
+        split = [[part.strip() for part in text.split(cut)] for text in different]
+        if any(len(parts) > 1 and whole.issuperset(parts) for parts in split):
             return cut
     return None
 

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hopstate.data.graph import Keep
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError
 from hopstate.io.opening import at_most, reading
 
 
-def read_graph_set(source: str, *, max_bytes: int | str | None = None) -> GraphSet:
+def read_graph_set(
+    source: str,
+    *,
+    max_bytes: int | str | None = None,
+    undirected: bool = True,
+    duplicates: Keep = "drop",
+    self_loops: Keep = "keep",
+) -> GraphSet:
     """Return the graphs of a TU text file, of "pyg:Class:name" or of "ogb:ogbg-...".
 
     Args:
         source: path or address.
         max_bytes: as `hopstate.data.readers.read_graph.read_graph`.
+        undirected, duplicates, self_loops: of a TU text file, as `hopstate.data.graph.Graph.from_edges`.
 
     Raises:
         MissingFileError, FormatError, DataError, DownloadError: see the readers.
     """
     with at_most(max_bytes), reading(source, "a set of graphs"):
-        return _read(source)
+        return _read(source, {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops})
 
 
-def _read(source: str) -> GraphSet:
+def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
         from hopstate.data.readers.pyg_sets import read_pyg_set
 
@@ -35,7 +46,7 @@ def _read(source: str) -> GraphSet:
         return found
     from hopstate.data.readers.tu import read_tu
 
-    return read_tu(source)
+    return read_tu(source, table=True, **build)
 
 
 __all__ = ["read_graph_set"]

@@ -10,16 +10,28 @@ Source: Zhang et al. 2018 (DGCNN), github.com/muhanzhang/pytorch_DGCNN.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from hopstate.data.graph import Graph
+from hopstate.data.features import TAG, FeatureTable
+from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.readers.notes import notes_of_list
 from hopstate.errors import FormatError, MissingFileError
 from hopstate.io.opening import check_size, exists, read_text
 
 
-def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_folds: int = 10) -> GraphSet:
+def read_tu(
+    path: str | Path,
+    *,
+    fold_folder: str | Path | None = None,
+    num_folds: int = 10,
+    undirected: bool = True,
+    duplicates: Keep = "drop",
+    self_loops: Keep = "keep",
+    table: bool = False,
+) -> GraphSet:
     """Return the graphs of a TU text file.
 
     Args:
@@ -27,6 +39,10 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
         fold_folder: folder with NAME-train_idx-K.txt and NAME-test_idx-K.txt, K = 1..num_folds; by default "10fold"
             beside the file where it is there.
         num_folds: folds to read.
+        undirected: store every edge in both directions, whichever of its ends lists the other.
+        duplicates, self_loops: see `Graph.from_edges`.
+        table: keep the features' names ("tag 3", "attribute 0") with them, so that they are scaled, and matched by name
+            where other graphs are read for a trained model.
 
     Raises:
         MissingFileError: no such file, or a fold is missing.
@@ -60,9 +76,13 @@ def read_tu(path: str | Path, *, fold_folder: str | Path | None = None, num_fold
             "the number or remove what is left over"
         )
     names, y = np.unique(np.array(labels, np.int64), return_inverse=True)
+    build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
+    columns, x = _features(np.array(tags, np.int64), attributes, where)
+    pairs = np.array(edges, np.int64).reshape(-1, 2)
     union = Graph.from_edges(
-        np.array(edges, np.int64).reshape(-1, 2), sum(sizes), undirected=True, name=path.stem, source=where,
-        x=_features(np.array(tags, np.int64), attributes, where),
+        pairs, sum(sizes), **build, name=path.stem, source=where, x=x,
+        table=FeatureTable(columns, x) if table else None,
+        notes=notes_of_list(pairs, sum(sizes), build),
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     masks = _read_folds(path, fold_folder, num_folds, len(sizes))
@@ -116,14 +136,16 @@ def _words(lines: list[str], number: int, where: str) -> list[str]:
     return lines[number].split()
 
 
-def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> np.ndarray:
+def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return names and (N, F) float32 of features: a column a tag, then the attributes."""
     widths = {len(row) for row in attributes}
     if len(widths) > 1:
         raise FormatError(f"{where}: nodes have different numbers of attributes, {sorted(widths)}")
     kinds, place = np.unique(tags, return_inverse=True)
     check_size(where, 4 * len(tags) * (len(kinds) + max(widths)), what=f"one column for each of {len(kinds):,} tags")
     onehot = np.eye(len(kinds), dtype=np.float32)[place]
-    return np.concatenate([onehot, np.array(attributes, np.float32)], 1) if widths != {0} else onehot
+    names = (*(f"{TAG}{kind}" for kind in kinds.tolist()), *(f"attribute {i}" for i in range(max(widths))))
+    return names, np.concatenate([onehot, np.array(attributes, np.float32)], 1) if widths != {0} else onehot
 
 
 def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import torch
 
 from hopstate.data.graph_set import GraphSet
 from hopstate.data.splits import random_split
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.io.sizes import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN
@@ -42,13 +42,14 @@ from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.node import save_npz, targets_as_trained
+from hopstate.methods.shared.suit_nodes import metric_of
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.graph import GraphTask, Level, level_targets
-from hopstate.training.tasks.target import ClassWeights, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target
 
 
 def _split() -> SplitConfig:
@@ -224,7 +225,7 @@ def _targets(graphs: GraphSet, config: GMNGraphsRun | GINRun, level: Level, cont
         return _targets_as_trained(graphs, config, level, context.trained)
     y = level_targets(graphs, level)
     split = graph_split(graphs, y, level, config)
-    rows = {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](split["train"])
+    rows = _rows(graphs, level, split["train"])
     target = target_of(y, rows, graphs.class_names, config.metric, context.metrics, weights=config.class_weights)
     y = target.rows(y)
     if not target.known(y[rows]).any():
@@ -289,7 +290,35 @@ def _suit(graphs: GraphSet, config: Any, metrics: tuple[str, ...], *, own: Mappi
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
     if own and config.model.variant == "gmn-":  # it passes no message, in tokens neither
         own = {name: value for name, value in own.items() if name != "model.local"}
-    return {**shared, **own}
+    return {**shared, **own, **_metric(graphs, config, metrics)}
+
+
+def _metric(graphs: GraphSet, config: Any, metrics: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the metric that skewed classes of the training rows ask for, or nothing."""
+    level: Level = getattr(config, "level", "graph")
+    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    train = training_graphs(graphs, config)
+    if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
+        return {}
+    own = y[_rows(graphs, level, train)]
+    counts = np.bincount(own[own >= 0], minlength=1)
+    found = metric_of(int((np.bincount(y[y >= 0], minlength=1) > 0).sum()), counts.max() / max(1, counts.sum()))
+    return {} if found is None else {"metric": found}
+
+
+def training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndarray:
+    """Return the numbers of the training graphs; none where the build will say what is amiss."""
+    level: Level = getattr(config, "level", "graph")
+    y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
+    try:
+        return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, level, config)["train"]
+    except HopstateError:
+        return np.zeros(0, np.int64)
+
+
+def _rows(graphs: GraphSet, level: Level, ids: np.ndarray) -> np.ndarray:
+    """Return the rows of targets of a level that belong to graphs ids."""
+    return {"graph": lambda g: g, "node": lambda g: graphs.rows(g)[0], "edge": graphs.edges}[level](ids)
 
 
 _GMN = {

@@ -165,7 +165,7 @@ def _weighted(graph: Graph, config: EdgeConfig, method: str, loop: LoopConfig) -
 def _otherwise(place: Place) -> str:
     if place == "features":
         return "leave edges.weight out: it reads every column as a feature"
-    others = "gat, gin and pna read edge features" + ("" if place == "weights" else ", gcn and gcnii edge weights")
+    others = "gat, gin, pna and gmn read edge features" + ("" if place == "weights" else ", gcn and gcnii edge weights")
     return f"leave them out (--edges.use drop), or take another method: {others}"
 
 

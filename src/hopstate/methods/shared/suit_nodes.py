@@ -24,6 +24,7 @@ ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
 SKEWED = 0.7  # share of the largest class from which accuracy says little
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
+SLOW = {"gat": (120, 4.5), "pna": (460, 4.5)}  # that hold rows an edge: multiply-adds an entry of these, and seconds
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,14 @@ class Facts:
     @property
     def metric(self) -> str | None:
         """The metric that a skewed data set asks for, or None."""
-        if self.classes < 2 or self.largest < SKEWED:
-            return None
-        return "roc_auc" if self.classes == 2 else "macro_f1"
+        return metric_of(self.classes, self.largest)
+
+
+def metric_of(classes: int, largest: float) -> str | None:
+    """Return the metric that so many classes ask for, the largest with that share of the training rows, or None."""
+    if classes < 2 or largest < SKEWED:
+        return None
+    return "roc_auc" if classes == 2 else "macro_f1"
 
 
 def facts(graph: Graph, split: SplitConfig) -> Facts:
@@ -124,10 +130,10 @@ def suit_backbone(graph: Graph, config: Any, metrics: tuple[str, ...], *, kind: 
 
 def _width(f: Facts, layers: int, kind: str) -> int:
     """Return the largest of a few widths with which an epoch of the whole graph stays short."""
+    each, most = SLOW.get(kind, (0 if kind == "mlp" else 4, EPOCH))
     for dim in (128, 64, 32):
         dense = 3 * f.nodes * dim * (f.features + layers * (4 if kind == "sage" else 3) * dim)
-        sparse = 0 if kind == "mlp" else 3 * layers * f.edges * dim * (12 if kind in ("gat", "pna") else 4)
-        if (dense + sparse) / RATE <= EPOCH:
+        if (dense + 3 * layers * f.edges * dim * each) / RATE <= most:
             return dim
     return 32
 
@@ -176,4 +182,4 @@ def _metric(f: Facts, config: Any, metrics: tuple[str, ...]) -> dict[str, Any]:
     return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
 
 
-__all__ = ["Facts", "adjusted_homophily", "facts", "suit_backbone", "suit_gmn", "suit_nagphormer"]
+__all__ = ["Facts", "adjusted_homophily", "facts", "metric_of", "suit_backbone", "suit_gmn", "suit_nagphormer"]

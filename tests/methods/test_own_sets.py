@@ -1,0 +1,121 @@
+"""Sets of graphs from files of one's own: scales, names of columns, directions, and the metric of skewed classes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hopstate
+from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.tu import read_tu
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.methods import get_method
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
+from hopstate.runs.api import Run
+
+FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+
+
+def write(
+    name: str, *, count: int = 40, seed: int = 0, year: float = 0, scale: float = 1, tags: int = 3, share: int = 2,
+    directed: bool = False, first_tag: int = 0,
+) -> str:  # fmt: skip
+    """Write rings of 3 to 8 nodes with a tag and one attribute a node; one graph in share is of class 1."""
+    rng, lines = np.random.default_rng(seed), [str(count)]
+    for number in range(count):
+        size = int(rng.integers(3, 9))
+        lines.append(f"{size} {int(number % share == 0)}")
+        for v in range(size):
+            near = sorted({(v + 1) % size} if directed else {(v + 1) % size, (v - 1) % size})
+            value = year + scale * rng.normal()
+            lines.append(" ".join(map(str, [first_tag + int(rng.integers(0, tags)), len(near), *near, repr(value)])))
+    Path(f"{name}.txt").write_text("\n".join(lines) + "\n")
+    return f"{name}.txt"
+
+
+def chances(run: Run, data: str | None = None) -> np.ndarray:
+    return run.predict(data)[["p_0", "p_1"]].to_numpy()
+
+
+@pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
+def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
+    plain, years = write("plain"), write("years", year=2010, scale=1024)
+    runs = [hopstate.fit(method, path, out=f"run-{path}", config=FAST) for path in (plain, years)]
+    np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=2e-3)
+    np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=1e-6)
+
+
+def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("own", year=2010, tags=1)
+    run = hopstate.fit("gin-graphs", path, out="run", config={**FAST, "loop.progress": True})
+    assert "features: standardised" in capsys.readouterr().err
+    kept = run.path / "data.json"
+    graphs = read_tu(path)
+    with np.load(run.path / "split.npz") as split:
+        nodes, _ = graphs.rows(split["train"])
+    assert graphs.union.x is not None
+    import json
+
+    facts = json.loads(kept.read_text())["features"]["x"]
+    assert facts["columns"] == ["tag 0", "attribute 0"]
+    np.testing.assert_allclose(facts["shift"][1], graphs.union.x[nodes, 1].astype(float).mean(), rtol=1e-9)
+    assert (facts["shift"][0], facts["scale"][0]) == (0.0, 1.0)  # sums over nodes count by a column of ones
+    hopstate.fit("gin-graphs", path, out="raw", config={**FAST, "read.scale": "none"})
+    assert json.loads(Path("raw/data.json").read_text())["features"]["x"]["kind"] == "none"
+
+
+def test_tags_are_matched_by_name() -> None:
+    run = hopstate.fit("gin-graphs", write("own"), out="run", config=FAST)
+    fewer = write("fewer", tags=2, seed=1)
+    again = write("again", tags=2, seed=1)
+    Path(again).write_text(Path(fewer).read_text() + "")
+    assert len(chances(run, fewer)) == 40
+    with pytest.raises(DataError, match=r"'tag 3'.*which it does not know"):
+        chances(run, write("shifted", first_tag=1))
+
+
+def test_other_scales_are_named_where_they_are_left(tmp_path: Path) -> None:
+    graphs = read_tu(write("own", year=2010, tags=2))
+    with pytest.warns(HopstateWarning, match=r"node features of own differ in scale.*--read\.scale standard"):
+        hopstate.fit("gin-graphs", graphs, out="raw", config=FAST)
+    run = hopstate.fit("gin-graphs", graphs, out="scaled", config={**FAST, "read.scale": "standard"})
+    with pytest.warns(HopstateWarning, match="differ in scale"):
+        other = hopstate.fit("gin-graphs", graphs, out="raw2", config=FAST)
+    assert not np.allclose(chances_of(run, graphs), chances_of(other, graphs), atol=1e-3)
+
+
+def chances_of(run: Run, graphs: GraphSet) -> np.ndarray:
+    return hopstate.predict(run.path, data=graphs)[["p_0", "p_1"]].to_numpy()
+
+
+def test_directions_of_a_file_are_kept_where_that_is_asked_and_said_otherwise(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = write("rings", directed=True)
+    loud = {**FAST, "loop.progress": True}
+    hopstate.fit("gin-graphs", path, out="both", config=loud)
+    assert "stored in both directions" in capsys.readouterr().err
+    hopstate.fit("gin-graphs", path, out="kept", config={**loud, "read.undirected": False})
+    assert "stored in both directions" not in capsys.readouterr().err
+    assert read_tu(path, undirected=False).union.num_edges == read_tu(path).union.num_nodes
+    with pytest.warns(HopstateWarning, match=r"read\.features.* do nothing for sets of graphs"):
+        hopstate.fit("gin-graphs", path, out="idle", config={**FAST, "read.features": "f.csv"})
+
+
+@pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
+def test_skewed_classes_choose_their_metric(method: str) -> None:
+    known = get_method(method)
+    make = GINRun if method == "gin-graphs" else GMNGraphsRun
+    assert known.suit is not None
+    for share, metric in ((2, None), (10, "roc_auc")):
+        graphs = read_tu(write("own", share=share, count=60))
+        config = make(data="own.txt")
+        assert known.suit(graphs, config, ()).get("metric") == metric
+        assert "metric" not in known.suit(graphs, config, ("accuracy",))
+        assert "metric" not in known.suit(graphs, make(data="own.txt", metric="accuracy"), ())
