@@ -71,6 +71,24 @@ def test_only_what_is_strictly_past_is_drawn(kind: str, loss: str) -> None:
                     assert first[a, b] >= known[-max(1, int(len(known) * NEWEST))]
 
 
+@pytest.mark.parametrize("loss", ["binary", "softmax"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_happens_at_the_very_time_is_no_negative(kind: str, loss: str) -> None:
+    """On a clock of few stamps a source meets many at a time: five of 50 at each of 12 stamps, the last one new."""
+    stamps, sources = 12, 8
+    t, src, place = (part.reshape(-1) for part in np.mgrid[0:stamps, 0:sources, 0:5])
+    dst = sources + (7 * src + place + (place == 4) * t) % 50
+    stream = EventStream(src=src, dst=dst, t=t, num_nodes=sources + 50)
+    more = {"candidates": 4} if loss == "softmax" else {}
+    config = TrainingNegatives(mixture=Mixture(**{kind: 1.0}), loss=loss, **more)
+    never = np.full((len(stream), config.candidates), sources + 50)  # stands where nothing was found
+    a, b = MixedNegatives(stream, np.arange(len(stream)), config).draw(never, 0)
+    met = set(zip(src.tolist(), dst.tolist(), t.tolist()))
+    pairs = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), np.repeat(t, config.candidates).tolist())
+    assert not met & set(pairs)
+    assert (b != never).any()
+
+
 def test_what_is_to_come_changes_no_draw() -> None:
     stream = events()
     at = int(np.searchsorted(stream.t, stream.t[1200]))

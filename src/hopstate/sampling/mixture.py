@@ -6,7 +6,8 @@ inductive: of those, one of the newest fifth, as evaluation's inductive pairs ar
 popular: the source kept, the destination that of a past event drawn uniformly, so as often as it received.
 
 Against candidates of the event's own source (loss softmax) the source is kept throughout: historical and inductive
-candidates are destinations of the source's own past events, or of the newest fifth of them.
+candidates are destinations of the source's own past events, or of the newest fifth of them. No candidate, nor a
+popular destination, is one that the source meets at the event's own time.
 
 What is past is strictly earlier than the event. Where nothing fits (a source without a past) the random pair stays.
 
@@ -115,11 +116,8 @@ class MixedNegatives:
             rank[order] = np.arange(len(order))
             self._pair, self._first = rank[inverse.reshape(-1)], first[order]
             self._known = np.searchsorted(self._first, self._begin)
-        else:
-            self._own = np.argsort(self._src, kind="stable")
-            self._own_start = np.searchsorted(self._src[self._own], np.arange(stream.num_nodes + 1))
-            self._place = np.empty(len(rows), np.int64)
-            self._place[self._own] = np.arange(len(rows)) - self._own_start[self._src[self._own]]
+        self._own = np.argsort(self._src, kind="stable")
+        self._own_start = np.searchsorted(self._src[self._own], np.arange(stream.num_nodes + 1))
 
     def draw(self, random: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return sources and destinations (P, K) of the pairs beside each event.
@@ -135,10 +133,10 @@ class MixedNegatives:
             return src, dst
         kinds = kinds_of(self._shares, random.size, seed).reshape(random.shape)
         if self.config.loss == "binary":
-            events = (self._begin, self._end, self._pair, self._known, NEWEST, self._first, self._src, self._dst)
-            draw_pairs(kinds[:, 0], *events, seed, src[:, 0], dst[:, 0])
+            met = (self._begin, self._end, self._pair, self._known, NEWEST, self._first, self._own, self._own_start)
+            draw_pairs(kinds[:, 0], *met, self._src, self._dst, seed, src[:, 0], dst[:, 0])
         else:
-            own = (self._begin, self._own, self._own_start, self._place, NEWEST, self._src, self._dst)
+            own = (self._begin, self._end, self._own, self._own_start, NEWEST, self._src, self._dst)
             draw_candidates(kinds, *own, seed, dst)
         return src, dst
 

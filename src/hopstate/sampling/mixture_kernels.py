@@ -17,7 +17,30 @@ TRIES = 32  # before the random pair that stands there already is kept
 
 
 @njit(cache=True, nogil=True)
-def draw_pairs(kinds, begin, end, pair, known, newest, first, src, dst, seed, out_src, out_dst):
+def _before(own, low, high, position):
+    """Return the first place in own[low:high], which rises, whose event is not before a position."""
+    while low < high:
+        middle = (low + high) // 2
+        if own[middle] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def _meets(target, own, low, high, end, dst):
+    """Return whether an event of own[low:high] before end goes to a target."""
+    for q in range(low, high):
+        if own[q] >= end:
+            return False
+        if dst[own[q]] == target:
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def draw_pairs(kinds, begin, end, pair, known, newest, first, own, own_start, src, dst, seed, out_src, out_dst):
     """Replace the random pairs of rows of other kinds.
 
     Args:
@@ -26,6 +49,7 @@ def draw_pairs(kinds, begin, end, pair, known, newest, first, src, dst, seed, ou
         pair: (P,) number of each event's pair, by first occurrence; first: (pairs,) its first event.
         known: (P,) pairs that met before its time.
         newest: share of them that an inductive pair is drawn from, the latest to meet first.
+        own, own_start: each source's events, rising; CSR over sources.
         src, dst: (P,) the events.
         out_src, out_dst: (P,) random pairs, some of which are replaced.
     """
@@ -39,9 +63,11 @@ def draw_pairs(kinds, begin, end, pair, known, newest, first, src, dst, seed, ou
             continue
         state = seeded(seed, i)
         if kinds[i] == POPULAR:
+            high = own_start[src[i] + 1]
+            low = _before(own, own_start[src[i]], high, begin[i])
             for _ in range(TRIES):
                 j, state = below(state, begin[i])
-                if dst[j] != dst[i]:
+                if not _meets(dst[j], own, low, high, end[i], dst):  # its source's events of this very time
                     out_src[i], out_dst[i] = src[i], dst[j]
                     break
             continue
@@ -54,23 +80,21 @@ def draw_pairs(kinds, begin, end, pair, known, newest, first, src, dst, seed, ou
 
 
 @njit(cache=True, nogil=True)
-def draw_candidates(kinds, begin, own, own_start, place, newest, src, dst, seed, out):
+def draw_candidates(kinds, begin, end, own, own_start, newest, src, dst, seed, out):
     """Replace the random destinations of candidates of other kinds; the source stays.
 
     Args:
         kinds: (P, K) of each candidate.
-        begin: (P,) where the events of its own time begin.
+        begin, end: (P,) where the events of its own time begin and end; none of their destinations is a candidate.
         own, own_start: each source's events, rising; CSR over sources.
-        place: (P,) of each event among its source's.
         newest: share of the source's past that an inductive candidate is drawn from, the latest.
         src, dst: (P,) the events.
         out: (P, K) random destinations, some of which are replaced.
     """
     for i in range(len(kinds)):
-        first = own_start[src[i]]
-        past = place[i]
-        while past > 0 and own[first + past - 1] >= begin[i]:
-            past -= 1
+        first, high = own_start[src[i]], own_start[src[i] + 1]
+        now = _before(own, first, high, begin[i])
+        past = now - first
         state = seeded(seed, i)
         for k in range(kinds.shape[1]):
             kind = kinds[i, k]
@@ -83,6 +107,6 @@ def draw_candidates(kinds, begin, own, own_start, place, newest, src, dst, seed,
                 else:
                     j, state = below(state, past - low)
                     j = own[first + low + j]
-                if dst[j] != dst[i]:
+                if not _meets(dst[j], own, now, high, end[i], dst):
                     out[i, k] = dst[j]
                     break

@@ -113,6 +113,13 @@ def test_damaged_trees_are_refused(name: str, place: tuple[int, ...], value: int
         mine.forest()
 
 
+def test_calibration_that_turns_scores_round_is_refused() -> None:
+    mine, _, _ = grown()
+    damaged = mine.state_dict() | {"platt": torch.tensor([-1.0, 0.0], dtype=torch.float64)}
+    with pytest.raises(CheckpointError, match="damaged"):
+        mine.load_state_dict(damaged)
+
+
 def test_platt_finds_slope_and_shift() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=200_000) * 2

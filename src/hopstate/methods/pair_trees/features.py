@@ -151,9 +151,13 @@ class PairFeatures:
 
 
 def varied_columns(stream: EventStream, rows: np.ndarray, count: int) -> np.ndarray:
-    """Return (count,) int64 rising columns of the event features that vary most over events at rows (P,)."""
+    """Return (count,) int64 rising columns of the event features that vary most over the additions at rows (P,).
+
+    Columns that vary alike, as standardised ones do, come in the order of the file.
+    """
     if not count:
         return np.empty(0, np.int64)
     assert stream.edge_attr is not None
-    spread = stream.edge_attr[rows].std(0, dtype=np.float64)
-    return np.sort(np.argsort(-spread, kind="stable")[:count])
+    spread = stream.edge_attr[stream.additions(rows)].std(0, dtype=np.float64)
+    alike = np.round(spread / max(float(spread.max(initial=0)), 1e-300), 3)
+    return np.sort(np.argsort(-alike, kind="stable")[:count])

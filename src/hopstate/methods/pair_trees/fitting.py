@@ -25,6 +25,7 @@ from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
+SMALL = 20  # leaves that few pairs may at least be shared out to
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
 
@@ -100,7 +101,8 @@ def grow(
         A row for each stage: trees so far, and validation's figures.
     """
     x, y, weight = _table(training, historical)
-    grower = _grower(model.config, seed)
+    x[:, np.isnan(x).all(0)] = 0  # scikit-learn refuses to bin what is always missing
+    grower = _grower(model.config, seed, len(x))
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
         grower.fit(x, y, weight)
     model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
@@ -121,19 +123,18 @@ def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float
     held = {name: rows for name, rows in others.items() if shares[name] > 0}
     x = np.concatenate([events, *held.values()])
     y = np.repeat([1, 0], [len(events), len(x) - len(events)])
-    x[:, np.isnan(x).all(0)] = 0  # scikit-learn refuses to bin what is always missing
     weights = [np.full(len(rows), shares[name]) for name, rows in held.items()]
     return x, y, np.concatenate([np.ones(len(events)), *weights])
 
 
-def _grower(c: PairTrees.Config, seed: int) -> Any:
+def _grower(c: PairTrees.Config, seed: int, rows: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier(
         learning_rate=c.learning_rate,
         max_iter=c.max_trees,
         max_leaf_nodes=c.max_leaves,
-        min_samples_leaf=c.min_leaf,
+        min_samples_leaf=max(1, min(c.min_leaf, rows // SMALL)),
         l2_regularization=c.l2,
         early_stopping=False,
         random_state=seed,

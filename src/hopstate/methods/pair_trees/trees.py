@@ -84,7 +84,7 @@ class PairTrees(nn.Module):
             max_trees: trees at most; validation chooses how many are kept.
             learning_rate: by how much each tree is shrunk.
             max_leaves: leaves of a tree at most.
-            min_leaf: training pairs in a leaf at least.
+            min_leaf: training pairs in a leaf at least; a twentieth of them where they are few.
             l2: penalty on the values of leaves.
         """
 
@@ -132,12 +132,14 @@ class PairTrees(nn.Module):
         """Take trees from a file.
 
         Raises:
-            CheckpointError: they lead out of themselves, or look at event features that are not there.
+            CheckpointError: they lead out of themselves, look at absent event features, or turn scores round.
         """
         found = super().load_state_dict(*given, **options)
         columns = self.columns
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self.edge_dim:
             raise CheckpointError("the trees look at event features that are not there: they are damaged; train again")
+        if not float(self.platt[0]) > 0:
+            raise CheckpointError("the trees' calibration turns scores round: it is damaged; train again")
         self.forest()
         return found
 

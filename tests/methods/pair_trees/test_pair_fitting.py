@@ -1,0 +1,53 @@
+"""Growing and calibrating: few pairs, and columns that say nothing in one part."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import EventStream
+from hopstate.methods.pair_trees.features import varied_columns
+from hopstate.methods.pair_trees.fitting import Pairs, grow
+from hopstate.methods.pair_trees.trees import PairTrees
+
+
+def pairs(count: int, missing: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (count, 3) features of events and of other pairs; the second column is known of most events alone."""
+    rng = np.random.default_rng(seed)
+    events, others = (rng.normal(size=(count, 3)).astype(np.float32) for _ in range(2))
+    events[:, 0] += 0.5
+    events[: count * 3 // 4, 1], others[count // 4 :, 1] = 1, np.nan
+    if missing:
+        events[:, 1] = others[:, 1] = np.nan
+    return events, others
+
+
+def grown(count: int, missing: bool = False, **config: object) -> tuple[PairTrees, np.ndarray, np.ndarray]:
+    """Return a model that has grown, and validation's features of events and of other pairs."""
+    model = PairTrees(PairTrees.Config(max_trees=20, **config), 3, np.empty(0, np.int64))
+    training, (events, others) = pairs(count, False, 0), pairs(1000, missing, 1)
+    validation = Pairs(events={"val": events}, others={("val", "random"): others})
+    grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0)
+    return model, events, others
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_probabilities_are_calibrated_on_what_predict_sees(missing: bool) -> None:
+    """Also where a column is missing in all of validation, which trees send another way than zeros."""
+    model, events, others = grown(2000, missing)
+    x = np.concatenate([events, others])
+    probabilities = model.calibrated(model.forest().scores(x))
+    assert probabilities.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_few_pairs_are_told_apart_too() -> None:
+    model, events, others = grown(40)
+    assert model.forest().scores(events).mean() > model.forest().scores(others).mean() + 0.1
+
+
+def test_of_standardised_features_the_first_are_looked_at() -> None:
+    """Whatever the rounding of their deviations, which differs from one training part to the next."""
+    x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))
+    x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
+    x[:, 9] *= 2
+    node = np.zeros(5000, np.int64)
+    stream = EventStream(src=node, dst=node + 1, t=np.arange(5000), num_nodes=2, edge_attr=x)
+    assert varied_columns(stream, np.arange(5000), 4).tolist() == [0, 1, 2, 9]
