@@ -152,7 +152,8 @@ def test_a_file_names_no_target_where_a_node_is_deleted(word: str, tmp_path: Pat
     assert rows_of(stream) == told
     assert stream.edge_attr.ravel().tolist() == [2.5, 1, 4, 0, 0, 0, 3]
     facts = inspect_stream(stream).facts
-    assert (facts["deletions"], facts["deleted nodes"]) == (2, 1)
+    assert (facts["events"], facts["deletions"], facts["deleted nodes"]) == (5, 2, 1)
+    assert facts["repeat ratio (pair met before)"] == 0
     for name in ("again.parquet", "folder"):
         write_events(stream, tmp_path / name)
         again = read_events(tmp_path / name)

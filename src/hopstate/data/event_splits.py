@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import EventStream
+from hopstate.data.events import IMPLIED, EventStream
 from hopstate.errors import ConfigError, DataError
 
 _EMPTY = np.empty(0, np.int64)
@@ -51,7 +51,9 @@ class EventSplit:
 
 
 def chronological_split(stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15) -> EventSplit:
-    """Split by the quantiles of time: events up to the first train, after the second test; ties are never cut.
+    """Split by the quantiles of the times of the data's own events; ties are never cut.
+
+    Events up to the first train, after the second test. Deletions that follow from those of nodes have no say in it.
 
     Raises:
         ConfigError: ratios that are not positive or leave nothing.
@@ -116,7 +118,9 @@ def dyglib_split(
         ids = stream.node_ids.ids
     later = int(np.searchsorted(stream.t, val_time, side="right"))
     # The order of this set decides who is drawn, so it is built exactly as there: sources, then destinations.
-    pool = set(ids[stream.src[later:]].tolist()).union(set(ids[stream.dst[later:]].tolist()))
+    told = _told(stream)
+    told = told[told >= later]
+    pool = set(ids[stream.src[told]].tolist()).union(set(ids[stream.dst[told]].tolist()))
     met = len(np.union1d(stream.src, stream.dst))
     count = int(new_ratio * met)
     if count > len(pool):
@@ -172,11 +176,17 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
         raise ConfigError(f"val_ratio {val_ratio} and test_ratio {test_ratio} must be positive and leave training data")
     if not len(stream):
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
-    shares, t = [1 - val_ratio - test_ratio, 1 - test_ratio], stream.t
+    shares = [1 - val_ratio - test_ratio, 1 - test_ratio]
+    t = stream.t[_told(stream)]
     if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
         return _between(t, shares[0]), _between(t, shares[1])
     val_time, test_time = np.quantile(t, shares)
     return float(val_time), float(test_time)
+
+
+def _told(stream: EventStream) -> np.ndarray:
+    """Return (E',) positions of the data's own events: all but the deletions that follow from those of nodes."""
+    return np.arange(len(stream)) if stream.kind is None else np.flatnonzero(stream.kind != IMPLIED)
 
 
 def _between(t: np.ndarray, share: float) -> int:

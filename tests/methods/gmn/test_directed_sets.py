@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import ResGatedGraphConv
 
+from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin
-from hopstate.methods.gmn.method import EncodingConfig, WalksConfig
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, set_material
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, material
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.method import Context
 from hopstate.runs import api
@@ -135,6 +136,36 @@ def test_edge_features_go_with_their_edges_and_edge_labels_with_theirs(flow: str
     torch.testing.assert_close(inputs.pairs - shift[inputs.pairs[:, 0]][:, None], pairs)
     labels = np.concatenate([g.y.numpy()[order] for g, order in zip(graphs, at)])
     np.testing.assert_array_equal(made.y, labels)
+
+
+def ring(weights: bool = False, n: int = 12) -> Data:
+    """Return a ring with every edge both ways, each carrying a number of its own: 100 * source + target."""
+    nodes = torch.arange(n)
+    there = torch.stack([nodes, (nodes + 1) % n])
+    edges = torch.cat([there, there.flip(0)], 1)
+    carried = (100 * edges[0] + edges[1]).float()
+    carried = {"edge_weight": carried + 1} if weights else {"edge_attr": carried[:, None]}
+    return Data(x=torch.ones(n, 1), edge_index=edges, y=torch.tensor([0]), num_nodes=n, **carried)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_edges_that_run_both_ways_keep_what_each_way_carries(flow: str, weights: bool, tmp_path: Path) -> None:
+    """Node 0 hears over 1 -> 0 and 11 -> 0, in one graph and packed with others."""
+    data, walks = ring(weights), WalksConfig(max_length=2, weights=None if weights else 0)
+    shared = {"flow": flow, "walks": walks, "encoding": NONE, "model": GMN.Config(dim=8, mpnn_layers=1), "loop": QUIET}
+    context = Context(run=tmp_path, cache=tmp_path)
+    carried = {"edge_weight": data.edge_weight.numpy()} if weights else {"edge_attr": data.edge_attr.numpy()}
+    one = Graph.from_edges(data.edge_index.numpy(), undirected=False, x=data.x.numpy(), **carried)
+    alone, _ = material(one, GMNRun(data="toy", **shared), context)
+    packed, _ = set_material(set_of([data] * 3), GMNGraphsRun(data="toy", **shared), context)
+    expected = np.array([[100.0], [1100.0]] if flow == "source_to_target" else [[1.0], [11.0]]) + weights
+    for ready in (alone, packed):
+        assert ready.indices[:2].tolist() == [1, 11]
+        np.testing.assert_array_equal(ready.edge_attr[:2], expected)
+        if not weights:
+            np.testing.assert_array_equal(ready.weights, ready.edge_attr[:, 0])
+    np.testing.assert_array_equal(packed.edge_attr, np.tile(alone.edge_attr, (3, 1)))
 
 
 def test_tokens_walk_to_those_that_a_node_hears_from(tmp_path: Path) -> None:

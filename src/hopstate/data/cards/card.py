@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.deletions import stated
 from hopstate.data.events import GONE, EventStream
 from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
@@ -44,6 +45,7 @@ class Card:
 
 def inspect_stream(stream: EventStream) -> Card:
     """Return the card of an event stream: counts, degrees, times, repetition, features, and what looks wrong."""
+    whole, stream = stream, stated(stream)  # deletions that follow from those of nodes are no events of the data
     degree = stream_degrees(stream)
     met, again, answers = _repetition(stream)
     facts: dict[str, Any] = {
@@ -59,6 +61,8 @@ def inspect_stream(stream: EventStream) -> Card:
         "events per node, median / mean / most": _spread(degree),
     }
     facts |= _time_facts(stream) | _column_facts(stream)
+    if whole.kind is not None:
+        facts["deletions"] = int((whole.kind & 1).sum())
     return Card(
         title=f"{stream.name} (event stream{f', {stream.source}' if stream.source else ''})",
         facts=facts,

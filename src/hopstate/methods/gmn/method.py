@@ -27,7 +27,7 @@ from hopstate.methods.gmn.structural import (
     relative_encoding,
 )
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column
+from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
 from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_gmn
@@ -201,7 +201,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
     encoding = node_encoding(graph, kind, context)
     x = graph.x if encoding is None else np.concatenate([graph.x, encoding], 1)
-    over = graph if config.flow == "target_to_source" or graph.is_undirected else graph.reversed()
+    over = graph if config.flow == "target_to_source" else turned(graph)
     weights = walk_weights(over, config.walks.weights)
     reads = config.model.reads_edges(walks=has_walks(config.walks))
     otherwise = None if weights is not None else _NO_PLACE

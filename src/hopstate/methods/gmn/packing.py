@@ -14,6 +14,7 @@ from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import Material, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import token_order, walk_tokens
+from hopstate.methods.shared.edges import turned
 from hopstate.ops.rows import bounds_of, ranges
 
 Flow = Literal["source_to_target", "target_to_source"]
@@ -48,8 +49,7 @@ def pack(graphs: GraphSet, indptr: np.ndarray, indices: np.ndarray, ids: np.ndar
 
 def receiving(graphs: GraphSet, flow: Flow) -> Graph:
     """Return the union with each node's row holding those that it receives from."""
-    union = graphs.union
-    return union if flow == "target_to_source" or union.is_undirected else union.reversed()
+    return graphs.union if flow == "target_to_source" else turned(graphs.union)
 
 
 class Packer:

@@ -59,8 +59,8 @@ def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, l
     """
     if place == "unused":
         return _bare(graph)
-    if config.flow == "target_to_source" and not (_carries(graph) == "nothing" and graph.is_undirected):
-        graph = graph.reversed()
+    if config.flow == "target_to_source":
+        graph = turned(graph)
     if _carries(graph) == "nothing":
         if config.weight is not None:
             raise DataError(f"{graph.name} has no edge features, so edges.weight={config.weight} names none")
@@ -76,6 +76,11 @@ def message_graph(graph: Graph, config: EdgeConfig, place: Place, method: str, l
         f"{method} has no place for {'one weight an edge' if place == 'features' else _carries(graph)} "
         f"({graph.name} has {_carries(graph)}): {_otherwise(place)}"
     )
+
+
+def turned(graph: Graph) -> Graph:
+    """Return the graph with every edge turned round; itself where each has its reverse and they carry nothing."""
+    return graph if _carries(graph) == "nothing" and graph.is_undirected else graph.reversed()
 
 
 def learned_features(graph: Graph, use: Use, reads: bool, loop: LoopConfig, *, otherwise: str | None) -> Graph:
