@@ -15,9 +15,10 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.space import Range, parse_values, printable
 from hopstate.runs import api
 from hopstate.runs.load import trained
-from hopstate.runs.tune_spaces import SPACES, Range, parse_values, printable, space_of
+from hopstate.runs.tune_spaces import space_of
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
@@ -140,14 +141,14 @@ def test_without_optuna_the_command_to_install_it_is_told(
     assert "pip install" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name in SPACES])
+@pytest.mark.parametrize("name", [name for name in MODULES if get_method(name).space])
 def test_every_space_names_settings_of_its_method(name: str) -> None:
     space = space_of(get_method(name))
     assert space == space_of(get_method(name), printable(space))
 
 
 def test_every_method_with_parameters_has_a_space() -> None:
-    assert set(MODULES) - set(SPACES) == {"recency"}
+    assert [name for name in MODULES if not get_method(name).space] == ["recency"]
 
 
 def test_spaces_from_files_and_flags() -> None:

@@ -7,9 +7,10 @@ import sys
 from hopstate.cli.fit import named_method
 from hopstate.methods import MODULES
 from hopstate.methods.settings import parse_words, parser_of
+from hopstate.methods.space import printable
 from hopstate.runs.data import settle
 from hopstate.runs.tune import Search, tune_config
-from hopstate.runs.tune_spaces import printable, space_of
+from hopstate.runs.tune_spaces import space_of
 
 USAGE = f"""usage: hopstate tune METHOD --data DATA [--trials N] [--space SPACE]... [--out FOLDER] [options of fit]
 

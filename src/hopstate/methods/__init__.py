@@ -1,40 +1,51 @@
-"""One file per method: from data records through tokens and model to a task the loop can run."""
+"""One package a method: from data records through tokens and model to a task that the loop can run.
+
+A package here declares METHODS, the names of its methods with the module that defines each as a `method.Method`, and
+RECIPES, its modules of published rows. It holds all that is the method's own; `shared` has what several share.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
 from hopstate.errors import CheckpointError, ConfigError, nearest
 from hopstate.io.opening import shown
 from hopstate.methods.method import Method
 
-# name → module that defines METHODS; imported when first asked for, so that the command line starts quickly
-MODULES = {
-    "nagphormer": "hopstate.methods.nagphormer.method",
-    "gmn": "hopstate.methods.gmn.method",
-    "gmn-graphs": "hopstate.methods.gmn.graphs",
-    "gin-graphs": "hopstate.methods.gmn.graphs",
-    "mlp": "hopstate.methods.message_passing.method",
-    "gcn": "hopstate.methods.message_passing.method",
-    "sage": "hopstate.methods.message_passing.method",
-    "gin": "hopstate.methods.message_passing.method",
-    "gat": "hopstate.methods.message_passing.method",
-    "pna": "hopstate.methods.message_passing.method",
-    "gcnii": "hopstate.methods.message_passing.method",
-    "recency": "hopstate.methods.heuristics.method",
-    "edgebank": "hopstate.methods.heuristics.method",
-    "pair-trees": "hopstate.methods.pair_trees.method",
-    "dygformer": "hopstate.methods.baselines.dygformer",
-    "dyg-mamba": "hopstate.methods.dyg_mamba.method",
-    "dyg-mamba-nodes": "hopstate.methods.dyg_mamba.method",
-    "graphmixer": "hopstate.methods.baselines.graphmixer",
-    "ctdg-ssm": "hopstate.methods.ctdg_ssm.method",
-    "ctdg-ssm-nodes": "hopstate.methods.ctdg_ssm.method",
-    "ctdg-ssm-sequences": "hopstate.methods.ctdg_ssm.sequences",
-}
 
+def _packages() -> list[tuple[str, ModuleType]]:
+    """Return the packages here that declare methods, by name; importing one runs no code but its declarations."""
+    names = sorted(f"{__name__}.{found.name}" for found in iter_modules(__path__) if found.ispkg)
+    packages = [(name, import_module(name)) for name in names]
+    return [(name, package) for name, package in packages if hasattr(package, "METHODS")]
+
+
+def modules() -> dict[str, str]:
+    """Return the module that defines each method, by the method's name, as its package declares.
+
+    Raises:
+        ConfigError: two packages declare the same name.
+    """
+    found: dict[str, str] = {}
+    for place, package in _packages():
+        for name, module in package.METHODS.items():
+            if name in found:
+                raise ConfigError(f"both {found[name]} and {place}.{module} define the method {name!r}")
+            found[name] = f"{place}.{module}"
+    return found
+
+
+def recipe_modules() -> list[str]:
+    """Return the modules of recipes that the packages of methods declare."""
+    return [f"{place}.{module}" for place, package in _packages() for module in getattr(package, "RECIPES", ())]
+
+
+# by name; a method's own module is imported when first asked for, so that the command line starts quickly
+MODULES = modules()
 
 ALLOWED = "HOPSTATE_METHODS"  # environment variable: methods module:NAME that run folders may name, with commas
 _named: set[str] = set()  # methods of other modules that the user of this process has named

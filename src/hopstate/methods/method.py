@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hopstate.errors import ConfigError
+from hopstate.methods.space import Space
 from hopstate.training.tasks.protocols import Task
 
 
@@ -125,6 +126,7 @@ class Method:
             stand in for the configuration's own defaults, and what a user gives stands over them.
         floors: (data record, configuration, context, task) → name → test metrics of what a run must stand above.
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
+        space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
         earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
     """
 
@@ -138,3 +140,4 @@ class Method:
     reads_edges: Callable[[Any], bool] = lambda config: False
     suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
     floors: Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]] | None = None
+    space: Space = field(default_factory=dict)

@@ -27,10 +27,11 @@ from hopstate.io.table import write_table
 from hopstate.methods import get_method
 from hopstate.methods.method import Method
 from hopstate.methods.settings import as_dict, config_from, parse_given
+from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
 from hopstate.runs import api
 from hopstate.runs.data import load_data, settle
-from hopstate.runs.tune_spaces import Space, printable, space_of, suggest
+from hopstate.runs.tune_spaces import space_of, suggest
 from hopstate.training.run_folder import RunFolder, flatten
 
 FREE = ("config.loop.progress", "config.loop.device", "config.loop.tensorboard", "config.loop.checkpoint_seconds")

@@ -2,3 +2,7 @@
 
 `*_model` are the models, `dygformer` and `graphmixer` the methods; `recipes` the published rows of links.
 """
+
+# names of methods → the module here that defines them
+METHODS = {"dygformer": "dygformer", "graphmixer": "graphmixer"}
+RECIPES = ("recipes",)

@@ -10,6 +10,7 @@ from functools import partial
 
 from hopstate.data.events import EventStream
 from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
@@ -63,5 +64,9 @@ METHODS = {
         floors=link_floors,
         suit=partial(suit_history, budget=BUDGET["dygformer"]),
         earlier={**SECONDS, **RANDOM},
+        space={
+            "model.max_length,model.patch_size": ["32,1", "64,2", "128,4", "256,8", "512,16", "1024,32"],
+            "model.dropout": DYGLIB_DROPOUT,
+        },
     )
 }

@@ -14,6 +14,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
+from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
@@ -84,5 +85,6 @@ METHODS = {
         floors=link_floors,
         suit=partial(suit_history, budget=BUDGET["graphmixer"]),
         earlier={**SECONDS, **RANDOM},
+        space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
     )
 }

@@ -10,3 +10,7 @@
 | training through time | `training.tasks.memory.MemoryLinkTask` |
 | sequence classification | `sequences` |
 """
+
+# names of methods → the module here that defines them
+METHODS = {"ctdg-ssm": "method", "ctdg-ssm-nodes": "method", "ctdg-ssm-sequences": "sequences"}
+RECIPES = ("recipes",)

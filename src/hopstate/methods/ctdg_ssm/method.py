@@ -30,6 +30,7 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.shared.suit_events import suit_memory
+from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.training.config import LoopConfig
@@ -207,6 +208,9 @@ def _suit_nodes(stream: EventStream, config: Any, metrics: tuple[str, ...]) -> M
     return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
 
 
+# the sizes of table 9 and the batches of table 14; the order is ours: the paper states no space for it
+SPACE: Space = {"model.dim": [32, 128], "model.order": [1, 2], "batch_size": [64, 128, 200]}
+
 METHODS = {
     "ctdg-ssm": Method(
         "ctdg-ssm",
@@ -218,6 +222,7 @@ METHODS = {
         floors=link_floors,
         suit=suit_memory,
         earlier={**RAW, **RANDOM, "cut_ties": False},
+        space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -228,5 +233,6 @@ METHODS = {
         "arXiv:2606.04672",
         suit=_suit_nodes,
         earlier={**RAW, "cut_ties": False},
+        space=SPACE,
     ),
 }

@@ -13,6 +13,7 @@ from hopstate.data.clock import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
+from hopstate.methods.space import Range
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.sequence import SequenceTask
@@ -103,5 +104,6 @@ METHODS = {
         "a class per event sequence, read from a state-space memory",
         "arXiv:2606.04672",
         earlier={"gap_unit": "raw", "model.never": math.log1p(3e7)},
+        space={"model.order": [1, 2, 3], "loop.optim.lr": Range(1e-4, 1e-2, log=True)},
     )
 }

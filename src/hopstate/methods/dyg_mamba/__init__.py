@@ -12,3 +12,7 @@
 | Eq. 15-16, link prediction; node classification | `model.DyGMamba`, `model.DyGMambaNodes` |
 | all of it written out, for tests | `naive.dyg_mamba_naive` |
 """
+
+# names of methods → the module here that defines them
+METHODS = {"dyg-mamba": "method", "dyg-mamba-nodes": "method"}
+RECIPES = ("recipes",)

@@ -33,6 +33,7 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.history_node import HistoryNodeTask
@@ -168,6 +169,8 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     return task
 
 
+SPACE: Space = {"history.max_length": [32, 64, 128, 256, 512, 1024, 2048]}  # appendix D.3
+
 METHODS = {
     "dyg-mamba-nodes": Method(
         "dyg-mamba-nodes",
@@ -178,6 +181,7 @@ METHODS = {
         "arXiv:2408.06966",
         suit=partial(suit_init, links="dyg-mamba"),
         earlier=SECONDS,
+        space=SPACE,
     ),
     "dyg-mamba": Method(
         "dyg-mamba",
@@ -189,5 +193,6 @@ METHODS = {
         floors=link_floors,
         suit=partial(suit_history, budget=BUDGET["dyg-mamba"]),
         earlier={**SECONDS, **RANDOM},
+        space=SPACE,
     ),
 }

@@ -15,3 +15,7 @@
 
 `method` is for nodes of one graph, `graphs` for sets of graphs.
 """
+
+# names of methods → the module here that defines them
+METHODS = {"gmn": "method", "gmn-graphs": "graphs", "gin-graphs": "graphs"}
+RECIPES = ("recipes",)

@@ -23,6 +23,7 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN
 from hopstate.methods.gmn.method import (
     EARLIER_FLOW,
+    SPACE,
     EncodingConfig,
     OrderConfig,
     WalksConfig,
@@ -43,6 +44,7 @@ from hopstate.methods.shared.edges import Use, check_same_edges, learned_feature
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.node import save_npz, targets_as_trained
 from hopstate.methods.shared.suit_nodes import metric_of
+from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file
 from hopstate.training.config import LoopConfig
@@ -325,14 +327,22 @@ _GMN = {
     "walks.max_length": 2, "walks.repeats": 1, "walks.walks": 4, "model.mpnn": "gin", "model.local": "gin",
     "model.pooling": "sum", "model.expand": 1.0, "model.state_dim": 8, "model.dropout": 0.3,
 }  # fmt: skip
+_DEEPER: Space = {  # 4 and 5: of LRGB
+    "model.token_layers": [1, 3, 4, 5, 6],
+    "model.node_layers": [1, 3, 4, 5, 6],
+    "model.mpnn_layers": [3, 4, 5, 6],
+}
+
 METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
+        space=SPACE | _DEEPER,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
         suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
+        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)},
     ),
 }  # fmt: skip
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "set_material"]

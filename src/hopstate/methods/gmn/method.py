@@ -31,6 +31,7 @@ from hopstate.methods.shared.edges import Use, check_same_edges, learned_feature
 from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_gmn
+from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -263,6 +264,17 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
 
 EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
 EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
+# what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message
+# passing are searched apart). Deviation: m, and one block over tokens or nodes beside the stated 3 to 6
+SPACE: Space = {
+    "walks.walks": [1, 2, 4, 8, 16, 32],
+    "walks.repeats": [0, 1, 2, 4, 8, 16],
+    "walks.max_length": [0, 1, 2, 4],
+    "model.token_layers": [1, 3, 4, 6],
+    "model.node_layers": [1, 3, 4, 6],
+    "model.mpnn_layers": [3, 4, 6],
+}
+
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -275,6 +287,7 @@ METHODS = {
         reads_edges=reads_edges,
         suit=suit_gmn,
         floors=node_floors,
+        space=SPACE,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

@@ -94,6 +94,12 @@ METHODS = {
         "recency", RecencyRun, build, "events", "how lately the pair met; nothing to train", "baseline", earlier=RAW
     ),
     "edgebank": Method(
-        "edgebank", EdgeBankRun, build, "events", "whether the pair has met; nothing to train", "arXiv:2207.10128"
+        "edgebank",
+        EdgeBankRun,
+        build,
+        "events",
+        "whether the pair has met; nothing to train",
+        "arXiv:2207.10128",
+        space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
     ),
 }

@@ -26,6 +26,7 @@ from hopstate.methods.shared.edges import (
 from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_backbone
+from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -116,6 +117,12 @@ _SOURCES = {
     "pna": ("principal neighbourhood aggregation, residual", "arXiv:2004.05718"),
     "gcnii": ("deep graph convolutions with initial residual", "arXiv:2007.02133"),
 }
+SPACE: Space = {  # 1 to 5 layers as in the source; learning rate and dropout are ours: no paper states a space for them
+    "model.num_layers": Range(1, 5),
+    "loop.optim.lr": Range(3e-5, 3e-2, log=True),
+    "model.dropout": [0.0, 0.2, 0.5],
+}
+
 METHODS = {
     kind: Method(
         kind,
@@ -128,6 +135,7 @@ METHODS = {
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
         floors=node_floors,
+        space=SPACE,
     )
     for kind, (summary, source) in _SOURCES.items()
 }

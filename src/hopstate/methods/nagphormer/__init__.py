@@ -9,3 +9,7 @@
 | Sec. 4.4: SIN and SUM | `readout.SelfReadout`, `SumReadout` |
 | App. D.2: settings | `method.NAGphormerRun`, `recipes` |
 """
+
+# names of methods → the module here that defines them
+METHODS = {"nagphormer": "method"}
+RECIPES = ("recipes",)

@@ -17,6 +17,7 @@ from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.shared.floors import node_floors
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_nagphormer
+from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -100,6 +101,16 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTas
     return NodeBatchTask(model, tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
 
 
+# what the paper says it searched: appendix D.2
+SPACE: Space = {
+    "model.num_layers": Range(1, 5),
+    "model.dim": [128, 256, 512],
+    "tokens.num_hops": Range(2, 20),
+    "loop.optim.lr": [1e-3, 5e-3, 1e-4],
+    "loop.optim.weight_decay": [1e-4, 5e-4, 1e-5],
+    "model.dropout": [0.1, 0.3, 0.5],
+}
+
 METHODS = {
     "nagphormer": Method(
         "nagphormer",
@@ -111,6 +122,7 @@ METHODS = {
         FORMERLY | {"tokens.components": "smallest"},
         suit=suit_nagphormer,
         floors=node_floors,
+        space=SPACE,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

@@ -33,6 +33,7 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.space import Range
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
@@ -219,5 +220,11 @@ METHODS = {
         "boosted trees over the histories of a pair and of its ends",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         floors=heuristic_floors,
+        space={
+            "historical": [0.1, 0.2, 0.3],
+            "model.max_leaves": [15, 31, 63],
+            "model.min_leaf": [20, 100, 500],
+            "model.learning_rate": Range(0.03, 0.15, log=True),
+        },
     )
 }

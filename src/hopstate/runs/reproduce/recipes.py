@@ -7,18 +7,8 @@ from functools import cache
 from importlib import import_module
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.methods import recipe_modules
 from hopstate.methods.recipe import Published, Recipe
-
-FILES = (
-    "message_passing.recipes_heterophilous",
-    "nagphormer.recipes",
-    "gmn.recipes",
-    "message_passing.recipes",
-    "baselines.recipes",
-    "pair_trees.recipes",
-    "dyg_mamba.recipes",
-    "ctdg_ssm.recipes",
-)
 
 
 @cache
@@ -29,8 +19,8 @@ def all_recipes() -> dict[str, Recipe]:
         ConfigError: two have the same name.
     """
     found: dict[str, Recipe] = {}
-    for file in FILES:
-        for recipe in import_module(f"hopstate.methods.{file}").RECIPES:
+    for module in recipe_modules():
+        for recipe in import_module(module).RECIPES:
             if recipe.name in found:
                 raise ConfigError(f"there are two recipes {recipe.name!r}")
             found[recipe.name] = recipe
@@ -51,4 +41,4 @@ def find_recipes(pattern: str) -> list[Recipe]:
     return found
 
 
-__all__ = ["FILES", "Published", "Recipe", "all_recipes", "find_recipes"]
+__all__ = ["Published", "Recipe", "all_recipes", "find_recipes"]

@@ -1,0 +1,74 @@
+"""A further method is one package: registry, help, search and recipes find it by what the package declares."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hopstate import methods
+from hopstate.cli import main as command_line
+from hopstate.errors import ConfigError
+from hopstate.methods import get_method, modules
+from hopstate.methods.space import Range
+from hopstate.runs.reproduce.recipes import all_recipes
+from hopstate.runs.tune_spaces import space_of
+
+PACKAGE = {
+    "__init__.py": """
+        METHODS = {"sixth": "method"}
+        RECIPES = ("recipes",)
+    """,
+    "method.py": """
+        from dataclasses import replace
+
+        from hopstate.methods.message_passing.method import METHODS as OTHERS
+        from hopstate.methods.space import Range
+
+        METHODS = {"sixth": replace(OTHERS["mlp"], name="sixth", space={"model.num_layers": Range(1, 2)})}
+    """,
+    "recipes.py": """
+        from hopstate.methods.recipe import Recipe
+
+        RECIPES = [Recipe(name="sixth/minesweeper", method="sixth", data="minesweeper", metric="roc_auc")]
+    """,
+}
+
+
+@pytest.fixture
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with one more package of methods, found beside the library's own."""
+    package = tmp_path / "sixth_package"
+    package.mkdir()
+    for name, text in PACKAGE.items():
+        (package / name).write_text(textwrap.dedent(text))
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    monkeypatch.setattr(methods, "MODULES", modules())
+    all_recipes.cache_clear()
+    yield tmp_path
+    all_recipes.cache_clear()
+
+
+def test_one_package_is_all_that_a_further_method_needs(added: Path) -> None:
+    method = get_method("sixth")
+    assert space_of(method) == {"model.num_layers": Range(1, 2)}
+    assert all_recipes()["sixth/minesweeper"].method == "sixth"
+    assert list(modules()).count("sixth") == 1
+
+
+def test_help_names_a_further_method(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.main(["fit", "sixth", "--help"])
+    assert "--model.num_layers" in capsys.readouterr().out
+
+
+def test_two_packages_may_not_define_one_name(added: Path) -> None:
+    (added / "seventh").mkdir()
+    (added / "seventh" / "__init__.py").write_text('METHODS = {"sixth": "method"}\n')
+    with pytest.raises(ConfigError, match=r"both .* define the method 'sixth'"):
+        modules()
+
+
+def test_each_package_declares_what_its_modules_define() -> None:
+    for name in modules():
+        assert get_method(name).name == name
