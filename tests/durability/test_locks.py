@@ -1,9 +1,11 @@
 """One process at a time in a folder: the second is refused by name, nothing is lost, a dead one holds nothing."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 
 import hopstate
 from hopstate.errors import BusyError, StorageError
+from hopstate.io.files import replace_file
+from hopstate.io.leftovers import beside
 from hopstate.io.lock import file_lock, locked
 from hopstate.runs.reproduce.results import append
 from hopstate.training.run_folder import RunFolder
@@ -155,3 +159,52 @@ def test_a_folder_of_someone_elses_is_not_swept(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         pass
     assert not (tmp_path / "run" / ".config.json.part").exists()
+
+
+WRITE = """
+import sys, time
+from pathlib import Path
+from hopstate.io.files import replace_file
+def write(part):
+    part.write_text("half")
+    print(part.name, flush=True)
+    sys.stdin.readline()
+    part.write_text("whole")
+replace_file(Path(sys.argv[1]), write)
+"""
+
+
+def test_a_fit_leaves_alone_what_others_are_writing_in_its_folder(tmp_path: Path) -> None:
+    fit(tmp_path / "run")
+    out = tmp_path / "run" / "predictions.csv"
+    command = [sys.executable, "-c", WRITE, str(out)]
+    writers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    parts = [out.with_name(writer.stdout.readline().strip()) for writer in writers]
+    writers[1].kill()
+    writers[1].communicate()
+    fit(tmp_path / "run", resume=True)
+    assert [part.exists() for part in parts] == [True, False]
+    writers[0].communicate("go on\n")
+    assert writers[0].returncode == 0
+    assert out.read_text() == "whole"
+
+
+def test_what_this_process_or_another_machine_writes_is_left_alone_too(tmp_path: Path) -> None:
+    (tmp_path / "live.json").write_text("{}")
+    elsewhere = tmp_path / f".x.csv.00000000-{os.getpid()}.0123456789ab.part"
+    elsewhere.write_text("")
+    before = tmp_path / beside(tmp_path / "y.csv", "part").name  # of a thread that is gone
+    before.write_text("")
+
+    def write(part: Path) -> None:
+        part.write_text("whole")
+        with locked(tmp_path):
+            assert part.exists()
+        assert elsewhere.exists()
+        assert not before.exists()
+
+    replace_file(tmp_path / "sub" / "z.csv", write)
+    os.utime(elsewhere, (0, time.time() - 2 * 86400))
+    with locked(tmp_path):
+        assert not elsewhere.exists()
+    assert (tmp_path / "sub" / "z.csv").read_text() == "whole"

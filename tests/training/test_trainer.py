@@ -293,7 +293,7 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: p
         part.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_module, "save_file", full)
+    monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(StorageError, match=r"No space left.*the previous one is untouched"):
         train(tmp_path / "run", config(epochs=3), resume=True)
     assert path.read_bytes() == before

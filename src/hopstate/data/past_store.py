@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import secrets
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, HopstateError, MissingFileError, StorageError
 from hopstate.io.files import check_writable, write_text
 from hopstate.io.opening import read_json
-from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.io.tensor_file import SUM, read_tensors, write_tensors
 
 FORMAT = "hopstate-live-1"
 _TRIES = 20
@@ -68,6 +69,7 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
         for x in layers
         if x.path is not None
     ]
+    head[SUM] = _sum(head)
     before()
     write_text(folder / HEAD, json.dumps(head))
     _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])})
@@ -75,7 +77,9 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
 
 
 def load_past(folder: str | Path, *, model: str | None = None) -> Past:
-    """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays stay on disk until touched.
+    """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays are mapped from disk.
+
+    Every file is read through once, to compare it with its checksum (about a second a GiB).
 
     Args:
         folder: where.
@@ -114,6 +118,8 @@ def _load(folder: Path, model: str | None) -> Past:
         head = read_json(folder / HEAD)
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
+        if head.get(SUM) not in (None, _sum(head)) or head.keys() - {*_FACTS, "format", "ids", "x", "layers", SUM}:
+            raise DataError(f"{HEAD} is not what was written")
         _check_model(folder, head["model"], model)
         layers = tuple(_read(folder, entry, head["ids"]) for entry in head["layers"])
         ids = [layer.ids for layer in layers if layer.ids is not None]
@@ -131,6 +137,12 @@ def _load(folder: Path, model: str | None) -> Past:
             "run's own data (--fresh)"
         ) from error
     return past
+
+
+def _sum(head: dict[str, Any]) -> str:
+    """Return the checksum of all other facts."""
+    facts = {key: value for key, value in head.items() if key != SUM}
+    return f"{zlib.crc32(json.dumps(facts, sort_keys=True).encode()):08x}"
 
 
 def holds_past(folder: str | Path) -> bool:

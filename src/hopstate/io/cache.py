@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from hopstate.errors import StorageError
-from hopstate.io.files import replace_file, save_array, sweep
+from hopstate.io.files import replace_file, save_array
+from hopstate.io.leftovers import sweep
 
 DAY = 86400.0  # seconds after which an unfinished file is somebody's no longer
 

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
-import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from hopstate.errors import HopstateError, StorageError
+from hopstate.io.leftovers import OWN, beside
 
 Write = Callable[[Path], object]
 
-# names of unfinished files and folders; those of 0.1.0 held no random part
-_PART = re.compile(
-    r"\..*\.[0-9a-f]{12}\.part"
-    r"|\.(\w+\.(json|jsonl|csv|png|npz|safetensors)|environment-\d+\.json|hops_[0-9a-f]+\.npy)\.part"
-    r"|\.part-\w+\.npz"
-)
 _MEND = {
     errno.ENOSPC: "free some space there, or choose another folder",
     errno.EDQUOT: "your quota there is used up: delete files of yours there, or choose another folder",
@@ -90,6 +82,7 @@ def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -
         for part in parts.values():
             with contextlib.suppress(OSError):
                 part.unlink()
+            OWN.discard(part.name)
 
 
 def make_folder(folder: Path) -> Path:
@@ -189,44 +182,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def sweep(folder: Path, stem: str = "", *, older: float = 0.0, deep: bool = False) -> None:
-    """Delete what killed work left unfinished in a folder: temporary files and folders with such a name.
-
-    Args:
-        folder: where; it need not exist.
-        stem: only those of the file or folder with this `short_name`.
-        older: only those not changed for so many seconds; 0 needs the lock of the folder, or of the file.
-        deep: also below, but for folders of other runs.
-    """
-    wanted = re.compile(rf"\.{re.escape(stem)}\.[0-9a-f]{{12}}\.part") if stem else _PART
-    for here, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(here, name)
-            if not wanted.fullmatch(name):
-                continue
-            with contextlib.suppress(OSError):
-                if not older or time.time() - path.stat().st_mtime > older:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        own = [name for name in folders if not _PART.fullmatch(name) and not Path(here, name, "config.json").exists()]
-        folders[:] = own if deep else []
-
-
-def short_name(path: Path) -> str:
-    """Return a file's name, made short enough to be part of a longer one."""
-    name = os.fsencode(path.name)
-    return path.name if len(name) <= 200 else f"{path.name[:20]}{hashlib.blake2b(name, digest_size=8).hexdigest()}"
-
-
-def beside(path: Path, kind: str) -> Path:
-    """Return a new name of an unfinished file or folder that is to become path."""
-    return path.with_name(f".{short_name(path)}.{secrets.token_hex(6)}.{kind}")
-
-
-def is_part(path: Path) -> bool:
-    """Return whether a name is that of an unfinished file or folder."""
-    return _PART.fullmatch(path.name) is not None
-
-
 def check_writable(path: Path) -> None:
     """Check that a file can be written at path, as far as can be told before the work; its folder is made.
 
@@ -278,6 +233,7 @@ def _mend(path: Path, error: BaseException) -> str:
 def _new_part(path: Path) -> tuple[Path, int]:
     """Make an empty temporary file for path; return it and the mode that files get here."""
     part = beside(path, "part")
+    OWN.add(part.name)
     handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
         return part, os.fstat(handle).st_mode & 0o777

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hopstate.io.files import Write, beside, make_folder, named_errors, short_name, sync_folder
+from hopstate.io.files import Write, make_folder, named_errors, sync_folder
+from hopstate.io.leftovers import at_work, beside, short_name
 from hopstate.io.lock import file_lock
 
 
@@ -33,10 +34,11 @@ def replace_folder(folder: Path, fill: Write) -> None:
                 shutil.rmtree(old, ignore_errors=True)
             part = beside(folder, "part")
             try:
-                part.mkdir()
-                fill(part)
-                _sync_tree(part)
-                _swap(part, folder)
+                with at_work(part):
+                    part.mkdir()
+                    fill(part)
+                    _sync_tree(part)
+                    _swap(part, folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
 
@@ -50,7 +52,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def _moved(folder: Path) -> list[Path]:
-    name = re.compile(rf"\.{re.escape(short_name(folder))}\.[0-9a-f]{{12}}\.old")
+    name = re.compile(rf"\.{re.escape(short_name(folder))}(\.[0-9a-f]{{8}}-\d+)?\.[0-9a-f]{{12}}\.old")
     return [path for path in folder.parent.glob(".*.old") if name.fullmatch(path.name)]
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hopstate.errors import BusyError
-from hopstate.io.files import is_part, make_folder, named_errors, short_name, sweep
+from hopstate.io.files import make_folder, named_errors
+from hopstate.io.leftovers import is_part, short_name, sweep
 
 NAME = ".lock"
 MARKS = ("environment.json", "search.json", "table.json", "live.json")  # what runs, searches, comparisons, states have

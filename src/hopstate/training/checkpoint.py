@@ -6,19 +6,17 @@ whatever goes wrong (disk full, a killed process), the previous checkpoint survi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from hopstate.errors import CheckpointError, MissingFileError
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, shown
-from hopstate.io.tensor_file import header_record, safe_tensors
+from hopstate.io.tensor_file import fill_tensor_file, header_record, safe_tensors
 
 FORMAT = 1
 
@@ -42,14 +40,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint straight to path, for `replace_file` and the like."""
-    flat = {
-        f"{group}/{name}": t.detach().cpu().contiguous()
-        for group, ts in checkpoint.tensors.items()
-        for name, t in ts.items()
-    }
-    flat = {name: t.clone() for name, t in flat.items()}  # safetensors refuses tensors that share memory
-    header = {"format": str(FORMAT), "record": json.dumps(checkpoint.record)}
-    save_file(flat, path, metadata=header)
+    flat = {f"{group}/{name}": t for group, ts in checkpoint.tensors.items() for name, t in ts.items()}
+    fill_tensor_file(path, flat, checkpoint.record, format=str(FORMAT))
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
-from hopstate.io.files import append_file, is_part, make_folder, remove_file, sync_file, write_text
+from hopstate.io.files import append_file, make_folder, remove_file, sync_file, write_text
+from hopstate.io.leftovers import is_part
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
 

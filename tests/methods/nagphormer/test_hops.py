@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, StorageError
+from hopstate.errors import ConfigError, DataError, FormatError, StorageError
 from hopstate.methods.nagphormer import hops
-from hopstate.methods.nagphormer.hops import hop_tokens
+from hopstate.methods.nagphormer.hops import HopTokens, hop_tokens
 from hopstate.ops.propagate import hop_powers_naive
 from hopstate.testing.asserts import assert_close_rmse
 
@@ -103,3 +103,22 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_whatever_byte_of_a_file_of_tokens_is_another_it_is_refused(tmp_path: Path) -> None:
+    def made() -> HopTokens:
+        return hop_tokens(graph(), 3, memory_budget=4 * (4 * 50 * 4), folder=tmp_path)
+
+    expected = made().rows(np.arange(50))
+    path = next(tmp_path.glob("hops_*.npy"))
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    for at in range(0, len(data), 7):
+        wrong = bytearray(data)
+        wrong[at] ^= 1 << int(rng.integers(8))
+        path.write_bytes(wrong)
+        with pytest.raises(FormatError, match=r"hops_.*\.npy"):
+            made()
+    path.unlink()
+    assert torch.equal(made().rows(np.arange(50)), expected)
+    path.with_suffix(".crc32").unlink()  # as files of version 0.1.0
+    assert torch.equal(made().rows(np.arange(50)), expected)

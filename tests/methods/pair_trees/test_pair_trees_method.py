@@ -199,7 +199,7 @@ def test_damaged_trees_are_refused_by_file_or_give_probabilities(run: Run, tmp_p
     copytree(run.path, bad)
     weights = load_file(run.path / "model.safetensors")
     with safe_open(run.path / "model.safetensors", "pt") as file:
-        header = file.metadata()
+        header = {key: text for key, text in file.metadata().items() if key != "crc32"}  # as of version 0.1.0
     for name in sorted(weights) * 3:
         spoilt = dict(weights)
         flat = weights[name].clone().view(torch.uint8).reshape(-1)

@@ -24,7 +24,7 @@ from hopstate.compensation.top.ridge import Substitute
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError
 from hopstate.io.cache import DAY
-from hopstate.io.files import sweep
+from hopstate.io.leftovers import sweep
 from hopstate.io.tensor_file import read_tensors, write_tensors
 
 FORMAT = "hopstate-compensation-1"

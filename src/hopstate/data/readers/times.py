@@ -10,6 +10,7 @@ import numpy as np
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.tables import Table
+from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.errors import ConfigError, DataError, FormatError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
         )
         table = replace(table, frame=table.frame[~bad].reset_index(drop=True), rows=table.origin(np.flatnonzero(~bad)))
     if numbers is not None:
+        suspect_numbers(table, column, numbers[~bad])
         return table, numbers[~bad], unit, tuple(notes)
     if values.dtype.kind != "M":
         zoned = values[~bad].astype(str).str.contains(_ZONE, regex=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,11 @@ from torch import Tensor
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.io.arrays import load_npy
-from hopstate.io.files import replace_file, reserve_array
+from hopstate.io.files import Write, remove_file, replace_files, reserve_array
 from hopstate.ops.propagate import hop_powers
 
 _WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
+_SUMMED = 256 << 20  # bytes of a file of tokens at most that is compared with its checksum, in a quarter of a second
 _AROUND = 2 << 20  # bytes that Linux may map around what is read (the largest unit of its page cache)
 
 
@@ -109,9 +111,11 @@ def hop_tokens(
         extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
         memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
             and libraries) go to a file in folder, made in blocks of a quarter of it.
-        folder: where that file goes; a file of the same graph and settings found there is used as it is.
+        folder: where that file goes; a file of the same graph and settings found there is used as it is. One of up to
+            256 MiB is compared with the checksum beside it; of a larger one length and finite values alone are checked.
 
     Raises:
+        FormatError: the file found there is damaged.
         DataError: the graph has no features, or extra has other rows.
         ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
         StorageError: the disk has not enough room, or the file could not be written.
@@ -138,6 +142,7 @@ def hop_tokens(
     held = path.stat().st_size
     if isinstance(array, np.memmap) and array.offset + array.nbytes != held:
         raise FormatError(f"{path} is damaged: it holds {held:,} bytes, not {array.offset + array.nbytes:,}; remove it")
+    _check_sum(path)
     _advise_random(array)
     return HopTokens(array, memory_budget=memory_budget)
 
@@ -196,7 +201,37 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             _copy_columns(part, start, shape, block, first)
             del block
 
-    replace_file(path, write)
+        made.append(part)
+
+    made: list[Path] = []
+    told = _sum_path(path)
+    remove_file(told)  # of earlier tokens
+    writes: dict[Path, Write] = {path: write}
+    if 4 * n * hops * width <= _SUMMED:
+        writes[told] = lambda part: part.write_text(_sum(made[0]))
+    replace_files(writes)
+
+
+def _check_sum(path: Path) -> None:
+    """Raise FormatError where tokens are not those that were written."""
+    told = _sum_path(path)
+    if told.is_file() and path.stat().st_size <= 2 * _SUMMED:
+        with told.open("rb") as file:
+            wanted = file.read(20)
+        if wanted != _sum(path).encode():
+            raise FormatError(f"{path} is damaged: its contents are not what was written; delete it, it is made anew")
+
+
+def _sum_path(path: Path) -> Path:
+    return path.with_suffix(".crc32")
+
+
+def _sum(path: Path) -> str:
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 24):
+            found = zlib.crc32(block, found)
+    return f"{found:08x}"
 
 
 def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np.ndarray, first: int) -> None:

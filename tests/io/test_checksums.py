@@ -1,0 +1,110 @@
+"""Whatever byte of a file of weights, of a checkpoint or of a live state is another: it is refused, by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.data.events import EventStream
+from hopstate.data.past import Past
+from hopstate.data.past_store import load_past, save_past
+from hopstate.errors import CheckpointError
+from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+TENSORS = {
+    "a": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "flags": torch.tensor([True, False, True]),
+    "empty": torch.zeros(0, 4),
+    "number": torch.tensor(7),
+}
+
+
+def every_byte_changed(path: Path, step: int = 1) -> Iterator[int]:
+    """Yield places of a file, at each of which another byte then stands."""
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    places = list(range(0, len(data), step))
+    for at in places:
+        wrong = bytearray(data)
+        wrong[at] ^= int(rng.integers(1, 256)) if at % 2 else 1 << int(rng.integers(8))
+        if data[at : at + 1].isspace() and bytes(wrong[at : at + 1]).isspace():
+            continue  # the same text
+        path.write_bytes(wrong)
+        yield at
+    path.write_bytes(data)
+
+
+def read_at(read: Callable[[Path], object], path: Path, at: int) -> None:
+    read(path)
+    pytest.fail(f"byte {at} is not guarded")
+
+
+def test_any_byte_of_weights_and_checkpoints_is_guarded(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, Checkpoint(tensors={"model": TENSORS}, record={"epoch": 3, "best": 0.5}))
+    for at in every_byte_changed(path, step=3):
+        with pytest.raises(CheckpointError, match=r"model\.safetensors"):
+            read_at(load_checkpoint, path, at)
+    held = load_checkpoint(path)
+    assert held.record == {"epoch": 3, "best": 0.5}
+    for name, value in TENSORS.items():
+        assert torch.equal(held.tensors["model"][name], value)
+        assert held.tensors["model"][name].dtype == value.dtype
+
+
+def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
+    """Damage that keeps the bytes: the same tensors under each other's names, in another shape, of another kind."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    path, x = tmp_path / "x.safetensors", torch.arange(6, dtype=torch.int32)
+    write_tensors(path, {"a": x, "b": x + 1}, {"n": 1}, format="f")
+    with safe_open(path, "pt") as file:
+        header = file.metadata()
+    assert header.keys() == {"format", "record", "crc32"}
+    others = [
+        {"a": x + 1, "b": x},
+        {"a": x.reshape(2, 3), "b": x + 1},
+        {"a": x.view(torch.float32), "b": x + 1},
+        {"a": x},
+    ]
+    changed = [(other, header) for other in others]
+    changed += [({"a": x, "b": x + 1}, header | {"record": '{"n": 2}'}), ({"a": x, "b": x + 1}, header | {"more": ""})]
+    for tensors, head in changed:
+        save_file(tensors, path, metadata=head)
+        with pytest.raises(CheckpointError, match=r"x\.safetensors is damaged.*an earlier copy"):
+            read_tensors(path, format="f", what="x")
+    header.pop("crc32")  # a file of version 0.1.0
+    save_file({"a": x}, path, metadata=header)
+    assert torch.equal(read_tensors(path, format="f", what="x")[0]["a"], x)
+
+
+def live(folder: Path) -> None:
+    src, features = np.arange(8) % 3, np.ones((8, 2), np.float32)
+    events = EventStream(src=src, dst=src + 2, t=np.arange(8), num_nodes=5, edge_attr=features)
+    save_past(replace(Past(), model="abc").joined(events)[1], folder)
+
+
+@pytest.mark.parametrize("name", ["live.json", "layer-*.safetensors"])
+def test_any_byte_of_a_live_state_is_guarded(tmp_path: Path, name: str) -> None:
+    live(tmp_path / "state")
+    path = next((tmp_path / "state").glob(name))
+    for at in every_byte_changed(path, step=17 if path.suffix == ".json" else 37):
+        with pytest.raises(CheckpointError, match=r"state"):
+            read_at(load_past, tmp_path / "state", at)
+    assert len(load_past(tmp_path / "state").events()) == 8
+
+
+def test_a_live_state_without_checksums_is_read(tmp_path: Path) -> None:
+    live(tmp_path)
+    head = json.loads((tmp_path / "live.json").read_text())
+    head.pop("crc32")
+    (tmp_path / "live.json").write_text(json.dumps(head))
+    assert len(load_past(tmp_path).events()) == 8
