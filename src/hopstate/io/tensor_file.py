@@ -91,7 +91,7 @@ def _checksum(tensors: dict[str, Tensor], header: dict[str, str]) -> str:
     for name, tensor in sorted(tensors.items()):
         found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), found)
         flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-        found = zlib.crc32(memoryview(flat.numpy()), found)
+        found = zlib.crc32(flat.numpy().data, found)
     return f"{found:08x}"
 
 
