@@ -86,6 +86,18 @@ def test_the_sum_is_that_of_names_kinds_and_shapes_too(tmp_path: Path) -> None:
     assert torch.equal(read_tensors(path, format="f", what="x")[0]["a"], x)
 
 
+def test_a_large_file_is_compared_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.zeros(100)}, {}, format="f")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    read_tensors(path, format="f", what="x", summed=300)
+    for summed in (1000, float("inf")):
+        with pytest.raises(CheckpointError, match="damaged"):
+            read_tensors(path, format="f", what="x", summed=summed)
+
+
 def live(folder: Path) -> None:
     src, features = np.arange(8) % 3, np.ones((8, 2), np.float32)
     events = EventStream(src=src, dst=src + 2, t=np.arange(8), num_nodes=5, edge_attr=features)

@@ -31,6 +31,7 @@ from hopstate.io.tensor_file import SUM, read_tensors, write_tensors
 
 FORMAT = "hopstate-live-1"
 _TRIES = 20
+_SUMMED = 16 << 20  # bytes of a layer at most that is compared with its checksum, in some 15 ms
 HEAD = "live.json"
 _OLD = "hopstate-stream-state-1"  # one file with everything, of version 0.1.0
 _EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes", "ended", "gone")
@@ -77,9 +78,10 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
 
 
 def load_past(folder: str | Path, *, model: str | None = None) -> Past:
-    """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays are mapped from disk.
+    """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays stay on disk until touched.
 
-    Every file is read through once, to compare it with its checksum (about a second a GiB).
+    Files of up to 16 MiB are read through, to compare them with their checksums; larger ones are mapped alone, so that
+    a call does not cost what the past has grown to.
 
     Args:
         folder: where.
@@ -219,7 +221,7 @@ def _read(folder: Path, entry: dict[str, Any], ids: str | None) -> Layer:
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:
-    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state")
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", summed=_SUMMED)
     return {key: tensor.numpy() for key, tensor in tensors.items()}
 
 

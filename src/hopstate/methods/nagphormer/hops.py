@@ -205,7 +205,8 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
 
     made: list[Path] = []
     told = _sum_path(path)
-    remove_file(told)  # of earlier tokens
+    if told.exists():  # of earlier tokens
+        remove_file(told)
     writes: dict[Path, Write] = {path: write}
     if 4 * n * hops * width <= _SUMMED:
         writes[told] = lambda part: part.write_text(_sum(made[0]))
