@@ -17,7 +17,7 @@ def test_parts_are_disjoint_labelled_and_sized(labels: list[int], seed: int, str
     y = np.array(labels)
     known = np.flatnonzero(y >= 0)
     if not len(known):
-        with pytest.raises(DataError, match="no node has a label"):
+        with pytest.raises(DataError, match="no label is known"):
             random_split(y, seed=seed)
         return
     parts = random_split(y, (0.5, 0.25, 0.25), seed=seed, stratified=stratified)

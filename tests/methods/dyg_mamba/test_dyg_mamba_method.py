@@ -236,7 +236,7 @@ def test_nodes_are_classified(tmp_path):
     stream = _few()
     with pytest.raises(DataError, match="needs classes as labels of events"):
         fit("dyg-mamba-nodes", stream.with_(labels=None), out=tmp_path / "none", **OPTIONS)
-    with pytest.raises(ConfigError, match="sum over past events"):
+    with pytest.raises(ConfigError, match="sum over events or features"):
         hopstate.explain(done.path, 0, 1, 3.0)
 
 

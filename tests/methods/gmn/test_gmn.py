@@ -101,7 +101,7 @@ def test_walks_follow_a_column_of_the_edge_features(tmp_path):
         masks={name: np.arange(9) % 3 == i for i, name in enumerate(("train", "val", "test"))},
     )  # fmt: skip
     source = np.repeat(np.arange(9), star.degree)
-    only = (star.indices == 4) | (source != 0)  # out of the centre to node 4 alone
+    only = (source == 4) | (star.indices != 0)  # the centre receives from node 4 alone
     star = star.with_(edge_attr=np.stack([np.ones(len(only)), only], 1).astype(np.float32))
     context = Context(run=tmp_path, cache=tmp_path / "cache")
     for column, near in ((None, set(range(9))), (1, {0, 4})):

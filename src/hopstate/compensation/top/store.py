@@ -127,7 +127,8 @@ def _kept(model: nn.Module) -> Iterator[str | bytes]:
     for path, module in model.named_modules():
         yield f"{path} {_name(type(module))}"
         for key, value in sorted(vars(module).items()):
-            if key not in common and not _may_be_cache(value):
+            compiled = getattr(value, "__self__", None) is module  # by torch-geometric, under a name that it draws
+            if key not in common and not compiled and not _may_be_cache(value):
                 yield f"{key}={_plain(value)}"
         if hasattr(module, "reset_parameters"):
             continue
