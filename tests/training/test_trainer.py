@@ -109,6 +109,29 @@ def test_resume_after_kill_takes_the_last_checkpoint(tmp_path: Path) -> None:
     assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
 
 
+def test_a_run_taken_up_behind_the_last_step_of_an_epoch_writes_the_same_rows(tmp_path: Path) -> None:
+    whole, trainer = train(tmp_path / "whole", config())
+
+    class KilledError(Exception):
+        pass
+
+    def evaluate(split: str) -> dict[str, float]:
+        raise KilledError
+
+    task = make_task()
+    task.evaluate = evaluate
+    seed_everything(3)
+    run = RunFolder.create(tmp_path / "cut", {"loop": {"seed": 3}})
+    with pytest.raises(KilledError):
+        Trainer(task, config(), run, method="toy", data_hash="d").fit()
+    held = load_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").record["progress"]
+    assert held["epoch"] == 0
+    assert held["step"] == trainer.progress.total_steps / 6  # an epoch's steps are all done
+    second, _ = train(tmp_path / "cut", config(), resume=True)
+    assert second.metrics == whole.metrics
+    assert rows_without_times(tmp_path / "cut") == rows_without_times(tmp_path / "whole")
+
+
 def test_same_seed_same_result_other_seed_other_result(tmp_path: Path) -> None:
     a, _ = train(tmp_path / "a", config())
     b, _ = train(tmp_path / "b", config())

@@ -194,7 +194,7 @@ class Trainer:
         row = {
             "epoch": p.epoch + 1,
             "step": p.total_steps,
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": self._rate(p.total_steps - 1, count),  # the optimiser of a run taken up right here made no step yet
             "train_loss": p.loss_sum / p.learned if p.learned else math.nan,
         }
         p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
@@ -206,15 +206,17 @@ class Trainer:
         return row | {"seconds": round(spent, 4)}
 
     def _step(self, batch: Any, count: int) -> None:
-        p, c = self.progress, self.config
-        rate = lr_at(c.optim, p.total_steps, c.epochs * count)
+        p = self.progress
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = self._rate(p.total_steps, count)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch)
         if loss is not None:
             self._learn(loss)
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
+
+    def _rate(self, step: int, count: int) -> float:
+        return lr_at(self.config.optim, step, self.config.epochs * count)
 
     def _learn(self, loss: torch.Tensor) -> None:
         """Take an optimiser's step along the gradients of loss."""
