@@ -11,21 +11,10 @@ import numpy as np
 from numba import njit
 
 from hopstate.ops.cpu.random_kernels import below, seeded
+from hopstate.ops.neighbors.kernels import lower_bound
 
 RANDOM, HISTORICAL, INDUCTIVE, POPULAR = 0, 1, 2, 3
 TRIES = 32  # before the random pair that stands there already is kept
-
-
-@njit(cache=True, nogil=True)
-def _before(own, low, high, position):
-    """Return the first place in own[low:high], which rises, whose event is not before a position."""
-    while low < high:
-        middle = (low + high) // 2
-        if own[middle] < position:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @njit(cache=True, nogil=True)
@@ -64,7 +53,7 @@ def draw_pairs(kinds, begin, end, pair, known, newest, first, own, own_start, sr
         state = seeded(seed, i)
         if kinds[i] == POPULAR:
             high = own_start[src[i] + 1]
-            low = _before(own, own_start[src[i]], high, begin[i])
+            low = lower_bound(own, own_start[src[i]], high, begin[i])
             for _ in range(TRIES):
                 j, state = below(state, begin[i])
                 if not _meets(dst[j], own, low, high, end[i], dst):  # its source's events of this very time
@@ -93,7 +82,7 @@ def draw_candidates(kinds, begin, end, own, own_start, newest, src, dst, seed, o
     """
     for i in range(len(kinds)):
         first, high = own_start[src[i]], own_start[src[i] + 1]
-        now = _before(own, first, high, begin[i])
+        now = lower_bound(own, first, high, begin[i])
         past = now - first
         state = seeded(seed, i)
         for k in range(kinds.shape[1]):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from hopstate.ops.neighbors.kernels import _before
+from hopstate.ops.neighbors.kernels import lower_bound
 
 LAST = 32  # latest events of a node that are looked at one by one
 WIDE = 256  # latest events of a node in which shared partners are sought
@@ -293,8 +293,8 @@ def pair_features(u, v, t, start, length, codes, events, times, unit, out, lates
     for q in range(len(u)):
         a, b, row, now = u[q], v[q], out[q], t[q]
         begin_u, begin_v = start[a], start[b]
-        end_u = _before(times, begin_u, begin_u + length[a], now)
-        end_v = end_u if a == b else _before(times, begin_v, begin_v + length[b], now)
+        end_u = lower_bound(times, begin_u, begin_u + length[a], now)
+        end_v = end_u if a == b else lower_bound(times, begin_v, begin_v + length[b], now)
         latest[q, 0] = _of_pair(now, a, b, begin_u, end_u, begin_v, end_v, codes, events, times, unit, row[:20])
         latest[q, 1] = events[end_u - 1] if end_u > begin_u else -1
         latest[q, 2] = events[end_v - 1] if end_v > begin_v else -1

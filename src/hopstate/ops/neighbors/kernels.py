@@ -74,7 +74,7 @@ def fill(src, dst, t, first_id, event_ids, start, length, codes, events, times):
 
 
 @njit(cache=True, nogil=True)
-def _before(times, low, high, t):
+def lower_bound(times, low, high, t):
     """Return the first position in low..high whose time is not before t."""
     while low < high:
         middle = (low + high) >> 1
@@ -91,7 +91,7 @@ def find(nodes, query_times, k, start, length, times, first, offsets):
     offsets[0] = 0
     for q in range(len(nodes)):
         begin = start[nodes[q]]
-        end = _before(times, begin, begin + length[nodes[q]], query_times[q])
+        end = lower_bound(times, begin, begin + length[nodes[q]], query_times[q])
         first[q] = max(begin, end - k)
         offsets[q + 1] = offsets[q] + end - first[q]
 
@@ -118,7 +118,7 @@ def find_standing(nodes, query_times, k, start, length, times, events, ends, fir
     offsets[0] = 0
     for q in range(len(nodes)):
         begin, o, n = start[nodes[q]], offsets[q], 0
-        p = _before(times, begin, begin + length[nodes[q]], query_times[q]) - 1
+        p = lower_bound(times, begin, begin + length[nodes[q]], query_times[q]) - 1
         while p >= begin and n < k:
             if ends[events[p] - first_id] > until:
                 positions[o + n] = p
@@ -134,7 +134,7 @@ def sample_offsets(nodes, query_times, k, start, length, times, available, offse
     offsets[0] = 0
     for q in range(len(nodes)):
         begin = start[nodes[q]]
-        available[q] = _before(times, begin, begin + length[nodes[q]], query_times[q]) - begin
+        available[q] = lower_bound(times, begin, begin + length[nodes[q]], query_times[q]) - begin
         offsets[q + 1] = offsets[q] + min(k, available[q])
 
 
@@ -223,7 +223,7 @@ def last_meeting_kernel(u, v, query_times, directed, start, length, codes, times
     """Find the last event of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
         a, code, other = _where_to_look(u[q], v[q], directed, length)
-        end = _before(times, start[a], start[a] + length[a], query_times[q])
+        end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
         p = _last_match(codes, start[a], end, code, other)
         met[q] = p >= 0
         last[q] = times[p] if p >= 0 else 0
@@ -234,7 +234,7 @@ def count_meetings_kernel(u, v, query_times, directed, start, length, codes, tim
     """Count the events of each pair strictly before its time in the shorter of the two histories."""
     for q in range(len(u)):
         a, code, other = _where_to_look(u[q], v[q], directed, length)
-        end = _before(times, start[a], start[a] + length[a], query_times[q])
+        end = lower_bound(times, start[a], start[a] + length[a], query_times[q])
         found = 0
         for p in range(start[a], end):
             found += (codes[p] == code) | (codes[p] == other)
