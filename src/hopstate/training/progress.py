@@ -46,6 +46,7 @@ class Reporter:
         self._last_line = time.monotonic()
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
+        self._expected: float | None = None  # seconds of an epoch's steps, as last told
         self._writer = _tensorboard(config.tensorboard, run.path)
         self._bar = Progress(
             TextColumn("epoch"),
@@ -71,25 +72,41 @@ class Reporter:
         if self._writer is not None:
             self._writer.close()
 
-    def begin(self, parameters: int, steps: int, epoch: int) -> None:
-        """Say how large a run is before its first step; how long it takes follows from its first steps.
+    def begin(self, parameters: int, steps: int, progress: Any, seconds: float | None = None) -> None:
+        """Say how large a run is before its first step, and how long it may take; else its first steps tell.
 
         Args:
             parameters: numbers that are trained.
             steps: of an epoch.
-            epoch: epochs that are done already.
+            progress: where the run stands.
+            seconds: of a step, where they are known.
         """
+        if not self.config.progress:
+            return
+        again = f" ({progress.epoch} done)" if progress.epoch else ""
+        self._say(
+            f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
+            f"epochs{again}{'' if seconds is not None else '; the expected time follows its first steps'}"
+        )
         self._told = False
-        if self.config.progress:
-            again = f" ({epoch} done)" if epoch else ""
-            self.console.print(
-                f"{parameters:,} parameters; {steps:,} step{'s' * (steps != 1)} an epoch, at most {self.config.epochs} "
-                f"epochs{again}",
-                soft_wrap=True, highlight=False,
-            )  # fmt: skip
+        if seconds is not None:
+            self._tell(seconds * steps, progress, steps)
+
+    def _tell(self, epoch: float, progress: Any, count: int) -> None:
+        """Say what an epoch, and all that are left, are expected to take; seconds of an epoch's steps."""
+        self._expected = epoch
+        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
+        early = " (fewer where validation stands still)" if self.config.patience is not None else ""
+        self._say(
+            f"expected: {duration(epoch)} an epoch besides validation, at most {duration(left)} for all that are "
+            f"left{early}"
+        )
 
     def _expect(self, progress: Any, count: int) -> None:
-        """Say once what an epoch and the whole run are expected to take; first steps compile and do not count."""
+        """Say once what the first steps tell, where that is not what was expected; the first compile and do not count.
+
+        What would take less than `QUIET_SECONDS` is not worth another line.
+        """
         now, done = time.monotonic(), progress.total_steps
         if self._clock is None:
             self._clock = (done, now)
@@ -99,13 +116,13 @@ class Reporter:
             return
         self._told = True
         epoch = (now - then) / (done - first) * count
-        left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
-        if left > QUIET_SECONDS:
-            early = " (fewer where validation stands still)" if self.config.patience is not None else ""
-            self.console.print(
-                f"expected: {duration(epoch)} an epoch, at most {duration(left)} for all that are left{early}",
-                soft_wrap=True, highlight=False,
-            )  # fmt: skip
+        if self._expected is not None and epoch < 1.5 * self._expected and self._expected < 1.5 * epoch:
+            return
+        if epoch * (self.config.epochs - progress.epoch) > QUIET_SECONDS:
+            self._tell(epoch, progress, count)
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, highlight=False)
 
     def step(self, progress: Any, count: int) -> None:
         """Note one training step of count in the epoch."""

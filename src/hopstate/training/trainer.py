@@ -40,6 +40,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.optim import lr_at, make_optimizer
 from hopstate.training.precision import make_fabric, matrix_products
 from hopstate.training.progress import Reporter
+from hopstate.training.rehearsal import step_seconds
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.protocols import FitsWhole, Parts, Task
 
@@ -140,8 +141,7 @@ class Trainer:
                 if stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
-                size = sum(p.numel() for p in parameters)
-                reporter.begin(size, task.num_batches(self.progress.epoch), self.progress.epoch)
+                self._begin(reporter, sum(p.numel() for p in parameters))
             while not self._finished():
                 row = self._epoch(stop, reporter)
                 if row is not None:
@@ -156,6 +156,14 @@ class Trainer:
             metrics = self._final()
             reporter.draw(self.run.history(), self.progress)
         return FitResult(False, self.progress, metrics)
+
+    def _begin(self, reporter: Reporter, size: int) -> None:
+        """Say before the first step how large the run is, and how long it may take."""
+        p, count, seconds = self.progress, self.task.num_batches(self.progress.epoch), None
+        if self.config.progress and count:
+            left = self.config.epochs * count - p.total_steps
+            seconds = step_seconds(self.task, self._backward, epoch=p.epoch, start=p.step, steps=left)
+        reporter.begin(size, count, p, seconds)
 
     def _fit_whole(self, task: FitsWhole, reporter: Reporter) -> None:
         """Let a task make its model at once; until it is saved, a run that is taken up again starts anew."""

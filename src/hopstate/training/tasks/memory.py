@@ -92,6 +92,10 @@ class MemoryTask:
             self._state = None
         elif self._state is None:
             raise CheckpointError("the checkpoint holds no node memory to continue the epoch from; start the run anew")
+        yield from self.rehearsal(epoch, start)
+
+    def rehearsal(self, epoch: int, start: int) -> Iterator[dict[str, Any]]:
+        """Yield windows from position start on, whatever the memory; without one they are scored from an empty one."""
         drawn, known, last = self._draw(epoch), self._known, len(self._edges) - 1
         for first in range(start * self.truncate, last, self.truncate):
             stop, done = min(first + self.truncate, last), self._done(first)

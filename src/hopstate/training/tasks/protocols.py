@@ -63,3 +63,15 @@ class FitsWhole(Protocol):
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Make the model; return a row a stage ("epoch" and validation's figures), and the epoch that was chosen."""
         ...
+
+
+@runtime_checkable
+class Rehearses(Protocol):
+    """A task whose batches cannot be taken from the middle of an epoch, or whose losses leave more behind than state.
+
+    How long a step takes is otherwise found by taking batches from `Task.batches` and computing their losses.
+    """
+
+    def rehearsal(self, epoch: int, start: int) -> Iterator[Any] | None:
+        """Return batches from position start on that cost what an epoch's do; None where that leaves a trace."""
+        ...

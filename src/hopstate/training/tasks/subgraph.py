@@ -62,6 +62,10 @@ class SubgraphTask(_NodeTask):
         made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
         yield from Prefetcher(made, self.ahead) if self.ahead else made
 
+    def rehearsal(self, epoch: int, start: int) -> Iterator[Batch] | None:
+        """Return batches from position start on; None where training moves what stands for missing neighbours."""
+        return self.batches(epoch, start) if self._state is None and self._refresh is None else None
+
     def _batch(self, batch: GraphBatch) -> Batch:
         y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
         return batch.x, batch.graph, batch.rows, y, batch.weight
