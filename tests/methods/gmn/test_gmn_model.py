@@ -183,6 +183,22 @@ def test_walk_features_tell_3wl_equivalent_graphs_apart_and_message_passing_cann
     assert ((means[0].mean(0) - means[1].mean(0)).abs() / noise).max() > 7
 
 
+def test_features_are_dropped_before_both_embeddings_and_only_in_training():
+    inputs = inputs_of(example(), M2)
+    torch.manual_seed(0)
+    plain = GMN(GMN.Config(**SMALL, dropout=0.0), in_dim=5, out_dim=2, tokens=M2.tokens)
+    dropping = GMN(GMN.Config(**SMALL, dropout=0.0, input_dropout=0.5), in_dim=5, out_dim=2, tokens=M2.tokens)
+    dropping.load_state_dict(plain.state_dict())
+    seen = []
+    for embed in (dropping.embed, dropping.mpnn.embed):
+        embed.register_forward_pre_hook(lambda _, given: seen.append((given[0] == 0).double().mean().item()))
+    assert torch.equal(dropping.eval()(inputs), plain.eval()(inputs))
+    assert seen == [0, 0]
+    assert not torch.equal(dropping.train()(inputs), plain.train()(inputs))
+    assert all(0.25 < share < 0.75 for share in seen[2:])
+    assert len(seen) == 4
+
+
 def test_bad_settings_are_named():
     with pytest.raises(ConfigError, match=r"unknown model\.variant 'gmm'; did you mean 'gmn'"):
         GMN.Config(variant="gmm")

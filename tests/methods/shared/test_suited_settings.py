@@ -64,6 +64,13 @@ def test_depth_follows_the_neighbours_and_the_metric_the_classes():
     assert settled("gcn", blocks(skew=0.9), metric="accuracy").metric == "accuracy"
 
 
+def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
+    few = blocks()  # many beside 30 training nodes, yet none may be missed
+    many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))
+    assert settled("gmn", few).model.input_dropout == 0
+    assert settled("gmn", many).model.input_dropout == 0.5
+
+
 def test_homophily_does_not_depend_on_how_classes_are_shared_out():
     assert adjusted_homophily(blocks(alike=1.0), blocks(alike=1.0).y) == 1
     for skew in (0.5, 0.8):

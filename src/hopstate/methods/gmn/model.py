@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from hopstate.errors import ConfigError, ShapeError, nearest
 from hopstate.layers.message import Adjacency
@@ -61,6 +62,7 @@ class GMN(nn.Module):
             state_dim: numbers of state a channel.
             conv_width: taps of the short convolution.
             dropout: in all blocks.
+            input_dropout: of the features, before both embeddings.
         """
 
         variant: Variant = "gmn"
@@ -78,6 +80,7 @@ class GMN(nn.Module):
         state_dim: int = 16
         conv_width: int = 4
         dropout: float = 0.1
+        input_dropout: float = 0.0
 
         def __post_init__(self) -> None:
             for name, known in (("variant", get_args(Variant)), ("pooling", get_args(Pooling))):
@@ -90,8 +93,9 @@ class GMN(nn.Module):
             counts = (self.local_layers, self.token_layers, self.node_layers, self.mpnn_layers, self.conv_width)
             if min(counts) < 0:
                 raise ConfigError("model's numbers of layers and conv_width must not be negative")
-            if not 0 <= self.dropout < 1:
-                raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
+            for name in ("dropout", "input_dropout"):
+                if not 0 <= (share := getattr(self, name)) < 1:
+                    raise ConfigError(f"model.{name} lies in [0, 1); got {share}")
             if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
                 raise ConfigError(
                     "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "
@@ -194,7 +198,7 @@ class GMN(nn.Module):
         """
         if inputs.x.shape[1] != self.in_dim:
             raise ShapeError(f"expected {self.in_dim} features a node, got {inputs.x.shape[1]}")
-        h = self.embed(inputs.x)
+        h = self.embed(functional.dropout(inputs.x, self.config.input_dropout, self.training))
         if self.local is None:
             phi = h if inputs.targets is None else h[inputs.targets]
         else:
@@ -283,13 +287,13 @@ class _Augmentation(nn.Module):
         super().__init__()
         kind: MessageKind = c.mpnn  # type: ignore[assignment]
         edges = edge_dim > 0 and kind in READS_EDGES
-        self.embed = nn.Linear(in_dim, c.dim)
+        self.embed, self.dropout = nn.Linear(in_dim, c.dim), nn.Dropout(c.input_dropout)
         self.embed_edge = nn.Linear(edge_dim, c.dim) if edges else None
         self.mpnn = MPNN(kind, c.dim, num_layers=c.mpnn_layers, edges=edges, dropout=c.dropout, degrees=degrees)
 
     def forward(self, x: Tensor, graph: Adjacency, edge_attr: Tensor | None) -> Tensor:
         e = None if self.embed_edge is None or edge_attr is None else self.embed_edge(edge_attr)
-        return self.mpnn(self.embed(x), graph, e)
+        return self.mpnn(self.embed(self.dropout(x)), graph, e)
 
 
 __all__ = ["GMN", "GMNInputs"]

@@ -61,6 +61,8 @@ def step_bytes(
         recompute: see `Choice`.
     """
     d, block, message = model.dim, _block(model), 16 * model.dim  # floats a row and layer
+    if model.input_dropout:  # each embedding keeps what it was given, and which of it
+        features = int(features * (1 + 1.25 * (1 + model.uses_mpnn)))
     if model.variant == "gps-mamba":
         layer = (nodes + context) * (block * model.node_layers + message + 14 * d) + edges * _edge(model, edge_dim)
         kept = (nodes + context) * 2 * d + (edges * d if edge_dim else 0)  # between layers

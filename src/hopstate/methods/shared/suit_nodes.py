@@ -21,6 +21,7 @@ from hopstate.methods.shared.node import split_rows
 from hopstate.training.tasks.target import goal_of
 
 ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
+MANY = 64  # features of which half may be missed
 SKEWED = 0.7  # share of the largest class from which accuracy says little
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
@@ -166,6 +167,7 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
         "model.expand": 1.0,
         "model.state_dim": 8,
         "model.dropout": 0.5 if f.wide else 0.3,
+        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
         "loop.epochs": 80,
         "loop.patience": None,
         "loop.eval_every": 2,
