@@ -14,60 +14,85 @@ from hopstate.io.kernel_cache import ensure_kernel_cache
 
 __version__ = "0.1.0"
 
-# public name → module; imported when first used, so that `import hopstate` stays quick
+# module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
+# imports below, which a test holds to this table.
 _PUBLIC = {
-    "fit": "hopstate.runs.api",
-    "evaluate": "hopstate.runs.api",
-    "predict": "hopstate.runs.api",
-    "stream": "hopstate.runs.api",
-    "node_outputs": "hopstate.runs.asking",
-    "explain": "hopstate.runs.analysis.questions",
-    "robustness": "hopstate.runs.analysis.questions",
-    "open_run": "hopstate.runs.api",
-    "tune": "hopstate.runs.tune",
-    "Run": "hopstate.runs.api",
-    "load_dataset": "hopstate.datasets.registry",
-    "Graph": "hopstate.data.graph",
-    "read_graph": "hopstate.data.readers.read_graph",
-    "NAGphormer": "hopstate.methods.nagphormer.model",
+    "hopstate.runs.api": ("Run", "evaluate", "fit", "open_run", "predict", "score_stream", "stream"),
+    "hopstate.runs.asking": ("node_outputs",),
+    "hopstate.runs.analysis.questions": ("explain", "robustness"),
+    "hopstate.runs.tune": ("tune",),
+    "hopstate.data.graph": ("Graph",),
+    "hopstate.data.events": ("EventStream",),
+    "hopstate.data.neighbor_store": ("NeighborStore",),
+    "hopstate.data.readers.read_graph": ("read_graph",),
+    "hopstate.data.readers.read_events": ("read_events",),
+    "hopstate.datasets.registry": ("load_dataset",),
+    "hopstate.methods.nagphormer.model": ("NAGphormer",),
+    "hopstate.methods.nagphormer.hops": ("hop_tokens",),
+    "hopstate.methods.gmn.model": ("GMN",),
+    "hopstate.methods.gmn.whole_graph": ("gmn_inputs",),
+    "hopstate.methods.dyg_mamba.model": ("DyGMamba",),
+    "hopstate.methods.ctdg_ssm.model": ("CTDGSSM",),
+    "hopstate.tokens.history": ("HistoryConfig", "HistoryTokenizer"),
+    "hopstate.streaming.memory_scorer": ("ActiveEvents",),
+    "hopstate.compensation.top.wrap.module": ("top",),
+    "hopstate.compensation.top.config": ("TopConfig",),
+    "hopstate.sampling.samplers": ("LayerSampler", "PartSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
+    "hopstate.sampling.partition": ("partition",),
+    "hopstate.sampling.event_batches": ("event_batches",),
+    "hopstate.ops.selective_scan": ("selective_scan",),
 }
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 if TYPE_CHECKING:
-    from hopstate.data.graph import Graph
-    from hopstate.data.readers.read_graph import read_graph
-    from hopstate.datasets.registry import load_dataset
-    from hopstate.methods.nagphormer.model import NAGphormer
-    from hopstate.runs.analysis.questions import explain, robustness
-    from hopstate.runs.api import Run, evaluate, fit, open_run, predict, stream
-    from hopstate.runs.asking import node_outputs
-    from hopstate.runs.tune import tune
+    from hopstate.compensation.top.config import TopConfig as TopConfig
+    from hopstate.compensation.top.wrap.module import top as top
+    from hopstate.data.events import EventStream as EventStream
+    from hopstate.data.graph import Graph as Graph
+    from hopstate.data.neighbor_store import NeighborStore as NeighborStore
+    from hopstate.data.readers.read_events import read_events as read_events
+    from hopstate.data.readers.read_graph import read_graph as read_graph
+    from hopstate.datasets.registry import load_dataset as load_dataset
+    from hopstate.methods.ctdg_ssm.model import CTDGSSM as CTDGSSM
+    from hopstate.methods.dyg_mamba.model import DyGMamba as DyGMamba
+    from hopstate.methods.gmn.model import GMN as GMN
+    from hopstate.methods.gmn.whole_graph import gmn_inputs as gmn_inputs
+    from hopstate.methods.nagphormer.hops import hop_tokens as hop_tokens
+    from hopstate.methods.nagphormer.model import NAGphormer as NAGphormer
+    from hopstate.ops.selective_scan import selective_scan as selective_scan
+    from hopstate.runs.analysis.questions import explain as explain
+    from hopstate.runs.analysis.questions import robustness as robustness
+    from hopstate.runs.api import Run as Run
+    from hopstate.runs.api import evaluate as evaluate
+    from hopstate.runs.api import fit as fit
+    from hopstate.runs.api import open_run as open_run
+    from hopstate.runs.api import predict as predict
+    from hopstate.runs.api import score_stream as score_stream
+    from hopstate.runs.api import stream as stream
+    from hopstate.runs.asking import node_outputs as node_outputs
+    from hopstate.runs.tune import tune as tune
+    from hopstate.sampling.event_batches import event_batches as event_batches
+    from hopstate.sampling.partition import partition as partition
+    from hopstate.sampling.samplers import LayerSampler as LayerSampler
+    from hopstate.sampling.samplers import PartSampler as PartSampler
+    from hopstate.sampling.samplers import SaintSampler as SaintSampler
+    from hopstate.sampling.samplers import ShadowSampler as ShadowSampler
+    from hopstate.sampling.samplers import UniformSampler as UniformSampler
+    from hopstate.streaming.memory_scorer import ActiveEvents as ActiveEvents
+    from hopstate.tokens.history import HistoryConfig as HistoryConfig
+    from hopstate.tokens.history import HistoryTokenizer as HistoryTokenizer
 
-__all__ = [
-    "Graph",
-    "NAGphormer",
-    "Run",
-    "evaluate",
-    "explain",
-    "fit",
-    "load_dataset",
-    "node_outputs",
-    "open_run",
-    "predict",
-    "read_graph",
-    "robustness",
-    "stream",
-    "tune",
-]
+__all__ = sorted(_MODULES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *_MODULES])
 
 
 ensure_kernel_cache()

@@ -69,7 +69,7 @@ def readers() -> list[Reader]:
     from hopstate.methods import get_method
     from hopstate.methods.settings import config_from, load_yaml
     from hopstate.runs.data import config_of_run, known_data, settings_of_run
-    from hopstate.runs.load import trained
+    from hopstate.runs.load import load_run
     from hopstate.runs.report.collect import influence, read_run
     from hopstate.runs.reproduce import results
     from hopstate.sampling.negatives import Negatives
@@ -86,7 +86,7 @@ def readers() -> list[Reader]:
         return lambda: read_graph(path, undirected=False)
 
     def opened() -> None:
-        with trained("run-mlp", "h.npz"):
+        with load_run("run-mlp", "h.npz"):
             pass
 
     def asked() -> Any:

@@ -13,7 +13,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.heuristics.edgebank import EdgeBank
-from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.runs.asking import node_outputs
 from hopstate.streaming.memory_scorer import ActiveEvents
 
@@ -68,12 +68,12 @@ def test_a_file_with_deleted_nodes_from_fit_to_stream(method: str, tmp_path: Pat
     own = predict(run.path, split="all")
     assert own["t"].tolist() == rows.time[:180][scored[:180]].tolist()
     later = rows.iloc[180:]
-    whole = stream(run.path, later, fresh=True, save=tmp_path / "whole")
+    whole = score_stream(run.path, later, fresh=True, save=tmp_path / "whole")
     assert whole["t"].tolist() == later.time[scored[180:]].tolist()
     found: list[float] = []
     for a, b in ((0, 1), (1, 2), (2, 25), (25, 60)):
         options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
-        found += stream(run.path, later.iloc[a:b], save=tmp_path / "parts", **options)["score"].tolist()
+        found += score_stream(run.path, later.iloc[a:b], save=tmp_path / "parts", **options)["score"].tolist()
     assert found == whole["score"].tolist()
     assert predict(run.path, data=later)["score"].tolist() == found
 
@@ -83,12 +83,12 @@ def test_a_deleted_node_is_asked_for_by_name(method: str, tmp_path: Path) -> Non
     run = run_of(method, tmp_path)
     gone = pd.DataFrame({"source": ["u3"], "target": [None], "time": [300], "kind": ["delete-node"], "label": [None]})
     padding = pd.DataFrame({"source": ["u1"] * 40, "target": "i1", "time": 301, "kind": "add", "label": 0})
-    stream(run.path, pd.concat([gone, padding]))
+    score_stream(run.path, pd.concat([gone, padding]))
     assert len(node_outputs(run.path, ["u1", "i1"], 400)) == 2
     with pytest.raises(DataError, match=r"'u3' was deleted, so its output is undefined.*ask again once"):
         node_outputs(run.path, ["u1", "u3"], 400)
     back = pd.DataFrame({"source": ["u3"], "target": ["i1"], "time": [410], "kind": ["add"], "label": [1]})
-    stream(run.path, back)
+    score_stream(run.path, back)
     assert np.isfinite(node_outputs(run.path, ["u3"], 500)["score"]).all()
 
 

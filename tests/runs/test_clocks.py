@@ -11,7 +11,7 @@ import hopstate
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.runs.analysis.questions import explain, robustness
-from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.api import evaluate, fit, predict, score_stream
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 LOOP |= {"loop__optim__lr": 1e-2, "evaluation__strategies": ["random"]}
@@ -76,9 +76,9 @@ def test_a_run_scores_other_files_by_the_clock_that_it_was_trained_with(method: 
 def test_streams_explanations_and_noise_keep_the_clock(tmp_path: Path) -> None:
     live = run_of("ctdg-ssm", events(), tmp_path / "live")
     later = events(60, 1000, seed=1)
-    first = stream(live.path, later.with_(x=None), own=events(), fresh=True)["score"].to_numpy()
+    first = score_stream(live.path, later.with_(x=None), own=events(), fresh=True)["score"].to_numpy()
     fine = events(60, 1000, seed=1, factor=10**9, time_unit="ns").with_(x=None)
-    again = stream(live.path, fine, own=events(), fresh=True)["score"].to_numpy()
+    again = score_stream(live.path, fine, own=events(), fresh=True)["score"].to_numpy()
     np.testing.assert_array_equal(again, first)
 
     run = run_of("dyg-mamba", events(), tmp_path / "run")

@@ -10,7 +10,7 @@ import pytest
 
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
-from hopstate.runs.api import Run, evaluate, fit, open_run, predict, stream
+from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
 
 HISTORY = {"model.channel_dim": 4, "model.time_dim": 8}
 SMALL: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def test_later_events_are_scored_from_the_runs_past(name: str, runs: dict[str, R
     later = table(200, 60)
     (later if "nodes" not in name else later.drop(columns="state")).to_csv(tmp_path / "later.csv", index=False)
     found = run.predict(tmp_path / "later.csv")
-    assert found["score"].equals(stream(run.path, later, fresh=True, save=tmp_path / "state")["score"])
+    assert found["score"].equals(score_stream(run.path, later, fresh=True, save=tmp_path / "state")["score"])
     assert run.predict(later[:5])["score"].equals(found["score"][:5])
     pd.concat([table(0, 160), later]).to_csv(tmp_path / "both.csv", index=False)
     both = predict(run.path, data=tmp_path / "both.csv", fresh=True)
@@ -157,8 +157,8 @@ def test_a_past_that_is_not_what_the_run_was_trained_on_is_told(change: str, tmp
     with pytest.warns(HopstateWarning, match=r"own.csv is not what this run was trained on, or has changed since"):
         assert len(run.predict(table(200, 20))) == 20
     with pytest.warns(HopstateWarning, match=r"own.csv is not what this run was trained on"):
-        run.stream(table(200, 20))
-    assert len(run.stream(table(300, 20))) == 20  # goes on from the state that is kept
+        run.score_stream(table(200, 20))
+    assert len(run.score_stream(table(300, 20))) == 20  # goes on from the state that is kept
 
 
 @pytest.mark.parametrize("name", ["recency", "ctdg-ssm", "dyg-mamba-nodes"])

@@ -17,7 +17,7 @@ from hopstate.errors import ConfigError, HopstateError, MissingExtraError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.space import Range, parse_values, printable
 from hopstate.runs import api
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 from hopstate.runs.tune_spaces import space_of
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
@@ -77,7 +77,7 @@ def test_a_search_never_sees_the_test_split(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_trainer_refuses_a_split_that_is_held_back() -> None:
     method = get_method("mlp")
     run = hopstate.fit("mlp", graph(), out="run", **QUICK)
-    with trained(run.path, graph()) as (trainer, task):
+    with load_run(run.path, graph()) as (trainer, task):
         blind = Trainer(task, trainer.config, RunFolder("run"), method=method.name, splits=("val",))
         assert blind.evaluate("val")
         with pytest.raises(ConfigError, match="holds the test split back"):

@@ -15,7 +15,7 @@ from hopstate.evaluation.link import score_queries
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
@@ -146,11 +146,13 @@ def test_a_live_run_takes_a_coarse_clock_in_any_cut(method: str, tmp_path: Path)
     def part(a: int, b: int) -> EventStream:
         return EventStream(**{k: getattr(later, k)[a:b].copy() for k in columns}, num_nodes=14)
 
-    whole = stream(run.path, part(0, len(later)), own=early, fresh=True, save=tmp_path / "whole")["score"].tolist()
+    whole = score_stream(run.path, part(0, len(later)), own=early, fresh=True, save=tmp_path / "whole")[
+        "score"
+    ].tolist()
     found = []
     for a, b in ((0, 7), (7, 8), (8, 30), (30, len(later))):
         options: dict[str, Any] = {"fresh": True} if a == 0 else {"state": tmp_path / "parts"}
-        found += stream(run.path, part(a, b), own=early, save=tmp_path / "parts", **options)["score"].tolist()
+        found += score_stream(run.path, part(a, b), own=early, save=tmp_path / "parts", **options)["score"].tolist()
     assert found == whole
     assert len(predict(run.path, data=early)) == len(early.additions())
 
@@ -164,4 +166,4 @@ def test_a_run_in_64_bits_is_evaluated_and_goes_on_in_64_bits(method: str, tmp_p
     assert evaluate(run.path, data=data) == run.metrics["test"]
     columns = {"src": np.array([1, 2]), "dst": np.array([9, 10]), "t": np.array([99, 99])}
     later = EventStream(**columns, edge_attr=np.ones((2, 2), np.float32), num_nodes=14)
-    assert np.isfinite(stream(run.path, later, own=data, fresh=True)["score"]).all()
+    assert np.isfinite(score_stream(run.path, later, own=data, fresh=True)["score"]).all()

@@ -90,6 +90,6 @@ def _stream(argv: list[str]) -> int:
         raise ConfigError("which events? give --data FILE")
     options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
     options |= {"method": o.method, "raw": o.raw}
-    table = api.stream(o.run, o.data, read=read, device=o.device, **options)
+    table = api.score_stream(o.run, o.data, read=read, device=o.device, **options)
     print(f"{len(table):,} events scored into {o.out}; state kept in {o.save or f'{o.run}/state'}")
     return 0

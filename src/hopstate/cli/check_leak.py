@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hopstate.errors import ConfigError
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 
 
 def run(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
-    with trained(options.run, method=options.method) as (_, task):
+    with load_run(options.run, method=options.method) as (_, task):
         nodes = hasattr(task, "node_scorer_over")
         if not nodes and not hasattr(task, "scorer_over"):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")

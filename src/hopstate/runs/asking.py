@@ -13,7 +13,7 @@ from hopstate.data.past_deletions import still_gone
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def node_outputs(
         run: a run folder of a method that classifies nodes at their events, such as dyg-mamba-nodes.
         nodes: (Q,) the user's own ids; or a table with columns node and t.
         t: (Q,) times, or one for all: numbers in the unit of the run's own data, or dates.
-        state, fresh, own: which past to answer from, as in `hopstate.stream`.
+        state, fresh, own: which past to answer from, as in `hopstate.score_stream`.
         device: where to compute; None takes the run's own setting.
         method: as in `hopstate.evaluate`.
 
@@ -67,7 +67,7 @@ def node_outputs(
     folder = RunFolder.open(run)
     check_temporal(folder, method)
     with (
-        trained(run, own, device=device, bare=True, method=method) as (trainer, task),
+        load_run(run, own, device=device, bare=True, method=method) as (trainer, task),
         torch.no_grad(),
         trainer.arithmetic(),
     ):

@@ -1,4 +1,4 @@
-"""What `stream` and `predict` do before a temporal model goes on over new events: its past, how they are read."""
+"""What `score_stream` and `predict` do before a temporal model goes on over new events: its past, how they are read."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer, seed_everything
 
 
-class trained:  # noqa: N801 - a context manager
+class load_run:  # noqa: N801 - a context manager
     """The trainer and task of a finished run with its chosen weights, over its own data or other ones.
 
     Args:

@@ -204,8 +204,8 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     frame.iloc[:100].to_csv("old.csv", index=False)
     loop = {"epochs": 1, "progress": False}
     hopstate.fit("ctdg-ssm", "old.csv", out="run", loop=loop)
-    whole = hopstate.stream("run", frame.iloc[100:], fresh=True)
+    whole = hopstate.score_stream("run", frame.iloc[100:], fresh=True)
     frame.iloc[100:110].to_csv("next.csv", index=False)
-    alone = hopstate.stream("run", "next.csv", fresh=True)
+    alone = hopstate.score_stream("run", "next.csv", fresh=True)
     np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=1e-5)
     assert np.isfinite(whole["score"]).all()

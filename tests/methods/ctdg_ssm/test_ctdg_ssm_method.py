@@ -24,7 +24,7 @@ from hopstate.errors import (
 )
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.io.lock import locked
-from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.api import evaluate, fit, predict, score_stream
 
 SMALL = {
     "model__dim": 8,
@@ -78,9 +78,9 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(events: Path, tmp_path: Pat
     """Kept after each call and gone on from there: bit for bit what one pass gives, state included."""
     run = run_of(events, tmp_path / "run", **settings)
     later = table(50, start=240, seed=1).assign(time=240 + np.arange(50) // 3)  # calls end amid one time too
-    whole = stream(run.path, later, save=tmp_path / "whole")
+    whole = score_stream(run.path, later, save=tmp_path / "whole")
     for size in (13, 20):
-        parts = [run.stream(later[i : i + size], fresh=i == 0) for i in range(0, 50, size)]
+        parts = [run.score_stream(later[i : i + size], fresh=i == 0) for i in range(0, 50, size)]
         assert whole.equals(pd.concat(parts, ignore_index=True))
         states = [load_past(p) for p in (tmp_path / "whole", run.path / "state")]
         held = [past.memories(np.arange(past.num_nodes)) for past in states]
@@ -93,13 +93,13 @@ def test_a_stream_cut_anywhere_gives_the_same_scores(events: Path, tmp_path: Pat
 
 def test_a_call_needs_no_more_of_the_runs_own_data(events: Path, tmp_path: Path) -> None:
     run = run_of(events, tmp_path / "run")
-    first = stream(run.path, table(30, start=240, seed=1))
+    first = score_stream(run.path, table(30, start=240, seed=1))
     events.unlink()
-    assert stream(run.path, table(30, start=270, seed=2))["score"].between(0, 1).all()
+    assert score_stream(run.path, table(30, start=270, seed=2))["score"].between(0, 1).all()
     with pytest.raises(HopstateError, match=r"events\.csv"):
-        stream(run.path, table(30, start=240, seed=1), fresh=True)
+        score_stream(run.path, table(30, start=240, seed=1), fresh=True)
     table().to_csv(events, index=False)
-    assert stream(run.path, table(30, start=240, seed=1), fresh=True).equals(first)
+    assert score_stream(run.path, table(30, start=240, seed=1), fresh=True).equals(first)
 
 
 def test_two_writers_of_one_state(events: Path, tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_two_writers_of_one_state(events: Path, tmp_path: Path) -> None:
     run, later = run_of(events, tmp_path / "run"), table(30, start=240, seed=1)
     with locked(run.path):
         with pytest.raises(BusyError, match=r"run \(the state of a live run\) is being written by"):
-            stream(run.path, later, out=tmp_path / "scores.csv")
+            score_stream(run.path, later, out=tmp_path / "scores.csv")
         assert not (tmp_path / "scores.csv").exists()
-        stream(run.path, later, save=tmp_path / "other")
-    assert len(stream(run.path, later)) == 30
+        score_stream(run.path, later, save=tmp_path / "other")
+    assert len(score_stream(run.path, later)) == 30
 
 
 def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_path: Path) -> None:
@@ -120,21 +120,21 @@ def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_pa
     both = pd.concat([table(), later])
     both.to_csv(tmp_path / "both.csv", index=False)
     known = predict(run.path, data=tmp_path / "both.csv", fresh=True)["score"].to_numpy()[240:]
-    assert np.allclose(stream(run.path, later)["score"].to_numpy(), known, atol=1e-6)
+    assert np.allclose(score_stream(run.path, later)["score"].to_numpy(), known, atol=1e-6)
 
 
 def test_new_nodes_in_mid_stream(events: Path, tmp_path: Path) -> None:
     run = run_of(events, tmp_path / "run")
-    first = stream(run.path, table(60, start=240, seed=1, extra="stranger"))
+    first = score_stream(run.path, table(60, start=240, seed=1, extra="stranger"))
     assert (first["dst"] == "stranger").any()
     state = load_past(run.path / "state")
     assert state.node_ids is not None
     assert state.node_ids.ids[-1] == "stranger"
     assert state.num_nodes == 22
-    assert stream(run.path, table(60, start=300, seed=2, extra="stranger"))["score"].between(0, 1).all()
+    assert score_stream(run.path, table(60, start=300, seed=2, extra="stranger"))["score"].between(0, 1).all()
     fixed = run_of(events, tmp_path / "fixed", model__static="learnable")
     with pytest.raises(DataError, match="beyond the 21 nodes"):
-        stream(fixed.path, table(60, start=240, seed=1, extra="stranger"))
+        score_stream(fixed.path, table(60, start=240, seed=1, extra="stranger"))
     assert not (fixed.path / "state" / "live.json").exists()
 
 
@@ -145,19 +145,19 @@ def kept_in(folder: Path) -> dict[str, bytes]:
 def test_bad_input_leaves_the_kept_state_as_it_was(events: Path, tmp_path: Path) -> None:
     run, other = run_of(events, tmp_path / "run"), run_of(events, tmp_path / "other", loop__seed=1)
     later = table(40, start=240, seed=1)
-    stream(run.path, later)
+    score_stream(run.path, later)
     kept = kept_in(run.path / "state")
     with pytest.raises(TimeOrderError, match="streamed already"):
-        stream(run.path, later)
+        score_stream(run.path, later)
     with pytest.raises(CheckpointError, match="another model"):
-        stream(other.path, table(40, start=280), state=run.path / "state")
+        score_stream(other.path, table(40, start=280), state=run.path / "state")
     broken = tmp_path / "broken"
     shutil.copytree(run.path / "state", broken)
     (broken / "live.json").write_bytes(kept["live.json"][:40])
     with pytest.raises(CheckpointError, match="damaged"):
-        stream(run.path, table(40, start=280), state=broken)
+        score_stream(run.path, table(40, start=280), state=broken)
     with pytest.raises(MissingFileError, match="no live state"):
-        stream(run.path, table(40, start=280), state=tmp_path / "none")
+        score_stream(run.path, table(40, start=280), state=tmp_path / "none")
     assert kept_in(run.path / "state") == kept
 
 
@@ -165,7 +165,7 @@ def test_methods_without_a_past_are_named(tmp_path: Path) -> None:
     command = ["fit", "ctdg-ssm-sequences", "--data=path-sequences", "--read.length=4", "--read.count=40"]
     assert main([*command, "--loop.epochs=0", "--loop.progress=false", "--out", str(tmp_path / "run")]) == 0
     with pytest.raises(ConfigError, match="ctdg-ssm-sequences, which works on sequences and has no past"):
-        stream(tmp_path / "run", table(3))
+        score_stream(tmp_path / "run", table(3))
 
 
 def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_deletions_of_earlier_edges_are_taken_and_of_none_refused(tmp_path: Path
     run = run_of(tmp_path / "events.csv", tmp_path / "run")
     gone = data.iloc[[3, 4]].assign(kind="delete", time=[240, 241])
     both = pd.concat([gone, table(3, 242).assign(kind="add")])
-    assert stream(run.path, both)["t"].tolist() == [242, 243, 244]  # a deletion is not scored
+    assert score_stream(run.path, both)["t"].tolist() == [242, 243, 244]  # a deletion is not scored
     assert load_past(run.path / "state").has_deletes
     with pytest.raises(DataError, match="does not stand"):
-        stream(run.path, pd.DataFrame({"source": ["u0"], "target": ["u1"], "time": [300], "kind": ["delete"]}))
+        score_stream(run.path, pd.DataFrame({"source": ["u0"], "target": ["u1"], "time": [300], "kind": ["delete"]}))
 
 
 def test_integer_ids_and_edge_features(tmp_path: Path) -> None:
@@ -193,14 +193,14 @@ def test_integer_ids_and_edge_features(tmp_path: Path) -> None:
     x = rng.normal(size=(10, 2)).astype(np.float32)
     run = fit("ctdg-ssm", first.with_(x=x), out=tmp_path / "run", **SMALL)
     with pytest.raises(ConfigError, match="record in memory"):
-        run.stream(part(100, 14))
+        run.score_stream(part(100, 14))
     later = part(100, 14)
-    scores = run.stream(later, own=first.with_(x=x))
+    scores = run.score_stream(later, own=first.with_(x=x))
     assert scores["dst"].tolist() == later.dst.tolist()
     assert scores["score"].between(0, 1).all()
     assert load_past(run.path / "state").num_nodes == 14
     with pytest.raises(ShapeError, match=r"edge_attr of 3 columns; .* has 0: give .*--read\.edge_columns"):
-        run.stream(part(200, 14).with_(edge_attr=None), own=first.with_(x=x))
+        run.score_stream(part(200, 14).with_(edge_attr=None), own=first.with_(x=x))
 
 
 def test_new_files_are_read_as_the_runs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,7 +267,7 @@ def test_a_file_at_one_time_is_counted_once(events: Path, tmp_path: Path, capsys
     assert "--fresh" in error
     assert kept_in(run.path / "state") == kept
     assert main([*command, "--fresh"]) == 0
-    stream(run.path, table(4).assign(time=239))  # others at the same time may follow
+    score_stream(run.path, table(4).assign(time=239))  # others at the same time may follow
     assert len(load_past(run.path / "state")) == 247
 
 
@@ -276,13 +276,13 @@ def test_dates_do_not_follow_numbers(events: Path, tmp_path: Path) -> None:
     later = table(20, start=240)
     dated = later.assign(time=pd.to_datetime(later["time"], unit="D").dt.strftime("%Y-%m-%d"))
     with pytest.raises(DataError, match="counts time in s, earlier events in a unit that nobody named"):
-        stream(run.path, dated)
+        score_stream(run.path, dated)
     assert not (run.path / "state" / "live.json").exists()
     both = table().assign(time=pd.date_range("2026-01-01", periods=240, freq="h").strftime("%Y-%m-%dT%H:%M:%S.5"))
     both.to_csv(tmp_path / "dated.csv", index=False)
     run = run_of(tmp_path / "dated.csv", tmp_path / "dated")
     whole = table(1).assign(time="2026-02-01")  # counted in ms, as the run's own, and not in s
-    assert stream(run.path, whole)["t"].tolist() == [1_769_904_000_000]
+    assert score_stream(run.path, whole)["t"].tolist() == [1_769_904_000_000]
 
 
 def test_where_state_or_scores_cannot_be_written_the_state_stays(
@@ -292,13 +292,13 @@ def test_where_state_or_scores_cannot_be_written_the_state_stays(
     scores, state = tmp_path / "scores.csv", run.path / "state"
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(StorageError, match="it is a folder"):
-        stream(run.path, later, out=tmp_path / "folder.csv")
+        score_stream(run.path, later, out=tmp_path / "folder.csv")
     with pytest.raises(StorageError, match="holds other things"):
-        stream(run.path, later, save=tmp_path, out=scores)
+        score_stream(run.path, later, save=tmp_path, out=scores)
     with pytest.raises(StorageError, match="is a file"):
-        stream(run.path, later, save=events, out=scores)
+        score_stream(run.path, later, save=events, out=scores)
     with pytest.raises(StorageError):
-        stream(run.path, later, save=events / "state", out=scores)  # a file is no folder
+        score_stream(run.path, later, save=events / "state", out=scores)  # a file is no folder
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError("no space left")
@@ -307,11 +307,11 @@ def test_where_state_or_scores_cannot_be_written_the_state_stays(
         with monkeypatch.context() as here:
             here.setattr(name, full)
             with pytest.raises(StorageError, match="no space left"):
-                stream(run.path, later, out=scores if "Path" not in name else None)
+                score_stream(run.path, later, out=scores if "Path" not in name else None)
     assert not scores.exists()
     assert not (state / "live.json").exists()
     assert not [p.name for p in (*state.iterdir(), *tmp_path.iterdir()) if p.name.endswith(".part")]
-    stream(run.path, later, out=tmp_path / "new" / "scores.csv", save=tmp_path / "kept" / "state")
+    score_stream(run.path, later, out=tmp_path / "new" / "scores.csv", save=tmp_path / "kept" / "state")
     assert (tmp_path / "new" / "scores.csv").is_file()
     assert (tmp_path / "kept" / "state" / "live.json").is_file()
 

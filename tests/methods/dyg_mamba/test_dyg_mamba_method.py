@@ -12,7 +12,7 @@ from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods.dyg_mamba.model import DyGMamba
 from hopstate.runs.api import evaluate, fit, predict
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 
 LOOP = {"loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 SMALL = {"model__channel_dim": 6, "model__time_dim": 8, "model__out_dim": 8, "model__block__state_dim": 4}
@@ -55,13 +55,13 @@ def test_a_known_loss_curve(tmp_path, gap_unit):
 
 
 def test_no_score_sees_the_future(run):
-    with trained(run.path) as (_, task):
+    with load_run(run.path) as (_, task):
         report = check_leak(task.scorer_over, task.stream.slice(0, 1500), moments=4, queries=32)
     assert report.scores > 100
 
 
 def test_explain_adds_up_and_sees_only_the_past(run, tmp_path):
-    with trained(run.path) as (_, task):
+    with load_run(run.path) as (_, task):
         stream = task.stream
         row = len(stream) - 1
         t = float(stream.t[row]) + 0.0
@@ -104,7 +104,7 @@ def test_explain_takes_dates_and_ids_with_commas(tmp_path):
     pd.DataFrame(rows | {"time": when.astype(str)}).to_csv(tmp_path / "dated.csv", index=False)
     settings = {**OPTIONS, "evaluation__strategies": ["random"], "loop__epochs": 1, "batch_size": 20}
     done = fit("dyg-mamba", tmp_path / "dated.csv", out=tmp_path / "run", **settings)
-    with trained(done.path) as (_, task):
+    with load_run(done.path) as (_, task):
         last = int(task.stream.t[-1])
     assert main(["explain", str(done.path), "--pair", '"Smith, A", t1', "--time", "2024-01-20"]) == 0
     exact = hopstate.explain(done.path, "Smith, A", "t1", str(last))  # nanoseconds that no float64 holds
@@ -128,7 +128,7 @@ def test_training_looks_up_training_events_alone(tmp_path):
     """Events of the nodes that stay unseen lie between the training events, and are in no history of training."""
     options = {**OPTIONS, "split__kind": "dyglib", "evaluation__strategies": ["random"], "batch_size": 500}
     done = fit("dyg-mamba", "messages-generated", out=tmp_path / "run", loop__epochs=1, **options)
-    with trained(done.path) as (_, task):
+    with load_run(done.path) as (_, task):
         stream, train = task.stream, task.split.train
         end = np.full(stream.num_nodes, stream.t[-1] + 1)
         seen = task.train_inputs.store.last(np.arange(stream.num_nodes), end, len(stream)).event_ids
@@ -171,7 +171,7 @@ def test_command_line(run, tmp_path, capsys):
     assert main(["evaluate", str(run.path), "--evaluation.protocol=dyglib", "--evaluation.strategies", "[random]"]) == 0
     assert "historical_ap" not in capsys.readouterr().out
     assert main(["evaluate", str(run.path), "--evaluation.protocol", "mean"]) == 2
-    with trained(run.path) as (_, task):
+    with load_run(run.path) as (_, task):
         stream, ids = task.stream, task.stream.node_ids
         pair = (
             [stream.src[-1], stream.dst[-1]] if ids is None else ids.names(np.array([stream.src[-1], stream.dst[-1]]))
@@ -252,7 +252,7 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path, monkeypatch):
     runs = [fit("dyg-mamba", _few(), out=tmp_path / str(n), pairs_at_once=n, **settings) for n in (200, 7)]
     monkeypatch.setattr("hopstate.methods.dyg_mamba.method.MAX_TOKENS", 300)
     runs.append(fit("dyg-mamba", _few(), out=tmp_path / "tokens", **settings))
-    with trained(runs[2].path, _few()) as (_, task):
+    with load_run(runs[2].path, _few()) as (_, task):
         assert len(list(task.batches(0))[-2]) > 3
     whole, *cut = (pd.read_csv(run.path / "metrics.csv") for run in runs)
     for parts in cut:

@@ -24,7 +24,7 @@ from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit_config
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 from hopstate.training.config import LoopConfig
 
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
@@ -223,6 +223,6 @@ def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
     method = get_method("gmn")  # with the settings told: those that suit the data may name the walks
     config = config_from(method, {"data": "memory:sparse", "model": small, "loop": loop})
     run = fit_config(method, config, out=tmp_path / "run", record=sparse)
-    with trained(run.path, dense) as (_, task):
+    with load_run(run.path, dense) as (_, task):
         assert task.walks == {"max_length": 3, "repeats": 2, "walks": 2}
         assert own["walks"] == 8

@@ -22,8 +22,8 @@ from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.leak import check_leak
 from hopstate.methods.pair_trees.fitting import training_pairs
 from hopstate.runs.analysis.questions import explain
-from hopstate.runs.api import Run, evaluate, fit, predict, stream
-from hopstate.runs.load import trained
+from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
+from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
 
 SMALL = {
@@ -80,7 +80,7 @@ def test_equal_seeds_give_equal_bits_and_threads_do_not_matter(run: Run, tmp_pat
     with threadpool_limits(limits=3):
         again = fit("pair-trees", events(), out=tmp_path / "again", config=SMALL)
     assert again.metrics == run.metrics
-    with trained(run.path, events()) as (_, a), trained(again.path, events()) as (_, b):
+    with load_run(run.path, events()) as (_, a), load_run(again.path, events()) as (_, b):
         for name, tensor in a.model.state_dict().items():
             assert torch.equal(tensor, b.model.state_dict()[name]), name
 
@@ -96,7 +96,7 @@ def test_the_unit_of_time_changes_no_score(run: Run, tmp_path: Path) -> None:
     fine = events().with_(t=events().t * 10**9, time_unit="ns")
     other = fit("pair-trees", fine, out=tmp_path / "ns", config=SMALL)
     assert other.metrics == run.metrics
-    with trained(run.path, events()) as (_, task):
+    with load_run(run.path, events()) as (_, task):
         u, v, t = events().src[-50:], events().dst[-50:], events().t[-50:]
         expected = task.scorer("test").score(u, v, t)
         assert np.array_equal(task.scorer_over(fine).score(u, v, t * 10**9), expected)
@@ -107,7 +107,7 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
     whole = events(1300)
     own, later = part(whole, 0, 1200), part(whole, 1200, 1300)
     trained_on = fit("pair-trees", own, out=tmp_path / "run", config=SMALL)
-    with trained(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
+    with load_run(trained_on.path, own, bare=True) as (_, task), torch.no_grad():
         past = past_of(task, own)
         expected = task.scorer_over(whole).score(later.src, later.dst, later.t)
         for size in (1, 33, 100):
@@ -116,12 +116,12 @@ def test_later_events_however_they_are_cut(run: Run, tmp_path: Path) -> None:
                 columns, now = go_on(task, now, part(later, a, min(a + size, 100)), again=True)
                 found.append(columns["score"])
             assert np.array_equal(np.concatenate(found), expected), size
-    calls = [stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]
+    calls = [score_stream(trained_on.path, part(later, a, a + 50), own=own) for a in (0, 50)]
     assert np.array_equal(pd.concat(calls).score.to_numpy(), expected)
 
 
 def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
-    with trained(run.path, events()) as (_, task):
+    with load_run(run.path, events()) as (_, task):
         assert check_leak(task.scorer_over, events(), moments=4, queries=40).scores > 0
 
 
@@ -132,7 +132,7 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
     src, dst = other.src.copy(), other.dst.copy()
     src[first:], dst[first:] = rng.integers(0, 12, len(src) - first), 12 + rng.integers(0, 12, len(src) - first)
     changed = fit("pair-trees", other.with_(src=src, dst=dst), out=tmp_path / "changed", config=SMALL)
-    with trained(run.path, events()) as (_, a), trained(changed.path, other.with_(src=src, dst=dst)) as (_, b):
+    with load_run(run.path, events()) as (_, a), load_run(changed.path, other.with_(src=src, dst=dst)) as (_, b):
         assert torch.equal(a.model.threshold, b.model.threshold)
         assert torch.equal(a.model.value, b.model.value)
         split, known = a.split, a._features(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
@@ -148,7 +148,7 @@ def test_probabilities_mean_what_they_say(run: Run) -> None:
     from hopstate.sampling.negatives import draw_negatives
 
     own = events()
-    with trained(run.path, own) as (_, task):
+    with load_run(run.path, own) as (_, task):
         slope, shift = task.model.platt.tolist()
         assert slope > 0
         assert (slope, shift) != (1.0, 0.0)
@@ -166,7 +166,7 @@ def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
     found = explain(run.path, 3, 15, own.t[-1], data=own, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
     assert found.table.contribution.sum() + found.rest == pytest.approx(found.logit, abs=1e-9)
     assert (np.diff(found.table.contribution.abs()) <= 0).all()
-    with trained(run.path, own) as (_, task):
+    with load_run(run.path, own) as (_, task):
         score = task.scorer("test").score(np.array([3]), np.array([15]), own.t[-1:])
     assert found.probability == score[0]
     assert list(pd.read_csv(tmp_path / "why.csv").columns) == ["feature", "value", "contribution"]
@@ -175,7 +175,7 @@ def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
 
 def test_a_part_of_the_training_events(run: Run, tmp_path: Path) -> None:
     few = fit("pair-trees", events(), out=tmp_path / "few", config={**SMALL, "max_events": 200})
-    with trained(few.path, events()) as (_, task):
+    with load_run(few.path, events()) as (_, task):
         training, others = training_pairs(
             task.stream,
             task.split,
@@ -207,7 +207,7 @@ def test_damaged_trees_are_refused_by_file_or_give_probabilities(run: Run, tmp_p
         spoilt[name] = flat.view(weights[name].dtype).reshape(weights[name].shape)
         save_file(spoilt, bad / "model.safetensors", metadata=header)
         try:
-            with trained(bad, events()) as (_, task):
+            with load_run(bad, events()) as (_, task):
                 scores = task.scorer("test").score(events().src, events().dst, events().t)
             assert ((scores >= 0) & (scores <= 1)).all(), name
         except CheckpointError as error:

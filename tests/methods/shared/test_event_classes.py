@@ -11,7 +11,7 @@ import pytest
 import hopstate
 from hopstate.errors import ConfigError, DataError, TimeOrderError
 from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
-from hopstate.runs.api import Run, evaluate, fit, stream
+from hopstate.runs.api import Run, evaluate, fit, score_stream
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -62,7 +62,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )
     later = table(200, 30).drop(columns="label")
-    live = stream(run.path, later, fresh=True, save=tmp_path / "state")
+    live = score_stream(run.path, later, fresh=True, save=tmp_path / "state")
     assert list(live) == [column for column in found if column != "label"]
     assert live.equals(run.predict(later))
 
@@ -139,7 +139,7 @@ def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run], tmp_path:
         run.node_outputs(["u0", "u1"], [last, last - 1])
     with pytest.raises(DataError, match="'nobody'"):
         run.node_outputs(["nobody"], [last])
-    stream(run.path, table(last + 5, 20), save=tmp_path / "state")
+    score_stream(run.path, table(last + 5, 20), save=tmp_path / "state")
     after = hopstate.node_outputs(run.path, nodes, np.full(36, 10 * last), state=tmp_path / "state")
     before = run.node_outputs(nodes, np.full(36, 10 * last))
     assert not np.allclose(after[columns], before[columns])

@@ -12,7 +12,7 @@ import torch
 
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
-from hopstate.runs.api import evaluate, fit, predict, stream
+from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop": {"epochs": 2, "progress": False, "tensorboard": "no", "device": "cpu", "optim.lr": 1e-2}}
@@ -72,7 +72,7 @@ def test_the_backbone_stays_and_the_head_learns(
     later = pd.DataFrame(
         {"source": [1, 2], "target": [12, 13], "time": [300, 301]}
     )  # ids that stand for rows: none is new
-    assert predict(frozen.path, data=later)["score"].equals(stream(frozen.path, later)["score"])
+    assert predict(frozen.path, data=later)["score"].equals(score_stream(frozen.path, later)["score"])
 
 
 def test_what_cannot_be_begun_from_is_refused(events: Path, links: dict[str, Path], tmp_path: Path) -> None:

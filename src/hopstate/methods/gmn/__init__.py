@@ -13,6 +13,7 @@
 | a graph beyond memory | `layerwise.all_outputs`, `inference.NodeOutputs` |
 | Table 6: settings | `method.GMNRun`, `sizing.choose` |
 
+`whole_graph.gmn_inputs` makes what the model reads for loops of one's own.
 `method` is for nodes of one graph, `graphs` for sets of graphs.
 """
 

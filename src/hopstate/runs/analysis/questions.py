@@ -11,7 +11,7 @@ from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.analysis.explain import Explanation, FeatureExplanation, explain_pair
 from hopstate.runs.analysis.robustness import LEVELS, Noise, plot_robustness
 from hopstate.runs.analysis.robustness import robustness as measure
-from hopstate.runs.load import trained
+from hopstate.runs.load import load_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ def explain(
         raw: as in `hopstate.io.table.write_table`.
     """
     _check_paths(out, plot)
-    with trained(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
+    with load_run(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
         found = explain_pair(task, source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
@@ -79,7 +79,7 @@ def robustness(
     import torch
 
     _check_paths(out, plot)
-    with trained(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+    with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
         task.model.eval()
         table = measure(task, noise=noise, levels=levels, seed=seed)
     if out is not None:

@@ -1,0 +1,68 @@
+"""`gmn_inputs`: what a GMN reads of a graph, for loops without run machinery."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.errors import DataError
+from hopstate.methods.gmn.nodes import FullNodeTask, Material
+from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.shared.edges import turned
+
+WALKS = {"max_length": 2, "repeats": 2, "walks": 3}
+
+
+def graph(**fields) -> hopstate.Graph:
+    rng = np.random.default_rng(0)
+    edges = np.stack([np.arange(9), np.arange(1, 10)])
+    edges = np.concatenate([edges, rng.integers(0, 10, (2, 6))], 1)
+    return hopstate.Graph.from_edges(edges, num_nodes=10, x=rng.normal(size=(10, 3)).astype(np.float32), **fields)
+
+
+def model(config, tokens=1):
+    torch.manual_seed(0)
+    return hopstate.GMN(config, in_dim=3, out_dim=2, tokens=tokens).eval()
+
+
+def test_outputs_are_those_of_a_run():
+    data, config = graph(undirected=False), hopstate.GMN.Config(dim=8, mpnn_layers=1)
+    over = turned(data)
+    ready = Material(
+        indptr=over.indptr, indices=over.indices, x=np.array(data.x), edge_attr=None,
+        key=np.arange(10, 0, -1).astype(float), settings=WalkSettings(max_length=0, repeats=1, walks=1),
+    )  # fmt: skip
+    net = model(config)
+    task = FullNodeTask(net, ready, MagicMock(), seed=0)
+    mine = hopstate.gmn_inputs(data)
+    with torch.no_grad():
+        expected = net(task._inputs(0, None))
+        given = torch.from_numpy(np.arange(10)[::-1].copy())  # the run's order of nodes
+        assert torch.equal(net(replace(mine, order=given)), expected)
+
+
+@pytest.mark.parametrize("local", ["gatedgcn", "rwf"])
+def test_a_seed_fixes_walks_and_order_and_another_draws_anew(local):
+    config = hopstate.GMN.Config(dim=8, mpnn_layers=1, local=local)
+    net = model(config, tokens=5)
+    with torch.no_grad():
+        first, again, other = (net(hopstate.gmn_inputs(graph(), config, **WALKS, seed=seed)) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_nodes_receive_from_the_sources_of_their_edges():
+    data = hopstate.Graph.from_edges(np.array([[0, 1]]), num_nodes=2, x=np.eye(2, dtype=np.float32), undirected=False)
+    adjacency = hopstate.gmn_inputs(data).graph
+    assert adjacency.indptr.tolist() == [0, 0, 1]
+    assert adjacency.indices.tolist() == [0]
+
+
+def test_a_graph_without_features_is_refused():
+    with pytest.raises(DataError, match="no node features"):
+        hopstate.gmn_inputs(graph().with_(x=None))
