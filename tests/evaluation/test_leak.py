@@ -70,7 +70,7 @@ class Inside(EdgeBank):
             self.observe(self._stream.take(np.arange(len(self._stream))))
 
     def observe(self, batch):
-        if not self._store.num_events:
+        if not self.memory.store.num_events:
             super().observe(batch)
 
 

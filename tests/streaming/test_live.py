@@ -17,7 +17,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import batch_edges
 from hopstate.streaming.live import go_on, past_of
-from hopstate.streaming.replay import drive
+from hopstate.streaming.replay import replay
 from hopstate.training.tasks.protocols import FitsWhole
 from hopstate.training.trainer import seed_everything
 
@@ -145,7 +145,7 @@ def test_deletions_and_new_nodes_in_any_cut(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) -> None:
-    """Held to the driver of evaluation, over one stream of the run's own events and the new ones."""
+    """Held to the replay of evaluation, over one stream of the run's own events and the new ones."""
     task, later = task_of(name, tmp_path), events(70, 160)
     own = task.stream
     columns = {key: np.concatenate([getattr(own, key), value]) for key, value in part(later, 0, 70).items()}
@@ -158,7 +158,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     def score(mine: np.ndarray) -> Any:
         return scorer.score_nodes(both.src[mine], both.t[mine]) if nodes else scorer.score(*pairs(both, mine))
 
-    expected = drive(scorer, score, both, edges[place], rows=np.arange(len(both)), edges=edges)[160:]
+    expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), edges=edges)[160:]
     found = scores_and_memory(task, past_of(task, own), [later])[0]
     assert np.allclose(found, expected, rtol=0, atol=1e-6)
     assert len(np.unique(found)) > 1

@@ -123,13 +123,13 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
     seen = t.split.train[: t._edges[t._known[-1]]]  # up to the last time, which nothing later is scored after
     for batch in event_batches(t.stream, seen, batch_size=SIZE):
         scorer.observe(batch)
-    assert torch.allclose(scorer.state.memory, t._state.memory, atol=1e-6)
+    assert torch.allclose(scorer.memory.memory, t._state.memory, atol=1e-6)
     for size in (1, 7, 1000):  # however the driver cuts, as long as it keeps times whole
         again = t.scorer("train")
         for batch in event_batches(t.stream, seen, batch_size=size):
             again.observe(batch)
         if size < 50:
-            assert torch.equal(again.state.memory, scorer.state.memory)
+            assert torch.equal(again.memory.memory, scorer.memory.memory)
 
 
 def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:

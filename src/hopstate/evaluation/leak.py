@@ -49,12 +49,12 @@ def check_leak(
     """Check that no event at or after a time changes a link score for that time.
 
     Args:
-        build: an (altered) stream to a model ready to be driven; a model that looks events up in a store gets a
+        build: an (altered) stream to a model ready to be replayed to; a model that looks events up in a store gets a
             store of that stream.
         stream: events to alter; a few thousand are enough.
         moments: times to check, ties and batch boundaries among them.
         queries: pairs scored at and before each moment.
-        batch_size: of the driver.
+        batch_size: of the replay.
         seed: one seed, one check.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Dynamic link prediction: one driver for every temporal model, and the tables made from its scores.
+"""Dynamic link prediction: one loop for every temporal model, and the tables made from its scores.
 
-The driver scores a batch of events and their negatives, then lets the model see the batch. A batch never ends amid
-events of one time (unless asked to, for published protocols), so what a model has seen is strictly earlier than
+`streaming.replay` scores a batch of events and their negatives, then lets the model see the batch. A batch never ends
+amid events of one time (unless asked to, for published protocols), so what a model has seen is strictly earlier than
 what it scores. A model that looks its events up in a store must look strictly before the query time;
 `hopstate.evaluation.leak` checks that.
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,18 +29,11 @@ from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.sampling.event_batches import batch_edges, event_batches
 from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
-from hopstate.streaming.replay import Observer, drive, drive_anywhere
+from hopstate.streaming.protocols import LinkScorer, StreamingModel
+from hopstate.streaming.replay import replay, replay_anywhere
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
-
-
-class LinkScorer(Observer, Protocol):
-    """What the driver asks of a temporal model; scoring must not change what later scores are."""
-
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
-        """Return (Q,) scores (array or tensor; larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,7 +108,7 @@ def evaluate_link(
     """Score a part and its new-node events under each strategy, in one pass over the stream.
 
     Args:
-        scorer: the model; it is reset, then shown every event before the part, then driven through the part.
+        scorer: the model; it is reset, then shown every event before the part, then replayed over the part.
         part: "val" or "test"; its events with new nodes are the inductive rows.
         strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (MRR, Hits@k).
         protocol: see the top of this file.
@@ -153,7 +146,7 @@ def evaluate_link(
         chosen,
         history=history,
         batch_size=batch_size,
-        whole_ties=protocol == "pooled" or getattr(scorer, "by_time", False),
+        whole_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
     )
     rows, reliability = [], {}
     for (name, strategy), held in scores.items():
@@ -177,7 +170,7 @@ def score_part(
     batch_size: int = 200,
     whole_ties: bool = True,
 ) -> dict[tuple[str, str], LinkScores]:
-    """Drive a model through the events at rows and return the scores of each set of negatives and its positives.
+    """Replay the events at rows to a model and return the scores of each set of negatives and its positives.
 
     Args:
         scorer: the model; reset first.
@@ -197,7 +190,7 @@ def score_part(
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
     edges = batch_edges(stream.t[rows], batch_size, whole_ties=whole_ties)
     t = stream.t[rows][place]
-    scores = drive(
+    scores = replay(
         scorer,
         lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
         stream,
@@ -224,7 +217,7 @@ def score_queries(
         scorer: the model; reset first.
         src, dst: (Q,) int64; t: (Q,) times, in any order.
     """
-    return drive_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)
+    return replay_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)
 
 
 def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, seed: int) -> dict[str, float]:

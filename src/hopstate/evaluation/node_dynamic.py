@@ -5,7 +5,7 @@ Source: Kumar et al. 2019, arXiv:1908.01207 (JODIE), the state change task; Yu e
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -13,18 +13,8 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_classes import EventClasses, event_classes
-from hopstate.streaming.replay import Observer, drive_anywhere, drive_part
-
-
-class NodeScorer(Observer, Protocol):
-    """What the driver asks of a temporal node classifier."""
-
-    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
-        """Return scores of nodes (Q,) at times t (Q,), an array or a tensor: (Q,) of two classes, else (Q, C).
-
-        Of two classes larger means likelier the second.
-        """
-        ...
+from hopstate.streaming.protocols import NodeScorer, Scores
+from hopstate.streaming.replay import replay_anywhere, replay_part
 
 
 def evaluate_dynamic_nodes(
@@ -41,7 +31,7 @@ def evaluate_dynamic_nodes(
     """Return pooled metrics of the classes of a part's sources: ROC AUC and AP of two, see `EventClasses.metrics`.
 
     Args:
-        scorer: the model; it is reset, shown every event before the part, then driven through it.
+        scorer: the model; it is reset, shown every event before the part, then replayed over it.
         classes: of the events; None takes the stream's labels. Events of unknown class count in no metric.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
@@ -66,19 +56,19 @@ def score_node_events(
 
     Args:
         scorer: the model; reset first.
-        asked, rows: see `hopstate.streaming.replay.drive_part`.
+        asked, rows: see `hopstate.streaming.replay.replay_part`.
     """
 
-    def score(at: np.ndarray) -> Any:
+    def score(at: np.ndarray) -> Scores:
         return scorer.score_nodes(stream.src[at], stream.t[at])
 
-    return drive_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size, wide=True)
+    return replay_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size, wide=True)
 
 
 def score_node_queries(
     scorer: NodeScorer, stream: EventStream, nodes: np.ndarray, t: np.ndarray, *, batch_size: int = 200
 ) -> np.ndarray:
     """Return scores, (Q,) or (Q, C), of nodes (Q,) at any times t (Q,) by a scorer that saw only earlier batches."""
-    return drive_anywhere(
+    return replay_anywhere(
         scorer, lambda mine: scorer.score_nodes(nodes[mine], t[mine]), stream, t, batch_size, wide=True
     )

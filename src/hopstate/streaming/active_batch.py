@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hopstate.data.neighbor_store import NeighborStore
     from hopstate.ops.neighbors import PackedNeighbors
 
-    LookUp = Callable[[np.ndarray, np.ndarray, int], PackedNeighbors]
+LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

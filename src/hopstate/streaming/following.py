@@ -6,7 +6,6 @@ What is fetched, scored and moved depends on the batch at hand alone, so a call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +17,7 @@ from hopstate.data.past import Past
 from hopstate.layers.evaluating import evaluating
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
-
-BLOCK = 64  # queries computed together; each at its own place, whatever else is asked
+from hopstate.streaming.protocols import BLOCK, MemoryModel, Scores
 
 
 class FollowingMemory(MemoryScorer):
@@ -32,7 +30,7 @@ class FollowingMemory(MemoryScorer):
         at_once: see `MemoryScorer`.
     """
 
-    def __init__(self, model: Any, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
+    def __init__(self, model: MemoryModel, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
         self.past = past
         super().__init__(model, inputs, max_pairs=BLOCK, at_once=at_once)
 
@@ -44,17 +42,28 @@ class FollowingMemory(MemoryScorer):
         zeros = [np.zeros(shape, _numpy(kind)) for shape, kind in (((K, n, d), empty.memory), ((n, d), empty.output))]
         memory, output = (torch.from_numpy(z).to(self._device) for z in zeros)
         last_time = torch.from_numpy(np.zeros(n)).to(self._device)
-        self.state = NodeState(
+        self.memory = NodeState(
             memory=memory, output=output, last_time=last_time, clock=self.past.clock, tag=self.model.tag
         )
         self._held, self._moved = np.zeros(n, bool), np.zeros(n, bool)
+
+    def state(self) -> NodeState:
+        """Return what is remembered of the nodes whose memory moved; the past tells the rest."""
+        return self.memory.part(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
+
+    def restore(self, state: NodeState) -> None:
+        """Go on from what `state` returned."""
+        assert state.rows is not None
+        self.reset()
+        self.memory = self.memory.put(state.to(self._device))
+        self._held[state.rows.cpu().numpy()] = self._moved[state.rows.cpu().numpy()] = True
 
     def _move(self, batch: EventBatch) -> None:
         for active in self.inputs.batches(batch):
             nodes = active.nodes.numpy()
             self._fetch(nodes)
             with evaluating(self.model):
-                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
+                self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
             self._moved[nodes] = True
 
     def moved(self) -> Memories | None:
@@ -62,7 +71,7 @@ class FollowingMemory(MemoryScorer):
         nodes = np.flatnonzero(self._moved)
         if not len(nodes):
             return None
-        rows, state = torch.from_numpy(nodes).to(self._device), self.state
+        rows, state = torch.from_numpy(nodes).to(self._device), self.memory
         parts = (state.memory[:, rows].transpose(0, 1), state.output[rows], state.last_time[rows])
         memory, output, last_time = (part.cpu().contiguous().numpy() for part in parts)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
@@ -79,7 +88,7 @@ class FollowingMemory(MemoryScorer):
         if not len(nodes):
             return
         self._held[nodes] = True
-        state, found = self.state, self.past.memories(nodes)
+        state, found = self.memory, self.past.memories(nodes)
         state.last_time[torch.from_numpy(nodes).to(self._device)] = -torch.inf
         if found is None or not len(found.nodes):
             return
@@ -93,7 +102,7 @@ class FollowingMemory(MemoryScorer):
 
 
 def in_blocks(
-    score: Callable[..., Any], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray, block: int = BLOCK
+    score: Callable[..., Scores], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray, block: int = BLOCK
 ) -> np.ndarray:
     """Return (Q,) or (Q, C) scores of queries, each computed at its own place of a block that is always full.
 
@@ -123,5 +132,5 @@ def in_blocks(
     return found
 
 
-def _numpy(like: Tensor) -> Any:
+def _numpy(like: Tensor) -> np.dtype:
     return torch.empty(0, dtype=like.dtype).numpy().dtype

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -16,46 +17,49 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
     from hopstate.data.past import Past
 
+Input = tuple[Any, ...]  # nested tuples of CPU tensors
 
-class PairTokenizer(Protocol):
+
+class Tokenizer(Protocol):
+    """What both kinds of tokenizers share."""
+
+    store: NeighborStore
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        ...
+
+    @property
+    def marked(self) -> bool:
+        """Whether the last feature of an event, which the library adds, says that it deletes."""
+        ...
+
+    def over(self, past: Past) -> Self:
+        """Return the same over all events of a past."""
+        ...
+
+
+class PairTokenizer(Tokenizer, Protocol):
     """What turns queries into a model's input."""
 
-    store: NeighborStore
-
-    @property
-    def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
-        ...
-
-    def over(self, past: Past) -> Any:
-        """Return the same over all events of a past."""
-        ...
-
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Any:
-        """Return the input for scoring pairs u (P,), v (P,) at t (P,): nested tuples of CPU tensors."""
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> Input:
+        """Return the input for scoring pairs u (P,), v (P,) at t (P,)."""
         ...
 
 
-class NodeTokenizer(Protocol):
+class NodeTokenizer(Tokenizer, Protocol):
     """What turns nodes and times into a model's input."""
 
-    store: NeighborStore
-
-    @property
-    def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
-        ...
-
-    def over(self, past: Past) -> Any:
-        """Return the same over all events of a past."""
-        ...
-
-    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Any:
-        """Return the input for classifying nodes (S,) at t (S,): nested tuples of CPU tensors."""
+    def nodes(self, nodes: np.ndarray, t: np.ndarray) -> Input:
+        """Return the input for classifying nodes (S,) at t (S,)."""
         ...
 
 
-class _HistoryScorer:
+TokenizerT = TypeVar("TokenizerT", bound=Tokenizer)
+
+
+class _HistoryScorer(Generic[TokenizerT]):
     """The common half of the scorers: which events are known, and the model run in parts.
 
     Args:
@@ -67,8 +71,9 @@ class _HistoryScorer:
     """
 
     block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
+    by_time = False
 
-    def __init__(self, model: nn.Module, tokenizer: Any, *, live: bool = False, max_queries: int = 512) -> None:
+    def __init__(self, model: nn.Module, tokenizer: TokenizerT, *, live: bool = False, max_queries: int = 512) -> None:
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
 
     def reset(self) -> None:
@@ -83,7 +88,16 @@ class _HistoryScorer:
             batch = batch.edges() if self.tokenizer.deletions else batch.additions()
             self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
-    def _run(self, tokens: Callable[..., Any], *columns: np.ndarray) -> Tensor:
+    def state(self) -> NeighborStore | None:
+        """Return a copy of the events observed, where live; else None."""
+        return deepcopy(self.tokenizer.store) if self.live else None
+
+    def restore(self, state: NeighborStore | None) -> None:
+        """Go on from what `state` returned."""
+        if state is not None:
+            self.tokenizer.store = deepcopy(state)
+
+    def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         parts = []
         device = next(self.model.parameters()).device
         with evaluating(self.model):
@@ -93,7 +107,7 @@ class _HistoryScorer:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
-class HistoryScorer(_HistoryScorer):
+class HistoryScorer(_HistoryScorer[PairTokenizer]):
     """Scores pairs with a model and a `PairTokenizer`; holds no memory but the tokenizer's store."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
@@ -101,7 +115,7 @@ class HistoryScorer(_HistoryScorer):
         return self._run(self.tokenizer.pairs, src, dst, t)
 
 
-class HistoryNodeScorer(_HistoryScorer):
+class HistoryNodeScorer(_HistoryScorer[NodeTokenizer]):
     """Scores nodes with a classifier and a `NodeTokenizer`; holds no memory but the tokenizer's store."""
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:

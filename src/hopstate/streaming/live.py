@@ -11,56 +11,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
 
 import numpy as np
-from torch import nn
 
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_edges
-from hopstate.streaming.following import BLOCK, in_blocks
+from hopstate.streaming.following import FollowingMemory, in_blocks
+from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
 from hopstate.streaming.scores import check_scores
 
 
-class Follower(Protocol):
-    """A model over a past."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Take in a batch of events."""
-        ...
-
-
-class LiveTask(Protocol):
-    """What the machine asks of a task."""
-
-    model: nn.Module
-
-    @property
-    def live_batch(self) -> int:
-        """Events of a batch."""
-        ...
-
-    def follow(self, past: Past) -> Any:
-        """Return the model as a `Follower` of a past, from where its memory stands."""
-        ...
-
-    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
-        """Return (Q,) or (Q, C) scores of what is asked at events."""
-        ...
-
-    def asked(self, new: EventStream) -> np.ndarray:
-        """Return (Q,) rising positions of the new events that are scored."""
-        ...
-
-    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-        """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
-        ...
-
-
-def fingerprint(task: LiveTask) -> str:
+def fingerprint(task: LiveTask[FollowerT]) -> str:
     """Return what tells a model's memories from those of other weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(task.model.state_dict().items()):
@@ -68,19 +33,19 @@ def fingerprint(task: LiveTask) -> str:
     return digest.hexdigest()[:16]
 
 
-def past_of(task: LiveTask, stream: EventStream) -> Past:
+def past_of(task: LiveTask[FollowerT], stream: EventStream) -> Past:
     """Return the past of a model after all events of a stream."""
     return go_on(task, empty_past(task, stream), stream, score=False)[1]
 
 
-def empty_past(task: LiveTask, stream: EventStream) -> Past:
+def empty_past(task: LiveTask[FollowerT], stream: EventStream) -> Past:
     """Return the past of a model before the first event of a stream, with the features of its nodes."""
-    return Past(model=fingerprint(task), x=stream.x if _widths(task)[0] else None)
+    return Past(model=fingerprint(task), x=stream.x if task.feature_dims[0] else None)
 
 
 def go_on(
-    task: LiveTask, past: Past, events: EventStream, *, score: bool = True, again: bool = False
-) -> tuple[dict[str, Any], Past]:
+    task: LiveTask[FollowerT], past: Past, events: EventStream, *, score: bool = True, again: bool = False
+) -> tuple[dict[str, np.ndarray], Past]:
     """Score further events and take them in.
 
     Args:
@@ -100,7 +65,7 @@ def go_on(
     """
     if past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
-    _, edge_dim = _widths(task)
+    _, edge_dim = task.feature_dims
     _check_width(edge_dim, events)
     new, whole = past.joined(events, skip_features=not edge_dim, again=again)
     open_ = whole.events(past.settled)
@@ -114,8 +79,8 @@ def go_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
-            block = getattr(follower, "block", BLOCK)
-            scores.append(in_blocks(lambda *given: task.ask(follower, *given), columns, open_.t[mine], ids, block))
+            ask = partial(task.ask, follower)
+            scores.append(in_blocks(ask, columns, open_.t[mine], ids, follower.block))
         if b < settled:
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     after = _after(whole, follower, past.settled + int(edges[settled]))
@@ -123,7 +88,7 @@ def go_on(
     return task.answer(new, rows, check_scores(found)) if score else {}, after
 
 
-def outputs_at(task: Any, past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return (Q,) or (Q, C) outputs of nodes at times: what events there, each the next to come, would be scored as.
 
     Args:
@@ -146,9 +111,7 @@ def outputs_at(task: Any, past: Past, nodes: np.ndarray, t: np.ndarray) -> np.nd
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
             at = _spread((hashed[mine] % BLOCK).astype(np.int64))
-            found.append(
-                in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at, getattr(follower, "block", BLOCK))
-            )
+            found.append(in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at, follower.block))
         if b + 1 < len(edges):
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     if not found:
@@ -167,24 +130,17 @@ def _spread(places: np.ndarray) -> np.ndarray:
     return rank * BLOCK + places
 
 
-def _after(whole: Past, follower: Any, settled: int) -> Past:
+def _after(whole: Past, follower: Follower, settled: int) -> Past:
     """Return the past with what the follower's memory has become, kept beside the last layer."""
-    if not hasattr(follower, "moved"):
+    if not isinstance(follower, FollowingMemory):
         return replace(whole, settled=settled)
-    moved, state, layers = follower.moved(), follower.state, whole.layers
+    moved, state, layers = follower.moved(), follower.memory, whole.layers
     if moved is not None:
         *before, last = layers
         # what has moved the memory is not needed with its features any more
         attr = None if last.edge_attr is None else last.edge_attr[max(settled - last.first, 0) :]
         layers = (*before, replace(last, memories=moved, edge_attr=attr))
     return replace(whole, layers=layers, settled=settled, clock=state.clock, tag=state.tag)
-
-
-def _widths(task: LiveTask) -> tuple[int, int]:
-    """Return how many features of a node and of an event the model takes."""
-    found = [[getattr(m, key) for m in task.model.modules() if hasattr(m, key)] for key in ("node_dim", "edge_dim")]
-    mark = bool(getattr(getattr(task, "inputs", None), "marked", False))  # a feature that the library adds
-    return max(found[0], default=0), max(found[1], default=0) - mark
 
 
 def _check_width(width: int, events: EventStream) -> None:

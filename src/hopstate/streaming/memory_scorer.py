@@ -1,4 +1,4 @@
-"""From batches of a stream to what a memory model takes, and such a model as what `streaming.replay` drives.
+"""From batches of a stream to what a memory model takes, and such a model as a `StreamingModel`.
 
 Look-ups are strictly before a time: the context of a batch before its first event, the gap of a queried pair before
 the query, earlier events of the same batch included. One look-up serves the pairs that meet and their negatives.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +23,10 @@ from hopstate.data.past import NodeFeatures, Past
 from hopstate.data.past_deletions import PastEnds
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces
-from hopstate.streaming.active_batch import ActiveBatch, recent_context
+from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.node_state import NodeState
+from hopstate.streaming.protocols import BLOCK, MemoryModel
 
 _NONE = np.empty(0, np.int64)
 
@@ -43,12 +43,18 @@ class ActiveEvents:
     """
 
     def __init__(
-        self, model: Any, stream: EventStream, store: NeighborStore, *, neighbors: int, clock: Clock | None = None
+        self,
+        model: MemoryModel,
+        stream: EventStream,
+        store: NeighborStore,
+        *,
+        neighbors: int,
+        clock: Clock | None = None,
     ) -> None:
         self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
         self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
-        self.update_all = getattr(model.config, "update_all", False)
+        self.update_all = model.update_all
         self.ends: StreamEnds | PastEnds | None = StreamEnds(stream) if stream.has_deletes else None
         rows = np.flatnonzero(stream.kind == GONE) if stream.has_gone and stream.kind is not None else _NONE
         self.left = stream.src[rows], rows + stream.first_id
@@ -84,7 +90,7 @@ class ActiveEvents:
         around = np.unique(np.concatenate([src, dst]))
         first = np.full(len(around), t[0] if len(t) else 0, t.dtype)
         context, _ = recent_context(
-            self.store, around, first, self.neighbors, self.model.config.order, look_up=self._look_up(events)
+            self.store, around, first, self.neighbors, self.model.order, look_up=self._look_up(events)
         )
         standing = gone = None
         if events.kind is not None and (events.kind != ADD).any():
@@ -92,7 +98,7 @@ class ActiveEvents:
             removed, standing = self._changes(events, kept)
             src, dst, t = src[kept], dst[kept], t[kept]
             edge_attr = None if edge_attr is None else edge_attr[kept]
-        gap = self.pair_gaps(src, dst, t) if self.model.config.time_dim else None
+        gap = self.pair_gaps(src, dst, t) if self.model.time_dim else None
         return ActiveBatch.build(
             src,
             dst,
@@ -119,7 +125,7 @@ class ActiveEvents:
         np.maximum.at(since, names, ids)
         return nodes[last > since]
 
-    def _look_up(self, events: EventBatch) -> Any:
+    def _look_up(self, events: EventBatch) -> LookUp | None:
         """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
         if self.ends is None or not len(events):
             return None
@@ -180,17 +186,18 @@ class MemoryScorer:
     A node that was deleted is scored as one not met: the events that are asked for would bring it back.
 
     Args:
-        model: `initial_state`, `update(state, batch, in_place)`, and `link_logits(state, source, target, gap, back)` or
-            `node_logits(state, nodes, gap, back)`; see `CTDGSSM`.
-        inputs: of the stream that is driven.
+        model: with the logits that are asked for.
+        inputs: of the stream that is replayed.
         start: the memory to start from; None for an empty one.
         max_pairs: pairs scored at once.
         at_once: most events of one time that move the memory together; None for all.
     """
 
+    block = BLOCK
+
     def __init__(
         self,
-        model: Any,
+        model: MemoryModel,
         inputs: ActiveEvents,
         *,
         start: NodeState | None = None,
@@ -199,13 +206,21 @@ class MemoryScorer:
     ) -> None:
         self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
-        self.state: NodeState
+        self.memory: NodeState
         self.reset()
 
     def reset(self) -> None:
         """Go back to the start."""
         fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
-        self.state = fresh.to(self._device)
+        self.memory = fresh.to(self._device)
+
+    def state(self) -> NodeState:
+        """Return a copy of the memory."""
+        return self.memory.snapshot()
+
+    def restore(self, state: NodeState) -> None:
+        """Go on from what `state` returned."""
+        self.memory = state.snapshot().to(self._device)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
@@ -223,7 +238,7 @@ class MemoryScorer:
                 part = slice(start, start + self.max_pairs)
                 ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
                 gap = gaps[part].to(self._device)
-                parts.append(chances(logits(self.state, *ends, gap, back=True)).cpu())
+                parts.append(chances(logits(self.memory, *ends, gap, back=True)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:
@@ -234,7 +249,7 @@ class MemoryScorer:
     def _move(self, batch: EventBatch) -> None:
         with evaluating(self.model):
             for active in self.inputs.batches(batch):
-                self.state = self.model.update(self.state, active.to(self._device), in_place=True)
+                self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
 
     @property
     def _device(self) -> torch.device:

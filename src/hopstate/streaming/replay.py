@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.errors import ShapeError
 from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.streaming.protocols import Replayable, Scores
 from hopstate.streaming.scores import check_scores
 
 
-class Observer(Protocol):
-    """A temporal model as the driver feeds it."""
-
-    def reset(self) -> None:
-        """Forget every event observed."""
-        ...
-
-    def observe(self, batch: EventBatch) -> None:
-        """Take in events that have been scored, or that lie before what is scored."""
-        ...
-
-
-def drive(
-    model: Observer,
-    score: Callable[[np.ndarray], Any],
+def replay(
+    model: Replayable,
+    score: Callable[[np.ndarray], Scores],
     stream: EventStream,
     place: np.ndarray,
     *,
@@ -69,9 +58,9 @@ def drive(
     return check_scores(np.empty(0) if scores is None else scores)
 
 
-def drive_part(
-    model: Observer,
-    score: Callable[[np.ndarray], Any],
+def replay_part(
+    model: Replayable,
+    score: Callable[[np.ndarray], Scores],
     stream: EventStream,
     asked: np.ndarray,
     *,
@@ -90,7 +79,7 @@ def drive_part(
         batch_size: events scored before the model sees them (at least: ties stay whole).
         wide: a query may have several scores, of classes.
     """
-    return drive(
+    return replay(
         model,
         lambda mine: score(asked[mine]),
         stream,
@@ -102,9 +91,9 @@ def drive_part(
     )
 
 
-def drive_anywhere(
-    model: Observer,
-    score: Callable[[np.ndarray], Any],
+def replay_anywhere(
+    model: Replayable,
+    score: Callable[[np.ndarray], Scores],
     stream: EventStream,
     t: np.ndarray,
     batch_size: int,
@@ -129,11 +118,11 @@ def drive_anywhere(
     closed = edges if full else edges[:-1]
     position = np.searchsorted(stream.t, t, side="left")
     place = closed[np.searchsorted(closed, position, side="right") - 1]
-    return drive(model, score, stream, place, rows=np.arange(len(stream)), edges=edges, wide=wide)
+    return replay(model, score, stream, place, rows=np.arange(len(stream)), edges=edges, wide=wide)
 
 
-def _as_scores(scores: Any, count: int, wide: bool) -> np.ndarray:
-    if hasattr(scores, "detach"):
+def _as_scores(scores: Scores, count: int, wide: bool) -> np.ndarray:
+    if isinstance(scores, Tensor):
         scores = scores.detach().to("cpu").double().numpy()
     scores = np.asarray(scores, np.float64)
     if scores.shape[:1] != (count,) or scores.ndim > 1 + wide:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.wrappers import is_wrapped
+from torch import nn
 
 from hopstate.errors import ConfigError
 
@@ -31,6 +33,11 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     if accelerator not in ("auto", "cpu", "gpu", "mps"):
         raise ConfigError(f"unknown loop.device={device!r}; use auto, cpu, cuda, cuda:N or mps")
     return Fabric(accelerator=accelerator, devices=devices, precision=told)  # type: ignore[arg-type]
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Return a model as it was before the loop wrapped it; its weights are the same."""
+    return model.module if is_wrapped(model) else model  # type: ignore[return-value]
 
 
 @contextmanager

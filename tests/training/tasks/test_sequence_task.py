@@ -66,7 +66,7 @@ def test_active_nodes_of_a_path_are_the_order_hops_behind_its_end() -> None:
 def test_most_recent_neighbours_are_followed_first() -> None:
     pairs = np.array([[0, 1], [0, 2], [0, 3], [4, 0]])
     data = replace(paths(5, 10), pairs=pairs)
-    steps = SequenceTask(None, data, hops=1, neighbors=2).steps
+    steps = task(data, order=1, neighbors=2).steps
     assert steps[-1].active.tolist() == [0, 2, 3, 4]
 
 

@@ -28,12 +28,13 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
 from hopstate.layers.time import TimeEncoding
 from hopstate.ops.rows import segment_sum
+from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 
 
-class DyGFormer(nn.Module):
+class DyGFormer(HistoryModel):
     """Patches of four aligned encodings, Transformer blocks over both sequences together, mean, linear, link head.
 
     Args:
@@ -84,6 +85,7 @@ class DyGFormer(nn.Module):
     def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
+        self.feature_dims = node_dim, edge_dim
         dim = CHANNELS * c.channel_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=True)
         self.count = CountEncoding(c.channel_dim)

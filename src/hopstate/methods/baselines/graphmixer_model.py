@@ -20,10 +20,11 @@ from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinks
+from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 
 
-class GraphMixer(nn.Module):
+class GraphMixer(HistoryModel):
     """A linear map of each link's features and time encoding, MLP-Mixer blocks, mean, linear with node features, head.
 
     Args:
@@ -72,6 +73,7 @@ class GraphMixer(nn.Module):
     def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
+        self.feature_dims = node_dim, edge_dim
         dim, out = c.dim, c.out_dim
         self.time = TimeEncoding.decades(c.time_dim, learn=False)
         self.project = nn.Linear(edge_dim + c.time_dim, dim)

@@ -31,9 +31,10 @@ from hopstate.ops.filters.laplacian import dense_laplacian, noisy_laplacian, spa
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
+from hopstate.streaming.protocols import MemoryModel
 
 
-class CTDGSSM(nn.Module):
+class CTDGSSM(MemoryModel):
     """The model; its memory is a `NodeState`, passed in and returned.
 
     Args:
@@ -48,8 +49,6 @@ class CTDGSSM(nn.Module):
     Raises:
         ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
     """
-
-    never: Tensor
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -158,7 +157,7 @@ class CTDGSSM(nn.Module):
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
         refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
-        self.node_dim, self.edge_dim = node_dim, edge_dim
+        self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)
@@ -188,6 +187,21 @@ class CTDGSSM(nn.Module):
     def tag(self) -> str:
         """Name of the states that this model reads and writes."""
         return f"ctdg-ssm: {self.config.num_layers} layers of {self.config.dim} channels"
+
+    @property
+    def order(self) -> int:
+        """The filter's order, and how many hops active nodes reach."""
+        return self.config.order
+
+    @property
+    def time_dim(self) -> int:
+        """Columns of the encodings of gaps in time."""
+        return self.config.time_dim
+
+    @property
+    def update_all(self) -> bool:
+        """Whether every node that has been met moves with every batch."""
+        return self.config.update_all
 
     def initial_state(self, num_nodes: int = 0) -> NodeState:
         """Return the memory before the first event, on the model's device and in its dtype; it grows as needed."""

@@ -26,6 +26,7 @@ from hopstate.layers.packed_attention import CrossAttention
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.rows import segment_sum
+from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 
 CHANNELS = 4  # node, edge, time, co-occurrence
@@ -130,7 +131,7 @@ class HistoryEncoder(nn.Module):
 EncoderParts = list[tuple[HistoryEncoder, HistoryTokens]]
 
 
-class DyGMamba(nn.Module):
+class DyGMamba(HistoryModel):
     """Scores a pair: an encoder over each end's past, mean over its tokens, linear, link head (equations 10, 15).
 
     Args:
@@ -142,6 +143,7 @@ class DyGMamba(nn.Module):
 
     def __init__(self, config: DyGMambaConfig, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
+        self.feature_dims = node_dim, edge_dim
         self.config, dim = config, CHANNELS * config.channel_dim
         self.encoders = nn.ModuleList(
             HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)
@@ -195,7 +197,7 @@ class DyGMamba(nn.Module):
         return list(zip(self.encoders, parts))  # type: ignore[arg-type]
 
 
-class DyGMambaNodes(nn.Module):
+class DyGMambaNodes(HistoryModel):
     """Classifies a node at a time: one encoder without co-occurrence, mean, linear, perceptron (algorithm 3).
 
     Args:
@@ -214,7 +216,7 @@ class DyGMambaNodes(nn.Module):
                 f"a node is classified by one history: model.encoders={config.encoders!r} and "
                 f"model.cross_attention={config.cross_attention} are for pairs; leave both at their defaults"
             )
-        self.config = config
+        self.config, self.feature_dims = config, (node_dim, edge_dim)
         self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False)
         self.output = nn.Linear(CHANNELS * config.channel_dim, config.out_dim)
         self.head = NodeHead(config.out_dim, num_classes, dropout=config.block.dropout)

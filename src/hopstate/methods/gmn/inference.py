@@ -21,6 +21,7 @@ from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import Material, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import TokenKind, token_order, walk_tokens
+from hopstate.training.precision import bare
 
 
 class NodeOutputs:
@@ -41,7 +42,7 @@ class NodeOutputs:
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Return the logits of a model with its present weights."""
-        inner = getattr(model, "module", model)  # as it was before the loop wrapped it
+        inner = bare(model)
         assert isinstance(inner, GMN)
         key = fingerprint(inner)
         if self._known is None or self._known[0] != key:

@@ -5,14 +5,17 @@ Source: Poursafaei et al. 2022, arXiv:2207.10128; variants as in DyGLib (Yu et a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from hopstate.data.events import ADD, EventBatch
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
 from hopstate.errors import ConfigError
+from hopstate.streaming.protocols import BLOCK
 
 
 class EdgeBank:
@@ -22,6 +25,9 @@ class EdgeBank:
         num_nodes: N.
         config: which events are remembered.
     """
+
+    block = BLOCK
+    by_time = False
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
@@ -47,34 +53,65 @@ class EdgeBank:
             if not 0 < self.proportion <= 1:
                 raise ConfigError(f"proportion is {self.proportion}; it must be over 0 and at most 1")
 
+    @dataclass
+    class Memory:
+        """What was observed.
+
+        Args:
+            store: additions; its "times" are their numbers.
+            times: of the additions, with spare room.
+            gone, gone_at: deleted pairs, rising; how many additions came before.
+            meetings: of a pair: first time, last time, count.
+            sum_of_means: of the mean times between meetings.
+            remembered: additions of the pairs in meetings.
+        """
+
+        store: NeighborStore
+        times: np.ndarray = field(default_factory=lambda: np.empty(0))
+        gone: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        gone_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+        meetings: dict[int, tuple[float, float, int]] = field(default_factory=dict)
+        sum_of_means: float = 0.0
+        remembered: int = 0
+
     def __init__(self, num_nodes: int, config: Config | None = None) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
         self.reset()
 
+    def over(self, past: Past) -> EdgeBank:
+        """Return the same with the settled events of a past in the memory."""
+        made = EdgeBank(past.num_nodes, self.config)
+        if past.settled:
+            made.observe(past.events(0, past.settled).take(np.arange(past.settled)))
+        return made
+
     def reset(self) -> None:
         """Forget every event."""
-        self._store = NeighborStore(self._num_nodes, time_dtype=np.int64)  # the "times" are numbers of additions
-        self._times = np.empty(0)
-        self._gone = self._gone_at = np.empty(0, np.int64)  # deleted pairs, rising; how many additions came before
-        self._meetings: dict[int, tuple[float, float, int]] = {}  # pair: first time, last time, count
-        self._sum_of_means = 0.0
-        self._remembered = 0  # additions of the pairs in _meetings
+        self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
+
+    def state(self) -> EdgeBank.Memory:
+        """Return a copy of the memory."""
+        return deepcopy(self.memory)
+
+    def restore(self, state: EdgeBank.Memory) -> None:
+        """Go on from what `state` returned."""
+        self.memory = deepcopy(state)
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
-        store, since = self._store, self._forgotten(src, dst)
+        store, since = self.memory.store, self._forgotten(src, dst)
         if not store.num_events:
             return np.zeros(len(src))
         ever = np.full(len(src), store.num_events)
         last, met = store.last_meeting(src, dst, ever, directed=True)
         met &= last >= since
-        if self.config.memory == "threshold" and self._meetings:
+        if self.config.memory == "threshold" and self.memory.meetings:
             count = store.count_meetings(src, dst, ever, directed=True)
             count -= store.count_meetings(src, dst, since, directed=True)
-            met &= count >= self._remembered / len(self._meetings)
+            met &= count >= self.memory.remembered / len(self.memory.meetings)
         if self.config.memory == "window":
-            met &= self._times[last] >= self._window_start()
+            met &= self.memory.times[last] >= self._window_start()
         return met.astype(np.float64)
 
     def observe(self, batch: EventBatch) -> None:
@@ -82,36 +119,36 @@ class EdgeBank:
         c = self.config
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
-        batch, count = batch.edges(), self._store.num_events
+        batch, count = batch.edges(), self.memory.store.num_events
         added = batch.additions()
         if len(added) < len(batch):
             self._forget(batch, count)
         self._keep_times(added.t)
-        self._store.append(added.src, added.dst, np.arange(count, count + len(added)))
+        self.memory.store.append(added.src, added.dst, np.arange(count, count + len(added)))
 
     def _forget(self, batch: EventBatch, count: int) -> None:
         """Note after how many additions pairs were deleted last."""
         gone = batch.kind != ADD
-        pairs = np.concatenate([self._gone, (batch.src * self._num_nodes + batch.dst)[gone]])
-        at = np.concatenate([self._gone_at, count + np.cumsum(~gone)[gone]])
-        self._gone, last = np.unique(pairs[::-1], return_index=True)
-        self._gone_at = at[::-1][last]
+        pairs = np.concatenate([self.memory.gone, (batch.src * self._num_nodes + batch.dst)[gone]])
+        at = np.concatenate([self.memory.gone_at, count + np.cumsum(~gone)[gone]])
+        self.memory.gone, last = np.unique(pairs[::-1], return_index=True)
+        self.memory.gone_at = at[::-1][last]
 
     def _forgotten(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         """Return (Q,) how many additions came before the last deletion of each pair; 0 where there was none."""
-        if not len(self._gone):
+        if not len(self.memory.gone):
             return np.zeros(len(src), np.int64)
         pairs = src * self._num_nodes + dst
-        place = np.minimum(np.searchsorted(self._gone, pairs), len(self._gone) - 1)
-        return np.where(self._gone[place] == pairs, self._gone_at[place], 0)
+        place = np.minimum(np.searchsorted(self.memory.gone, pairs), len(self.memory.gone) - 1)
+        return np.where(self.memory.gone[place] == pairs, self.memory.gone_at[place], 0)
 
     def _keep_times(self, t: np.ndarray) -> None:
-        count = self._store.num_events
-        if count + len(t) > len(self._times):
+        count = self.memory.store.num_events
+        if count + len(t) > len(self.memory.times):
             grown = np.empty(2 * (count + len(t)), t.dtype)
-            grown[:count] = self._times[:count]
-            self._times = grown
-        self._times[count : count + len(t)] = t
+            grown[:count] = self.memory.times[:count]
+            self.memory.times = grown
+        self.memory.times[count : count + len(t)] = t
 
     def _count(self, batch: EventBatch) -> None:
         """Keep each pair's first and last time and count, and the sum of (last - first) / (count - 1)."""
@@ -119,23 +156,23 @@ class EdgeBank:
         pairs = (batch.src * self._num_nodes + batch.dst).tolist()
         gone = np.zeros(len(batch), bool) if batch.kind is None else batch.kind != ADD
         for pair, t, deleted in zip(pairs, batch.t.tolist(), gone.tolist(), strict=True):
-            first, last, count = self._meetings.pop(pair, (t, t, 0))
+            first, last, count = self.memory.meetings.pop(pair, (t, t, 0))
             before = (last - first) / (count - 1) if count > 1 else 0.0
             if deleted:
-                self._sum_of_means -= before
-                self._remembered -= count
+                self.memory.sum_of_means -= before
+                self.memory.remembered -= count
                 continue
-            self._remembered += 1
+            self.memory.remembered += 1
             after = (t - first) / count if count else 0.0
-            self._sum_of_means += after - before
-            self._meetings[pair] = (first, t, count + 1)
+            self.memory.sum_of_means += after - before
+            self.memory.meetings[pair] = (first, t, count + 1)
 
     def _window_start(self) -> float:
         """Return the time from which pairs are remembered."""
-        count = self._store.num_events
+        count = self.memory.store.num_events
         if self.config.window == "repeat":
-            return float(self._times[count - 1] - self._sum_of_means / max(len(self._meetings), 1))
+            return float(self.memory.times[count - 1] - self.memory.sum_of_means / max(len(self.memory.meetings), 1))
         place = (count - 1) * (1 - self.config.proportion)  # as numpy.quantile; the times are sorted
         low = int(place)
         high = min(low + 1, count - 1)
-        return float(self._times[low] + (place - low) * (self._times[high] - self._times[low]))
+        return float(self.memory.times[low] + (place - low) * (self.memory.times[high] - self.memory.times[low]))

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.evaluation.link import LinkScorer
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.link import LinkEvaluation, ScorerLinkTask
 
@@ -42,7 +42,7 @@ class RecencyRun:
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
-    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
+    def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
         """Return the scorer over a stream."""
         store = NeighborStore.from_stream(stream)
         return Recency(store, directed=self.directed, clock=clock.over(stream.time_unit))
@@ -68,7 +68,7 @@ class EdgeBankRun:
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
-    def scorer(self, stream: EventStream, clock: Clock) -> LinkScorer:
+    def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
         """Return the scorer over a stream; it needs no clock."""
         return EdgeBank(stream.num_nodes, self.model)
 

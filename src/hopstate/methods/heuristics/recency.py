@@ -13,6 +13,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
+from hopstate.streaming.protocols import BLOCK
 
 NEVER = -100.0  # the score of a pair that never met; gaps are held to scores above it
 
@@ -25,6 +26,9 @@ class Recency:
         directed: count only events from u to v.
         clock: what a gap of 1 is, in the unit of the store's times; None takes them as they stand.
     """
+
+    block = BLOCK
+    by_time = False
 
     def __init__(self, store: NeighborStore, *, directed: bool = False, clock: Clock | None = None) -> None:
         self.store, self.directed, self.clock = store, directed, clock or Clock()
@@ -45,3 +49,9 @@ class Recency:
 
     def observe(self, batch: EventBatch) -> None:
         """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        """Return None: the store holds the events."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to do."""

@@ -40,6 +40,7 @@ from hopstate.sampling.subgraph import (
     blocks,
     whole_graph,
 )
+from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeLabels
 from hopstate.training.tasks.subgraph import SubgraphTask, one_pass
 
@@ -291,7 +292,7 @@ def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tens
     whole = whole_graph(graph) if graph.num_nodes <= block_size else None
 
     def predict(model: nn.Module) -> Tensor:
-        inner = getattr(model, "module", model)  # as it was before the loop wrapped it
+        inner = bare(model)
         assert isinstance(inner, Backbone)
         if whole is None:
             return inner.layerwise(all_features(graph), cuts(graph, inner, block_size))

@@ -34,8 +34,10 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.space import Range
+from hopstate.streaming.protocols import BLOCK
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.protocols import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,10 @@ class PairTreesScorer:
         features: over the events that are known.
     """
 
-    def __init__(self, model: Any, features: PairFeatures) -> None:
+    block = BLOCK
+    by_time = False
+
+    def __init__(self, model: PairTrees, features: PairFeatures) -> None:
         self.model, self.features = model, features
         self.forest: Forest = model.forest()
 
@@ -95,6 +100,12 @@ class PairTreesScorer:
 
     def observe(self, batch: EventBatch) -> None:
         """Nothing to do: the store holds the events."""
+
+    def state(self) -> None:
+        """Return None: the store holds the events."""
+
+    def restore(self, state: None) -> None:
+        """Nothing to do."""
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
@@ -161,12 +172,17 @@ class PairTreesTask(LinkTask):
         """Return the trees over another stream."""
         return PairTreesScorer(self.model, self._features(NeighborStore.from_stream(stream), stream))
 
+    @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the trees look at."""
+        return 0, self.model.edge_dim
+
     def follow(self, past: Past) -> PairTreesScorer:
         """Return the trees over a past."""
         none = self._features(NeighborStore(0), self.stream)
         return PairTreesScorer(self.model, none.over(past))
 
-    def explain_query(self, u: int, v: int, t: float) -> dict[str, Any]:
+    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
         """Return what each feature added to the score of rows u and v at t; see `FeatureExplanation`."""
         import pandas as pd
 

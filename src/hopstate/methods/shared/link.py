@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from torch import nn
 
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
@@ -19,6 +18,7 @@ from hopstate.methods.method import Context
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negatives import Negatives, load_or_draw, one_against_many
 from hopstate.streaming.history_scorer import PairTokenizer
+from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -187,7 +187,7 @@ def history_task(
     config: Any,
     context: Context,
     *,
-    model: nn.Module,
+    model: HistoryModel,
     tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
     pairs_at_once: int | None = None,
     tokens_at_once: int | None = None,

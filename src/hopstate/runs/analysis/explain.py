@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,22 +18,16 @@ from hopstate.data.event_splits import instant
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import draw_figure
 from hopstate.streaming.history_scorer import to_device
+from hopstate.tokens.history import HistoryTokens
+from hopstate.training.precision import bare
 from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.protocols import Explains, ExplainsEvents
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
-
-
-@runtime_checkable
-class ExplainsByFeature(Protocol):
-    """A task whose scores are sums over features."""
-
-    def explain_query(self, u: int, v: int, t: float) -> dict[str, Any]:
-        """Return what `FeatureExplanation` holds beside the names of the query."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -142,18 +136,19 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | F
     import pandas as pd
 
     stream = task.stream
-    if isinstance(task, ExplainsByFeature):
+    if isinstance(task, Explains):
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), instant(stream, t)
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
-    if not isinstance(task, HistoryLinkTask) or not hasattr(task.model, "contributions"):
+    model = bare(task.model)
+    if not isinstance(task, HistoryLinkTask) or not isinstance(model, ExplainsEvents):
         raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
     u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
     t = instant(stream, t)
     tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
+    assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device
-    contributions: Any = task.model.contributions
-    part, rest = (x.double().cpu().numpy() for x in contributions(to_device(tokens, device)))
+    part, rest = (x.double().cpu().numpy() for x in model.contributions(to_device(tokens, device)))
     ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
     when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
     when = [t if event < 0 else time for event, time in zip(ids, when)]

@@ -12,6 +12,7 @@ from torch import Tensor
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import DELETE, EventStream
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
+from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.link import named_pairs
 from hopstate.training.tasks.target import ClassWeights, Target, class_weights
 
@@ -63,6 +64,6 @@ class ClassAnswers:
         """Return columns as `answer`, and label where the stream has labels."""
         return self.answer(stream, rows, scores) | shown_labels(stream, rows)
 
-    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+    def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         """Return (Q,) or (Q, C) outputs of the sources of events."""
         return follower.score_nodes(src, t)

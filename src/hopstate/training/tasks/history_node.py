@@ -20,6 +20,7 @@ from hopstate.evaluation.event_classes import EventClasses, event_classes
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import HistoryNodeScorer, NodeTokenizer
+from hopstate.streaming.protocols import HistoryModel
 from hopstate.training.tasks.event_target import ClassAnswers, class_loss, event_target
 from hopstate.training.tasks.link import asked_of
 from hopstate.training.tasks.target import Target
@@ -52,7 +53,7 @@ class HistoryNodeTask(ClassAnswers):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HistoryModel,
         stream: EventStream,
         split: EventSplit,
         *,
@@ -66,10 +67,12 @@ class HistoryNodeTask(ClassAnswers):
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.model, self.stream, self.split = model, stream, split
+        self.model: nn.Module = model
+        self.stream, self.split = stream, split
         self.classes = event_classes(stream) if classes is None else classes
         self.target = event_target(self.classes, split) if target is None else target
         self.metric, self._rows = self.classes.metric, split.train[self.classes.y[split.train] >= 0]
+        self._dims = model.feature_dims
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.eval_batch, self.bootstrap = batch_size, eval_batch, bootstrap
 
@@ -117,6 +120,11 @@ class HistoryNodeTask(ClassAnswers):
         asked = self.asked(self.stream, asked)
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
         return self.labelled(self.stream, asked, scores)
+
+    @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes, without the mark of a deletion."""
+        return self._dims[0], self._dims[1] - self.inputs.marked
 
     @property
     def live_batch(self) -> int:

@@ -30,7 +30,9 @@ from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import HistoryScorer, PairTokenizer
-from hopstate.streaming.replay import drive_part
+from hopstate.streaming.protocols import HistoryModel, LinkFollower, LooksUp, Scores
+from hopstate.streaming.replay import replay_part
+from hopstate.tokens.history import HistoryTokens
 from hopstate.training.tasks.protocols import Parts
 
 
@@ -155,7 +157,7 @@ class LinkTask:
         stream, scorer = self.stream, self.scorer(split)
         asked, rows = asked_of(stream, self.split, split)
         asked = stream.additions(asked)
-        scores = drive_part(
+        scores = replay_part(
             scorer,
             lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
             stream,
@@ -170,11 +172,16 @@ class LinkTask:
         """Events of a batch where the model goes on over new ones."""
         return self.evaluation.batch_size
 
-    def follow(self, past: Past) -> Any:
+    @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes."""
+        return 0, 0
+
+    def follow(self, past: Past) -> LinkFollower:
         """Return the model over a past."""
         raise NotImplementedError
 
-    def ask(self, follower: Any, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Any:
+    def ask(self, follower: LinkFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
         """Return (Q,) scores of pairs."""
         return follower.score(src, dst, t)
 
@@ -203,7 +210,7 @@ class ScorerLinkTask(LinkTask):
     """
 
     def __init__(
-        self, scorer: Callable[[EventStream], LinkScorer], stream: EventStream, split: EventSplit, **rest: Any
+        self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit, **rest: Any
     ) -> None:
         super().__init__(nn.Module(), stream, split, **rest)
         self._make, self._scorer = scorer, scorer(stream)
@@ -216,15 +223,9 @@ class ScorerLinkTask(LinkTask):
         """Return the scorer over another stream."""
         return self._make(stream)
 
-    def follow(self, past: Past) -> Any:
-        """Return the scorer over a past; one that cannot look things up there is shown all of it."""
-        if hasattr(self._scorer, "over"):
-            return self._scorer.over(past)
-        scorer = self._make(past.events())
-        scorer.reset()
-        if past.settled:
-            scorer.observe(past.events(0, past.settled).take(np.arange(past.settled)))
-        return scorer
+    def follow(self, past: Past) -> LinkFollower:
+        """Return the scorer over a past."""
+        return self._scorer.over(past)
 
     def num_batches(self, epoch: int) -> int:
         """Return 0."""
@@ -262,7 +263,7 @@ class HistoryLinkTask(LinkTask):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: HistoryModel,
         stream: EventStream,
         split: EventSplit,
         *,
@@ -282,7 +283,7 @@ class HistoryLinkTask(LinkTask):
             raise ConfigError(
                 "batch_size, pairs_at_once and tokens_at_once must be at least 1; got {}, {}, {}".format(*sizes)
             )
-        self.pairs_at_once, self.tokens_at_once = pairs_at_once, tokens_at_once
+        self._dims, self.pairs_at_once, self.tokens_at_once = model.feature_dims, pairs_at_once, tokens_at_once
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         self.batch_size, self.seed, self.prefetch = batch_size, seed, prefetch
         self._rows = stream.additions(split.train)
@@ -320,6 +321,11 @@ class HistoryLinkTask(LinkTask):
         inputs, labels, count = batch
         return link_loss(self.model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
+    @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes, without the mark of a deletion."""
+        return self._dims[0], self._dims[1] - self.inputs.marked
+
     def scorer(self, part: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
         return self._scorer(self.train_inputs if part == "train" else self.inputs)
@@ -351,7 +357,7 @@ def even_parts(
     cut. None, or few tokens, gives one part.
     """
     tokens = inputs.pairs(u, v, t)
-    if most is None or len(tokens.nodes) <= most:
+    if most is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= most:
         yield tokens, slice(0, len(u))
         return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()

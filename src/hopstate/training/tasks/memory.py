@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
@@ -32,6 +32,7 @@ from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
+from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.link import EpochNegatives, LinkEvaluation, LinkTask, beside, link_loss
 
 
@@ -54,9 +55,12 @@ class MemoryTask:
         ConfigError: batch_size or truncate under 1.
     """
 
+    model: nn.Module  # as the loop wraps it
+    memory_model: MemoryModel
+
     def __init__(
         self,
-        model: Any,
+        model: MemoryModel,
         stream: EventStream,
         split: EventSplit,
         *,
@@ -69,7 +73,7 @@ class MemoryTask:
     ) -> None:
         if min(batch_size, truncate) < 1:
             raise ConfigError(f"batch_size and truncate must be at least 1; got {batch_size} and {truncate}")
-        self.model, self.stream, self.split = model, stream, split
+        self.model, self.memory_model, self.stream, self.split = model, model, stream, split
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.truncate, self.seed = batch_size, truncate, seed
         self.cut_ties, t = cut_ties, stream.t[split.train]
@@ -125,7 +129,7 @@ class MemoryTask:
 
     def loss(self, batch: dict[str, Any]) -> Tensor | None:
         """Return the mean cross-entropy of a window, None where nothing is asked; the memory is kept."""
-        model = self.model
+        model = self.memory_model
         device = batch["steps"][0]["labels"].device
         whole = model.initial_state(self.stream.num_nodes) if self._state is None else self._state.to(device)
         steps = batch["steps"]
@@ -180,7 +184,7 @@ class MemoryTask:
             return
         tensors = dict(state)
         clock = float(tensors.pop("clock", torch.tensor(-math.inf)))
-        self._state = NodeState.from_tensors(tensors, clock, self.model.tag)
+        self._state = NodeState.from_tensors(tensors, clock, self.memory_model.tag)
 
 
 class MemoryLinkTask(MemoryTask, LinkTask):
@@ -194,11 +198,9 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         rest: see `MemoryTask`; seed fixes the negatives of training.
     """
 
-    model: Any
-
     def __init__(
         self,
-        model: Any,
+        model: MemoryModel,
         stream: EventStream,
         split: EventSplit,
         *,
@@ -234,7 +236,7 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         return link_loss(logits, labels, group) / (len(labels) // group)
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
-        return self.model.link_logits(state, step["source"], step["target"], step["gap"], back=True)
+        return self.memory_model.link_logits(state, step["source"], step["target"], step["gap"], back=True)
 
     # ---- evaluation --------------------------------------------------------------------------------------
     def scorer(self, part: str) -> MemoryScorer:
@@ -252,12 +254,17 @@ class MemoryLinkTask(MemoryTask, LinkTask):
         return self._scorer(inputs)
 
     @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes."""
+        return self.memory_model.feature_dims
+
+    @property
     def _at_once(self) -> int | None:
         return self.evaluation.batch_size if self.cut_ties else None
 
     def _scorer(self, inputs: ActiveEvents) -> MemoryScorer:
-        return MemoryScorer(self.model, inputs, at_once=self._at_once)
+        return MemoryScorer(self.memory_model, inputs, at_once=self._at_once)
 
     def follow(self, past: Past) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
-        return FollowingMemory(self.model, self.inputs.over(past), past, at_once=self._at_once)
+        return FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)

@@ -21,6 +21,7 @@ from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
+from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.event_target import ClassAnswers, class_loss
 from hopstate.training.tasks.link import asked_of
 from hopstate.training.tasks.memory import MemoryTask
@@ -47,7 +48,7 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
 
     def __init__(
         self,
-        model: Any,
+        model: MemoryModel,
         stream: EventStream,
         split: EventSplit,
         *,
@@ -69,7 +70,7 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
         return {"nodes": torch.from_numpy(src), "gap": gap[:, None], "labels": torch.from_numpy(self.classes.y[rows])}
 
     def _logits(self, state: NodeState, step: dict[str, Any]) -> Tensor:
-        return self.model.node_logits(state, step["nodes"], step["gap"], back=True)
+        return self.memory_model.node_logits(state, step["nodes"], step["gap"], back=True)
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         return class_loss(self.target, logits, labels)
@@ -99,11 +100,16 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
         return self._scorer_of(self.train_inputs if part == "train" else self.inputs)
 
     @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes."""
+        return self.memory_model.feature_dims
+
+    @property
     def _at_once(self) -> int | None:
         return self.eval_batch_size if self.cut_ties else None
 
     def _scorer_of(self, inputs: ActiveEvents) -> MemoryScorer:
-        return MemoryScorer(self.model, inputs, at_once=self._at_once)
+        return MemoryScorer(self.memory_model, inputs, at_once=self._at_once)
 
     # ---- going on ----------------------------------------------------------------------------------------
     @property
@@ -113,4 +119,4 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
 
     def follow(self, past: Past) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
-        return FollowingMemory(self.model, self.inputs.over(past), past, at_once=self._at_once)
+        return FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)

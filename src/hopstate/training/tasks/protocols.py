@@ -1,11 +1,19 @@
-"""What the loop asks of a task: a model, seeded batches, a loss, an evaluation."""
+"""What the loop and what is built on it ask of a task; what moves through time is in `streaming.protocols`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 
+import numpy as np
 from torch import Tensor, nn
+
+from hopstate.streaming.protocols import HistoryModel, MemoryModel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hopstate.tokens.history import HistoryTokens
 
 
 class Parts(tuple[Any, ...]):
@@ -43,7 +51,7 @@ class Task(Protocol):
         """Return pooled metrics of "train", "val" or "test"; the model is in eval mode, autograd is off."""
         ...
 
-    def predict(self, split: str) -> dict[str, Any]:
+    def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return columns (name to array) of a prediction table with the user's own ids."""
         ...
 
@@ -75,3 +83,43 @@ class Rehearses(Protocol):
     def rehearsal(self, epoch: int, start: int) -> Iterator[Any] | None:
         """Return batches from position start on that cost what an epoch's do; None where that leaves a trace."""
         ...
+
+
+class FeatureShares(TypedDict):
+    """A score taken apart by features: logit = rest + the table's contributions; its probability."""
+
+    logit: float
+    rest: float
+    probability: float
+    table: pd.DataFrame  # feature, value, contribution
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A task whose scores are sums over features, such as trees."""
+
+    def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
+        """Return what each feature added to the score of rows u and v at t."""
+        ...
+
+
+@runtime_checkable
+class ExplainsEvents(Protocol):
+    """A model of pairs whose logits are sums over the events of their histories."""
+
+    def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
+        """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds."""
+        ...
+
+
+__all__ = [
+    "Explains",
+    "ExplainsEvents",
+    "FeatureShares",
+    "FitsWhole",
+    "HistoryModel",
+    "MemoryModel",
+    "Parts",
+    "Rehearses",
+    "Task",
+]

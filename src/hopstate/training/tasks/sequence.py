@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
 from hopstate.datasets.temporal_generators import PathSequences
@@ -20,23 +20,7 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation.metrics import classification_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
-from hopstate.streaming.node_state import NodeState
-
-
-class SequenceModel(Protocol):
-    """What the task asks of a model: a memory to start with, its update, and logits at nodes."""
-
-    def initial_state(self, num_nodes: int = 0) -> NodeState:
-        """Return the memory before the first event."""
-        ...
-
-    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
-        """Return the memory after a batch; in_place may write into state."""
-        ...
-
-    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
-        """Return (n, C) logits of the sequences that end at nodes (n,)."""
-        ...
+from hopstate.streaming.protocols import MemoryModel
 
 
 @dataclass(frozen=True)
@@ -70,7 +54,7 @@ class SequenceTask:
 
     def __init__(
         self,
-        model: Any,
+        model: MemoryModel,
         data: PathSequences,
         *,
         hops: int,
@@ -94,11 +78,12 @@ class SequenceTask:
         self.num_nodes = data.x.shape[1]
         if not -1 <= read < self.num_nodes:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
-        self.model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
+        self.model: nn.Module = model  # as the loop wraps it
+        self.memory_model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
         self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
         self._gaps = self._all_gaps()
-        whole = model is not None and model.config.update_all
+        whole = model.update_all
         self.steps = [_step(data.pairs[: k + 1], hops, neighbors, whole) for k in range(len(data.pairs))]
 
     def num_batches(self, epoch: int) -> int:
@@ -163,7 +148,7 @@ class SequenceTask:
     def _logits(self, columns: dict[str, Tensor]) -> Tensor:
         """Return (R, C) logits of sequences streamed event by event from an empty memory."""
         R, n = len(columns["y"]), self.num_nodes
-        model, inference = self.model, not torch.is_grad_enabled()
+        model, inference = self.memory_model, not torch.is_grad_enabled()
         state = model.initial_state(R * n)
         for k in range(len(self.steps)):
             if self.truncate is not None and k % self.truncate == 0:
@@ -194,9 +179,9 @@ class SequenceTask:
 
     def _all_gaps(self) -> np.ndarray | None:
         """Return (S, L-1) ln(1 + time since the pair of each event last met); None where the model sees no times."""
-        if self.model is None or not self.model.config.time_dim:
+        if not self.memory_model.time_dim:
             return None
-        t, never = self.data.t, float(self.model.never)
+        t, never = self.data.t, float(self.memory_model.never)
         gaps, met = np.full(t.shape, never, np.float32), dict[tuple[int, int], int]()
         for k, (u, v) in enumerate(self.data.pairs.tolist()):
             last = met.get((min(u, v), max(u, v)))

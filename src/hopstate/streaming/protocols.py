@@ -1,0 +1,228 @@
+"""What moves through time: how a model is replayed over a stream, followed over new events, and stopped and taken up.
+
+`Replayable` is all that the loop of evaluation drives; `LinkScorer` and `NodeScorer` add what is scored. Every temporal
+method of the library is a `StreamingModel` or a `StreamingClassifier`: its state can be given away and taken back, and
+the same events then give the same scores, bit for bit. `MemoryModel` and `HistoryModel` are the modules behind them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from hopstate.data.events import EventBatch, EventStream
+    from hopstate.data.past import Past
+    from hopstate.streaming.active_batch import ActiveBatch
+    from hopstate.streaming.node_state import NodeState
+
+Scores = np.ndarray | Tensor
+BLOCK = 64  # queries computed together; each at its own place, whatever else is asked
+
+
+# ---- scorers -------------------------------------------------------------------------------------------
+@runtime_checkable
+class Replayable(Protocol):
+    """A temporal model as `streaming.replay` feeds it."""
+
+    def reset(self) -> None:
+        """Forget every event observed."""
+        ...
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in events that have been scored, or that lie before what is scored."""
+        ...
+
+
+@runtime_checkable
+class LinkScorer(Replayable, Protocol):
+    """What evaluation asks of a temporal model of links; scoring must not change what later scores are."""
+
+    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+        """Return (Q,) scores (larger is likelier) of pairs src (Q,), dst (Q,) at times t (Q,)."""
+        ...
+
+
+@runtime_checkable
+class NodeScorer(Replayable, Protocol):
+    """What evaluation asks of a temporal node classifier."""
+
+    def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Scores:
+        """Return scores of nodes (Q,) at times t (Q,): (Q,) of two classes, else (Q, C).
+
+        Of two classes larger means likelier the second.
+        """
+        ...
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A model over a past.
+
+    block: queries that are computed together where a score must not depend on company by a bit.
+    """
+
+    block: int
+
+    def observe(self, batch: EventBatch) -> None:
+        """Take in a batch of events."""
+        ...
+
+
+class LinkFollower(Follower, LinkScorer, Protocol):
+    """A model of links over a past."""
+
+
+class NodeFollower(Follower, NodeScorer, Protocol):
+    """A node classifier over a past."""
+
+
+StateT = TypeVar("StateT")
+
+
+@runtime_checkable
+class _Stateful(Follower, Replayable, Protocol[StateT]):
+    """What streaming models of both kinds share.
+
+    by_time: whether batches that end amid a time would let events see others of that time.
+    """
+
+    by_time: bool
+
+    def state(self) -> StateT:
+        """Return what was observed, as a copy that later events do not touch."""
+        ...
+
+    def restore(self, state: StateT) -> None:
+        """Go on from what `state` returned; it may be restored again."""
+        ...
+
+
+@runtime_checkable
+class StreamingModel(_Stateful[StateT], LinkScorer, Protocol[StateT]):
+    """A model of links that moves through time: score, observe, state, restore."""
+
+
+@runtime_checkable
+class StreamingClassifier(_Stateful[StateT], NodeScorer, Protocol[StateT]):
+    """A node classifier that moves through time: score_nodes, observe, state, restore."""
+
+
+class LooksUp(LinkScorer, Protocol):
+    """A scorer that can be put over the past of a live run."""
+
+    def over(self, past: Past) -> LinkFollower:
+        """Return the same over all events of a past; what must be observed has been, up to `past.settled`."""
+        ...
+
+
+# ---- live runs -----------------------------------------------------------------------------------------
+FollowerT = TypeVar("FollowerT", bound=Follower)
+
+
+class LiveTask(Protocol[FollowerT]):
+    """What `streaming.live` asks of a task."""
+
+    model: nn.Module
+
+    @property
+    def live_batch(self) -> int:
+        """Events of a batch."""
+        ...
+
+    @property
+    def feature_dims(self) -> tuple[int, int]:
+        """Features of a node and of an event that the model takes from the stream, 0 for none."""
+        ...
+
+    def follow(self, past: Past) -> FollowerT:
+        """Return the model over a past, from where its memory stands."""
+        ...
+
+    def ask(self, follower: FollowerT, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) scores of what is asked at events."""
+        ...
+
+    def asked(self, new: EventStream) -> np.ndarray:
+        """Return (Q,) rising positions of the new events that are scored."""
+        ...
+
+    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """Return columns that tell the scores (Q,) or (Q, C) of events at rows (Q,) with the user's ids."""
+        ...
+
+
+# ---- modules -------------------------------------------------------------------------------------------
+class TemporalModel(nn.Module):
+    """A network over event streams.
+
+    feature_dims: columns of the features of a node and of an event that it takes, 0 for none.
+    """
+
+    feature_dims: tuple[int, int]
+
+
+class HistoryModel(TemporalModel):
+    """A network that is fed past events: `forward` maps a tokenizer's input of Q queries to (Q,) or (Q, C) logits."""
+
+
+class MemoryModel(TemporalModel):
+    """A network with a node memory, which is passed in and returned.
+
+    node_dim, edge_dim: as `feature_dims`.
+    gaps: columns of the gaps in time that `link_logits` or `node_logits` takes, 0 for none.
+    never: what stands for the gap of what has not happened.
+    """
+
+    node_dim: int
+    edge_dim: int
+    gaps: int
+    never: Tensor
+
+    @property
+    def tag(self) -> str:
+        """Name of the states that this model reads and writes."""
+        raise NotImplementedError
+
+    @property
+    def order(self) -> int:
+        """How many hops the active nodes of a batch reach."""
+        raise NotImplementedError
+
+    @property
+    def time_dim(self) -> int:
+        """Columns of the encodings of gaps in time; 0 where updates see no times."""
+        raise NotImplementedError
+
+    @property
+    def update_all(self) -> bool:
+        """Whether every node that has been met is active in every batch."""
+        raise NotImplementedError
+
+    def initial_state(self, num_nodes: int = 0) -> NodeState:
+        """Return the memory before the first event."""
+        raise NotImplementedError
+
+    def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
+        """Return the memory after a batch; in_place may write into state."""
+        raise NotImplementedError
+
+    def link_logits(
+        self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
+    ) -> Tensor:
+        """Return (e,) logits that pairs source (e,), target (e,) meet now, with their gaps (e, G).
+
+        Args:
+            back: take nodes that were deleted as nodes not met, since they are asked for as coming back.
+        """
+        raise NotImplementedError
+
+    def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
+        """Return (n, C) logits of nodes (n,), or (n, 1) of the second of two classes, with their gaps (n, 1)."""
+        raise NotImplementedError
+
+    def sequence_logits(self, state: NodeState, nodes: Tensor) -> Tensor:
+        """Return (n, C) logits of the sequences that end at nodes (n,)."""
+        raise NotImplementedError

@@ -1,0 +1,87 @@
+"""Every temporal method keeps the declared contract, and goes on from its state bit for bit."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_live import METHODS, events, part, task_of
+
+from hopstate.data.events import EventStream
+from hopstate.methods import MODULES, get_method
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.streaming.live import past_of
+from hopstate.streaming.protocols import Follower, HistoryModel, MemoryModel, StreamingClassifier, StreamingModel
+from hopstate.training.tasks.protocols import Explains, ExplainsEvents, FitsWhole, Task
+
+
+def test_all_temporal_methods_are_looked_at() -> None:
+    temporal = {name for name in MODULES if get_method(name).data == "events"}
+    assert temporal == set(METHODS)
+
+
+def scorer_of(name: str, task: Any, stream: EventStream) -> Any:
+    return task.node_scorer_over(stream) if name.endswith("nodes") else task.scorer_over(stream)
+
+
+def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
+    src, dst, late = stream.src.copy(), stream.dst.copy(), np.full(len(stream), stream.t[-1] + 1)
+    found = scorer.score_nodes(src, late) if name.endswith("nodes") else scorer.score(src, dst, late)
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_temporal_method_is_a_task_and_a_streaming_model(name: str, tmp_path: Path) -> None:
+    task = task_of(name, tmp_path)
+    assert all(hasattr(task, member) for member in (*Task.__annotations__, "loss", "batches", "evaluate", "predict"))
+    assert isinstance(task, FitsWhole) == (name == "pair-trees")
+    assert isinstance(task, Explains) == (name == "pair-trees")
+    assert isinstance(task.model, ExplainsEvents) == (name == "dyg-mamba")
+    assert isinstance(task.model, MemoryModel) == name.startswith("ctdg-ssm")
+    assert isinstance(task.model, HistoryModel) == name.startswith(("dyg", "graphmixer"))
+    scorer = scorer_of(name, task, task.stream)
+    kinds = StreamingClassifier if name.endswith("nodes") else StreamingModel
+    assert isinstance(scorer, kinds)
+    assert scorer.by_time == isinstance(task.model, CTDGSSM)
+    follower = task.follow(past_of(task, events(40)))
+    assert isinstance(follower, Follower)
+    assert isinstance(follower, kinds)
+    assert task.feature_dims[1] == (0 if name in ("recency", "edgebank") else 2)
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_restored_state_goes_on_bit_for_bit(name: str, live: bool, tmp_path: Path) -> None:
+    task, stream = task_of(name, tmp_path), events(160)
+    with torch.no_grad():
+        past = past_of(task, replace(stream, **part(stream, 0, 40)))
+        scorer = task.follow(past) if live else scorer_of(name, task, stream)
+        seen = past.settled if live else 0
+        early, late = (stream.take(np.arange(a, b)) for a, b in ((seen, 60), (60, 160)))
+        scorer.observe(early)
+        kept, before = scorer.state(), scores(scorer, name, stream)
+        scorer.observe(late)
+        after = scores(scorer, name, stream)
+        for _ in range(2):  # a state is not used up
+            scorer.restore(kept)
+            assert np.array_equal(scores(scorer, name, stream), before)
+            scorer.observe(late)
+            assert np.array_equal(scores(scorer, name, stream), after)
+    if name.startswith("ctdg-ssm") or name == "edgebank":
+        assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", ["dyg-mamba", "dyg-mamba-nodes"])
+def test_a_live_history_is_restored_too(name: str, tmp_path: Path) -> None:
+    task, stream = task_of(name, tmp_path), events(160)
+    scorer = scorer_of(name, task, stream)
+    scorer.live = True
+    scorer.reset()
+    scorer.observe(stream.take(np.arange(60)))
+    kept, before = scorer.state(), scores(scorer, name, stream)
+    scorer.observe(stream.take(np.arange(60, 160)))
+    assert not np.array_equal(scores(scorer, name, stream), before)
+    scorer.restore(kept)
+    assert np.array_equal(scores(scorer, name, stream), before)
