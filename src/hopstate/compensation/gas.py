@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from hopstate.sampling.adjacency import around_adjacency
 
 
 class History:
-    """What every node sent last, for each layer: (N, d) float32 on the CPU, pinned where there is a GPU, or on disk.
+    """What every node sent last, for each layer: (N, d) tables on the CPU, pinned where there is a GPU, or on disk.
 
     Args:
         num_nodes: N.
@@ -38,8 +39,10 @@ class History:
         StorageError: the files cannot be made.
     """
 
-    def __init__(self, num_nodes: int, widths: list[int], *, folder: Path | None = None) -> None:
-        self.num_nodes = num_nodes
+    def __init__(
+        self, num_nodes: int, widths: list[int], *, folder: Path | None = None, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.num_nodes, self.dtype = num_nodes, dtype
         used = folder is not None and (folder / "history-0.npy").is_file()
         self._made = False  # whether a table on disk was not there, or is of another graph or model
         self.tables = [self._table(i, width, folder) for i, width in enumerate(widths)]
@@ -47,27 +50,28 @@ class History:
 
     def _table(self, number: int, width: int, folder: Path | None) -> Tensor:
         if folder is None:
-            table = torch.zeros(self.num_nodes, width)
+            table = torch.zeros(self.num_nodes, width, dtype=self.dtype)
             return table.pin_memory() if torch.cuda.is_available() else table
         shape, path = (self.num_nodes, width), folder / f"history-{number}.npy"
-        if not self._fits(path, shape):
+        kept = torch.empty(0, dtype=self.dtype).numpy().dtype
+        if not self._fits(path, shape, kept):
             self._made = True
-            replace_file(path, lambda part: reserve_array(part, shape))
+            replace_file(path, lambda part: reserve_array(part, shape, kept))
         with named_errors(path, "open"):
             return torch.from_numpy(np.load(path, mmap_mode="r+", allow_pickle=False))
 
     @staticmethod
-    def _fits(path: Path, shape: tuple[int, int]) -> bool:
+    def _fits(path: Path, shape: tuple[int, int], dtype: np.dtype[Any]) -> bool:
         with named_errors(path, "open"), contextlib.suppress(FormatError, MissingFileError):
             found = load_npy(path, mmap=True)
-            return found.shape == shape and found.dtype == np.float32
+            return found.shape == shape and found.dtype == dtype
         return False
 
     def push(self, layer: int, rows: Tensor, sent: Tensor) -> None:
         """Keep what rows sent at a layer."""
         if self._journal is not None:
             self._journal.keep(layer, rows)
-        self.tables[layer][rows] = sent.detach().float().cpu()
+        self.tables[layer][rows] = sent.detach().to(self.dtype).cpu()
 
     def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
         """Return a batch of nodes of a graph, whose other neighbours send what is held here."""
@@ -195,7 +199,7 @@ class Journal:
                     raise CheckpointError(f"{path} is damaged; start the run anew")
                 table = self.tables[head[0]]
                 rows = np.fromfile(file, np.int64, head[1])
-                values = np.fromfile(file, np.float32, head[1] * table.shape[1])
+                values = np.fromfile(file, table.numpy().dtype, head[1] * table.shape[1])
                 if len(rows) and not 0 <= rows.min() <= rows.max() < len(table):
                     raise CheckpointError(f"{path} is damaged; start the run anew")
                 if len(values) == head[1] * table.shape[1]:  # else cut off, and the table was not changed after it

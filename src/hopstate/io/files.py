@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hopstate.errors import HopstateError, StorageError
 from hopstate.io.leftovers import OWN, beside
@@ -144,13 +145,13 @@ def save_array(path: Path, array: np.ndarray) -> None:
         np.lib.format.write_array(Plain(file.write), np.asanyarray(array), allow_pickle=False)  # type: ignore[arg-type]
 
 
-def reserve_array(path: Path, shape: tuple[int, ...]) -> int:
-    """Make an .npy file of float32 zeros with its room on disk reserved; return where the numbers begin.
+def reserve_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> int:
+    """Make an .npy file of zeros with its room on disk reserved; return where the numbers begin.
 
     Raises:
         StorageError: there is not enough room.
     """
-    nbytes = 4 * int(np.prod(shape, dtype=np.int64))
+    nbytes = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
     free = shutil.disk_usage(path.parent).free
     if free < nbytes:
         raise StorageError(
@@ -158,7 +159,7 @@ def reserve_array(path: Path, shape: tuple[int, ...]) -> int:
             f"there, or choose another folder"
         )
     with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": shape}
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_2_0(file, header)
         start = file.tell()
         file.truncate(start + nbytes)

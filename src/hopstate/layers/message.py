@@ -65,7 +65,7 @@ class Adjacency:
         self.receivers = receivers
         self.num_receivers = len(indptr) - 1
         self.num_nodes = self.num_receivers if num_nodes is None else num_nodes
-        self._forms: dict[str, Tensor] = {}
+        self._forms: dict[tuple[Weighting, torch.dtype], Tensor] = {}
 
     @classmethod
     def of(
@@ -100,7 +100,7 @@ class Adjacency:
             num_nodes=self.num_nodes,
             **{name: None if t is None else t.to(device) for name, t in others.items()},
         )
-        moved._forms = {name: form.to(device) for name, form in self._forms.items()}
+        moved._forms = {key: form.to(device) for key, form in self._forms.items()}
         return moved
 
     def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
@@ -116,9 +116,9 @@ class Adjacency:
             ConfigError: edges carry weights or features that the layer has no place for.
         """
         self._check(conv, weighting)
-        form = self.form(weighting)
+        form = self.form(weighting, wide(nodes[0]))
         if weighting == "edges":
-            carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr}
+            carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
             return self.own(conv(*nodes, form, **carried))
         if self.num_receivers == self.num_nodes and self.receivers is None:
             return conv(*nodes, form)
@@ -143,11 +143,12 @@ class Adjacency:
         """Return (R, ...): the receivers' rows of h (N, ...)."""
         return h[: self.num_receivers] if self.receivers is None else h[self.receivers]
 
-    def form(self, weighting: Weighting) -> Tensor:
-        """Return what a layer of this weighting takes: a sparse matrix, or the list of edges."""
-        if weighting not in self._forms:
-            self._forms[weighting] = self.edge_index() if weighting == "edges" else self._make(weighting)
-        return self._forms[weighting]
+    def form(self, weighting: Weighting, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return what a layer of this weighting takes: a sparse matrix of a dtype, or the list of edges."""
+        key = weighting, torch.float32 if weighting == "edges" else dtype
+        if key not in self._forms:
+            self._forms[key] = self.edge_index() if weighting == "edges" else self._make(weighting, dtype)
+        return self._forms[key]
 
     def edge_index(self) -> Tensor:
         """Return (2, E) int64: senders above receivers."""
@@ -157,21 +158,21 @@ class Adjacency:
     def _rows(self) -> Tensor:
         return torch.repeat_interleave(self.indptr.diff())
 
-    def _degree(self) -> Tensor:
+    def _degree(self, dtype: torch.dtype) -> Tensor:
         if self.degree is not None:
             return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
-        degree = torch.zeros(self.num_nodes, device=self.indptr.device)
-        own = self.indptr.diff().float()
+        degree = torch.zeros(self.num_nodes, device=self.indptr.device, dtype=dtype)
+        own = self.indptr.diff().to(dtype)
         if self.weight is not None:
-            own = torch.zeros(self.num_receivers, device=own.device).index_add_(0, self._rows(), self.weight)
+            own = torch.zeros_like(own).index_add_(0, self._rows(), self.weight.to(dtype))
         degree[self._receivers()] = own
         return degree
 
     def _receivers(self) -> Tensor:
         return torch.arange(self.num_receivers, device=self.indptr.device) if self.receivers is None else self.receivers
 
-    def _make(self, weighting: Weighting) -> Tensor:
-        degree, rows, columns, indptr = self._degree(), self._rows(), self.indices, self.indptr
+    def _make(self, weighting: Weighting, dtype: torch.dtype) -> Tensor:
+        degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
         own = degree[self._receivers()].double()
         if weighting == "symmetric":
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
@@ -183,7 +184,7 @@ class Adjacency:
             weight = weight * self.scale
         if weighting == "symmetric":
             indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
-        return self._csr(indptr, columns, weight)
+        return self._csr(indptr, columns, weight.to(dtype))
 
     def _with_loops(self, rows: Tensor, weight: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (indptr, columns, weights) with self-loops of the given weights, in order where columns are."""
@@ -203,10 +204,15 @@ class Adjacency:
             return torch.sparse_csr_tensor(
                 indptr.to(kind),
                 columns.to(kind),
-                values.float(),
+                values,
                 (self.num_receivers, self.num_nodes),
                 check_invariants=False,
             )
+
+
+def wide(h: Tensor) -> torch.dtype:
+    """Return what the sums of h are made in: float64 for float64, else float32."""
+    return torch.float64 if h.dtype == torch.float64 else torch.float32
 
 
 def _is_gine(conv: nn.Module) -> bool:

@@ -16,13 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.layers.message import Adjacency
+from hopstate.layers.message import Adjacency, Weighting, wide
 from hopstate.ops.gated import gated_mean
 from hopstate.ops.rows import segment_sum
 
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
 Pooling = Literal["mean", "sum", "max"]
+FORMS: dict[str, Weighting] = {"gcn": "symmetric", "sage": "mean"}  # others sum
 
 
 class GatedGCN(nn.Module):
@@ -85,16 +86,16 @@ class MessageBlock(nn.Module):
         self, h: Tensor, graph: Adjacency, e: Tensor | None = None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return nodes (P, dim) and edges (E, dim) after one block; node i starts as h[rows[i]], or as h[i]."""
-        wide = h if rows is None else h.index_select(0, rows)
+        rows_of = h if rows is None else h.index_select(0, rows)
         if self.kind == "gatedgcn":
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
                 e = e + F.dropout(F.relu(self.edge_norm(gate)), self.dropout, self.training)
         elif self.kind in ("gine", "pna"):
-            z = self.conv(wide, graph.edge_index(), e if self.edges else None)
+            z = self.conv(rows_of, graph.edge_index(), e if self.edges else None)
         else:
-            z = self.conv(wide, graph.form({"gcn": "symmetric", "sage": "mean"}.get(self.kind, "sum")))  # type: ignore[arg-type]
-        return wide + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
+            z = self.conv(rows_of, graph.form(FORMS.get(self.kind, "sum"), wide(rows_of)))
+        return rows_of + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 
 class BatchNorm(nn.BatchNorm1d):

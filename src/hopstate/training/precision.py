@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.precision.double import DoublePrecision
 from lightning_fabric.wrappers import is_wrapped
 from torch import nn
 
@@ -18,6 +20,21 @@ Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
 Products = Literal["highest", "high", "medium"]
 
 
+class Double(DoublePrecision):
+    """Weights and inputs in float64, inputs that are frozen records too."""
+
+    def convert_input(self, data: Any) -> Any:
+        """Return a model's input with float64 in place of narrower numbers."""
+        if is_dataclass(data) and not isinstance(data, type):
+            return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
+        if isinstance(data, tuple):
+            values = [self.convert_input(value) for value in data]
+            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+        if isinstance(data, dict):
+            return {key: self.convert_input(value) for key, value in data.items()}
+        return super().convert_input(data)
+
+
 def make_fabric(device: str, precision: Precision) -> Fabric:
     """Return what moves a run's tensors to its device and scales its losses.
 
@@ -25,14 +42,15 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
         ConfigError: an unknown device, or a CUDA device where torch sees none.
     """
     name, _, number = device.partition(":")
-    told = {"32": "32-true", "64": "64-true"}.get(precision, precision)
+    told = {"32": "32-true"}.get(precision, precision)
+    how: dict[str, Any] = {"plugins": Double()} if precision == "64" else {"precision": told}
     devices: Any = [int(number)] if number else 1
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError(f"loop.device={device}, but torch sees no CUDA device here; use auto or cpu")
     if accelerator not in ("auto", "cpu", "gpu", "mps"):
         raise ConfigError(f"unknown loop.device={device!r}; use auto, cpu, cuda, cuda:N or mps")
-    return Fabric(accelerator=accelerator, devices=devices, precision=told)  # type: ignore[arg-type]
+    return Fabric(accelerator=accelerator, devices=devices, **how)
 
 
 def bare(model: nn.Module) -> nn.Module:

@@ -293,8 +293,8 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
         Batching(kind="top", nodes="saint-walk", inference="one-pass", top=TopConfig(refresh=0))
     with pytest.raises(ConfigError, match="validation and test nodes among them"):
         Batching(kind="top", nodes="shadow", train_only=True)
-    with pytest.raises(ConfigError, match=r"gcn sums neighbours in 32 bits; got loop\.precision=64"):
-        api.fit("gcn", two_groups(), out=tmp_path / "d", config={"loop": {"precision": "64"}})
+    with pytest.raises(ConfigError, match=r"gcn sums neighbours in 32 or 64 bits; got loop\.precision=bf16-mixed"):
+        api.fit("gcn", two_groups(), out=tmp_path / "d", config={"loop": {"precision": "bf16-mixed"}})
     for wrong in ({"batch_size": 0}, {"fanouts": ()}, {"fanouts": (0,)}, {"block_size": 0}):
         with pytest.raises(ConfigError):
             Batching(**wrong)

@@ -44,7 +44,7 @@ class LinearTop:
             sent = inputs[1]["x"]
             sent = sent[0] if isinstance(sent, (tuple, list)) else sent
             assert isinstance(sent, Tensor)
-            return torch.addmm(out, missing.left, missing.weights(sent))
+            return torch.addmm(out, missing.left.to(out.dtype), missing.weights(sent))
 
         handle = conv.register_message_and_aggregate_forward_hook(add)  # type: ignore[operator]
         try:

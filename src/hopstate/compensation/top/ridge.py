@@ -26,7 +26,7 @@ class Substitute:
 
     def weights(self, h: Tensor) -> Tensor:
         """Return right @ h[rows], (k, d)."""
-        return self.right @ (h if self.rows is None else h[self.rows])
+        return self.right.to(h.dtype) @ (h if self.rows is None else h[self.rows])
 
     def to(self, device: torch.device | str) -> Substitute:
         """Return it on a device."""

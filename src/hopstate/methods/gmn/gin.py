@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
+from hopstate.layers.message import wide
 from hopstate.layers.mpnn import BatchNorm, Pooling, pool
 from hopstate.methods.gmn.model import GMNInputs
 
@@ -66,6 +67,6 @@ class GIN(nn.Module):
         h, c = inputs.x, self.config
         out = self.heads[0](pool(h, inputs.sequences, c.pooling))
         for conv, norm, head in zip(self.convs, self.norms, self.heads[1:]):
-            h = F.relu(norm(conv(h, inputs.graph.form("sum"))))
+            h = F.relu(norm(conv(h, inputs.graph.form("sum", wide(h)))))
             out = out + F.dropout(head(pool(h, inputs.sequences, c.pooling)), c.dropout, self.training)
         return out

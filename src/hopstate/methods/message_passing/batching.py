@@ -152,7 +152,8 @@ def batched_task(
         missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
     elif config.kind == "gas" and fitted:
         folder = context.run / "histories" if config.histories == "disk" else None
-        missing = History(graph.num_nodes, [model.config.dim] * model.config.num_layers, folder=folder)
+        widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
+        missing = History(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
     if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
         sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
@@ -217,15 +218,15 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
             out = sent.new_empty(len(every), sent.shape[1])
             for start in range(0, len(every), ROWS):
                 part = rows_adjacency(graph, every[start : start + ROWS], degree)
-                out[start : start + ROWS] = part.form(top.weighting) @ sent
+                out[start : start + ROWS] = part.form(top.weighting, sent.dtype) @ sent
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)
     x, adjacency = whole_graph(graph)
 
     def forward(model: nn.Module) -> Tensor:
-        device = next(model.parameters()).device
-        return model(x.to(device), adjacency.to(device))  # type: ignore[no-any-return]
+        first = next(model.parameters())
+        return model(x.to(first.device, first.dtype), adjacency.to(first.device))  # type: ignore[no-any-return]
 
     return top.whole_pass(forward, adjacency)
 
@@ -296,7 +297,7 @@ def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tens
         assert isinstance(inner, Backbone)
         if whole is None:
             return inner.layerwise(all_features(graph), cuts(graph, inner, block_size))
-        device = next(inner.parameters()).device
-        return inner(whole[0].to(device), whole[1].to(device)).float().cpu()
+        first = next(inner.parameters())
+        return inner(whole[0].to(first.device, first.dtype), whole[1].to(first.device)).float().cpu()
 
     return predict

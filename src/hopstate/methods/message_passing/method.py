@@ -68,15 +68,17 @@ class FullBatchRun:
 def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask | SubgraphTask:
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     check_width(graph, context)
-    if kind != "mlp" and config.loop.precision != "32":
+    if kind != "mlp" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
-            f"{kind} sums neighbours in 32 bits; got loop.precision={config.loop.precision}. Set it to 32; "
+            f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
         )
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
     check_same_edges(graph.name, edge_columns(graph), context.trained)
     model = backbone_for(graph, config.model, kind, len(labels.class_names))
+    if config.loop.precision == "64":
+        model.double()  # before what stands for missing neighbours is made from it
     seed = config.loop.seed
     if config.batching.kind != "full":
         return batched_task(graph, config.batching, labels, model, context, seed=seed)

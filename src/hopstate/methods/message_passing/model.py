@@ -290,8 +290,8 @@ class Backbone(nn.Module):
         Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`
         for x and cuts, blocks of receivers with their adjacency.
         """
-        device = self.device
-        kept = [_in_steps(self.embed, x, device)]
+        device, dtype = self.device, next(self.parameters()).dtype
+        kept = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device)]
         for block in self.blocks:
             assert isinstance(block, (ResidualBlock, GCNIIBlock))
             sent = _in_steps(block.sent, kept[-1], device)

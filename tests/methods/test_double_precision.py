@@ -1,0 +1,100 @@
+"""`loop.precision=64`: float64 in weights, features and sums where messages are passed; runs are read as they were."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.compensation.gas import History
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet, folds
+from hopstate.datasets.generators import stochastic_block_model
+from hopstate.layers.message import Adjacency
+from hopstate.methods.message_passing.model import Backbone, BackboneConfig
+from hopstate.runs.api import evaluate, fit
+from hopstate.sampling.adjacency import cutter_of, whole_adjacency
+from hopstate.training.checkpoint import load_checkpoint
+
+LOOP = {"loop.epochs": 2, "loop.tensorboard": "no", "loop.device": "cpu", "loop.progress": False}
+PARTS = {"batching.num_parts": 6, "batching.parts_per_batch": 2}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ("gcn", "sage", "gat", "gin", "pna", "gcnii", "nagphormer", "gmn")},
+    "gcn-layerwise": ("gcn", {"batching.kind": "cluster", **PARTS, "batching.block_size": 20}),
+    "gcn-top": ("gcn", {"batching.kind": "top", **PARTS}),
+    "gcn-top-general": ("gcn", {"batching.kind": "top", **PARTS, "batching.top.form": "general"}),
+    "gcn-top-blocks": ("gcn", {"batching.kind": "top", **PARTS, "batching.block_size": 20}),
+    "gcn-top-kept": ("gcn", {"batching.kind": "top", **PARTS, "batching.top.refresh": 0, "batching.shuffle": False}),
+    "sage-gas": ("sage", {"batching.kind": "gas", **PARTS}),
+    "sage-gas-disk": ("sage", {"batching.kind": "gas", **PARTS, "batching.histories": "disk"}),
+    **{f"sage-{kind}": ("sage", {"batching.kind": kind}) for kind in ("saint", "shadow", "neighbor", "labor")},
+    "gat-edges": ("gat", {}),
+    "gmn-batches": ("gmn", {"batch_size": 20, "model.mpnn": "gcn"}),
+    "gps": ("gmn", {"model.variant": "gps-mamba", "model.mpnn": "gin"}),
+}
+
+
+def graph_of(name: str) -> Graph:
+    graph = stochastic_block_model(90, 3, degree=6, num_features=5, seed=0)
+    if "edges" not in name:
+        return graph
+    return graph.with_(edge_attr=np.random.default_rng(0).normal(size=(graph.num_edges, 2)).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) -> None:
+    (method, settings), graph = CASES[name], graph_of(name)
+    run = fit(method, graph, out=tmp_path / "run", **LOOP, **{"loop.precision": "64"}, **settings)
+    weights = load_checkpoint(run.path / "model.safetensors").tensors["model"]
+    assert {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()} == {torch.float64}
+    assert evaluate(run.path, data=graph) == pytest.approx(run.metrics["test"], abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["gmn-graphs", "gin-graphs"])
+def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
+    ring = np.arange(5)
+    edges = np.concatenate([np.stack([ring, np.roll(ring, 1)], 1) + 5 * g for g in range(20)])
+    x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
+    union = Graph.from_edges(edges, 100, x=x)
+    masks = folds([np.arange(10)], [np.arange(10, 20)], 20)
+    graphs = GraphSet(union=union, offsets=np.arange(0, 101, 5), y=np.arange(20) % 2, masks=masks)
+    run = fit(method, graphs, out=tmp_path / "run", **LOOP, **{"loop.precision": "64", "model.dim": 8})
+    weights = load_checkpoint(run.path / "model.safetensors").tensors["model"]
+    assert {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()} == {torch.float64}
+    assert evaluate(run.path, data=graphs) == pytest.approx(run.metrics["test"], abs=1e-9)
+
+
+@pytest.mark.parametrize("weighting", ["symmetric", "mean", "sum"])
+def test_sums_are_as_exact_as_what_is_summed(weighting: Any) -> None:
+    graph = graph_of("plain")
+    into, x = graph.incoming, torch.randn(90, 4, dtype=torch.float64)
+    weight = torch.rand(len(into.indices)) if weighting == "symmetric" else None
+    adjacency = Adjacency(torch.tensor(into.indptr), torch.tensor(into.indices), weight=weight)
+    dense = torch.zeros(90, 90, dtype=torch.float64)
+    rows = torch.repeat_interleave(torch.tensor(np.diff(into.indptr)))
+    dense[rows, torch.tensor(into.indices)] = 1.0 if weight is None else weight.double()
+    if weighting == "symmetric":
+        dense += torch.eye(90)
+        scale = dense.sum(1).rsqrt()
+        dense = scale[:, None] * dense * scale
+    elif weighting == "mean":
+        dense = torch.nan_to_num(dense / dense.sum(1, keepdim=True))
+    torch.testing.assert_close(adjacency.form(weighting, torch.float64) @ x, dense @ x, rtol=1e-12, atol=1e-12)
+    assert adjacency.form(weighting).dtype == torch.float32
+
+
+def test_histories_lose_no_digit(tmp_path: Path) -> None:
+    """Once all nodes have sent with one set of weights, GAS's batches give what the whole graph gives."""
+    graph = graph_of("plain")
+    config = BackboneConfig(dim=6, num_layers=2, dropout=0.0)
+    model = Backbone(config, kind="gcn", in_dim=5, num_classes=3).double().eval()
+    x = torch.tensor(graph.x, dtype=torch.float64)
+    for folder in (None, tmp_path):
+        history = History(90, [6, 6], folder=folder, dtype=torch.float64)
+        with torch.no_grad():
+            whole = model(x, whole_adjacency(graph))
+            for _ in range(3):
+                for rows in np.array_split(np.arange(90), 4):
+                    out = model(x[rows], history.convolver(graph, cutter_of(graph), rows))
+        torch.testing.assert_close(out, whole[rows], rtol=1e-12, atol=1e-12)
