@@ -9,15 +9,17 @@ from dataclasses import fields
 from typing import Any
 
 from hopstate.cli.apply import grouped
+from hopstate.data.cards.card import Card
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.settings import config_from
 from hopstate.methods.shared.link import EventReadOptions
-from hopstate.runs.data import reading
+from hopstate.runs.data import reading, sets_reading
 
 
 def run(argv: list[str]) -> int:
@@ -25,15 +27,14 @@ def run(argv: list[str]) -> int:
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
     parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, or the name of a data set")
-    parser.add_argument("--kind", choices=("auto", "graph", "events"), default="auto", help="what the file holds")
+    parser.add_argument(
+        "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
+    )
     parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw degrees, times and gaps")
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
-    from hopstate.data.cards.card import inspect_graph, inspect_stream
-
     record = load(options.data, options.kind, read)
-    card = inspect_graph(record) if isinstance(record, Graph) else inspect_stream(record)
-    print(card.text())
+    print(_card(record).text())
     if options.plot:
         from hopstate.data.cards.plots import plot_card
 
@@ -42,16 +43,30 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | EventStream:
+def _card(record: Graph | GraphSet | EventStream) -> Card:
+    from hopstate.data.cards.card import inspect_graph, inspect_stream
+    from hopstate.data.cards.set_card import inspect_set
+
+    if isinstance(record, GraphSet):
+        return inspect_set(record)
+    return inspect_graph(record) if isinstance(record, Graph) else inspect_stream(record)
+
+
+def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | GraphSet | EventStream:
     """Return the record of a name or file; "auto" takes a table with sources, targets and times as events.
+
+    A TU collection's folder or text file is a set of graphs.
 
     Args:
         source: the file, folder or name.
-        kind: "graph", "events" or "auto".
+        kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
+    from hopstate.data.readers.read_graph_set import read_graph_set
+    from hopstate.data.readers.tu import is_tu_text
+    from hopstate.data.readers.tu_folder import is_tu_folder
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:
@@ -59,6 +74,8 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     graphs = {f.name for f in fields(ReadOptions)} - {f.name for f in fields(EventReadOptions)}
     if kind == "auto" and read.keys() & graphs:
         kind = "graph"
+    if kind == "graphs" or (kind == "auto" and (is_tu_folder(source) or is_tu_text(source))):
+        return read_graph_set(source, **sets_reading(config_from(get_method("gin-graphs"), _given(source, read)).read))
     if kind == "events":
         return read_events(source, **_options("recency", source, read))
     if kind == "auto" and not source.endswith((".npz", ".pt")):
@@ -69,4 +86,8 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
     """Return reading options in their own types, as a method that reads such data takes them."""
-    return reading(config_from(get_method(method), {"data": source, "read": read}).read) if read else {}
+    return reading(config_from(get_method(method), _given(source, read)).read) if read else {}
+
+
+def _given(source: str, read: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": source, **({"read": dict(read)} if read else {})}

@@ -81,7 +81,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     if kind == "graphs":
         from hopstate.data.readers.read_graph_set import read_graph_set
 
-        return read_graph_set(source, **_of_sets(read))
+        return read_graph_set(source, **sets_reading(read))
     if kind == "events":
         from hopstate.data.readers.read_events import read_events
 
@@ -93,7 +93,7 @@ def load_data(source: str, read: Any, kind: str) -> Any:
     return read_graph(source, **reading(read))
 
 
-def _of_sets(read: Any) -> dict[str, Any]:
+def sets_reading(read: Any) -> dict[str, Any]:
     """Return the options of reading that sets of graphs take; others that are given are named by a warning."""
     own = ("max_bytes", "undirected", "duplicates", "self_loops")
     idle = [f.name for f in fields(read) if f.name not in (*own, "scale") and getattr(read, f.name) != f.default]

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from hopstate.cli.inspect import run
 from hopstate.data.cards.card import inspect_graph, inspect_stream
 from hopstate.data.cards.plots import plot_card
+from hopstate.data.cards.set_card import inspect_set
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
 
@@ -136,3 +139,73 @@ def test_the_card_of_a_real_stream_names_what_is_known_of_it(shared):
     text = " ".join(card.suspicious)
     for words in ("82% of events share the time", "features are zero", "join a node to itself", "whole numbers"):
         assert words in text
+
+
+def ring_set(y=None, **more) -> GraphSet:
+    ring = np.arange(4)
+    edges = np.concatenate([np.stack([ring, np.roll(ring, 1)], 1) + 4 * g for g in range(3)])
+    union = Graph.from_edges(
+        edges, 13, x=np.random.default_rng(0).normal(size=(13, 2)).astype(np.float32), name="rings"
+    )
+    return GraphSet(union=union, offsets=np.array([0, 4, 8, 12, 13]), y=y, **more)
+
+
+def test_facts_of_a_set_of_graphs_by_hand():
+    masks = {"train": np.array([1, 1, 0, 0], bool), "val": np.array([0, 0, 1, 0], bool), "test": np.arange(4) == 3}
+    card = inspect_set(ring_set(np.array([0, 1, 1, -1]), class_names=("no", "yes"), masks=masks))
+    expected = {
+        "graphs": 4,
+        "nodes of all": 13,
+        "stored edges of all": 24,
+        "nodes of a graph, median / mean / most": "4 / 3.25 / 4",
+        "stored edges of a graph, median / mean / most": "8 / 6.00 / 8",
+        "node features": "2 wide",
+        "classes of graphs": "no: 1, yes: 2",
+        "missing targets of graphs": 1,
+        "to fit": "classes of graphs: gmn-graphs or gin-graphs",
+        "train graphs": 2,
+    }
+    assert {k: card.facts[k] for k in expected} == expected
+    assert card.suspicious == ("1 graphs have no edge",)
+
+
+@pytest.mark.parametrize(
+    ("y", "fact", "value", "to_fit"),
+    [
+        (None, "graphs", 4, "there are no targets"),
+        (np.array([0.5, np.nan, 2, 3], np.float32), "targets of graphs", "1 values, 0.5 to 3, mean 1.833", "values of"),
+        (
+            np.array([[0, 1]] * 3 + [[1, 1]], np.float32),
+            "targets of graphs",
+            "2 labels of 0 and 1, 0 to 1",
+            "several la",
+        ),
+    ],
+)
+def test_targets_of_a_set_are_told(y, fact, value, to_fit):
+    facts = inspect_set(ring_set(y)).facts
+    assert str(facts[fact]).startswith(str(value))
+    assert facts["to fit"].startswith(to_fit)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.zeros(4, np.int64), "all graphs are of one class"),
+        (np.full(4, np.nan, np.float32), "no target of a graph is known"),
+        (np.ones(4, np.float32), "1 targets of graphs never change"),
+    ],
+)
+def test_doubts_about_a_set(y, words):
+    doubts = inspect_set(ring_set(y)).suspicious
+    assert any(words in sentence for sentence in doubts), doubts
+
+
+def test_the_command_knows_sets_of_graphs(tmp_path, capsys):
+    (tmp_path / "T.txt").write_text("2\n3 1\n0 1 1\n2 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n")
+    (tmp_path / "folder").mkdir()
+    for what, text in {"A": "1, 2\n3, 4\n", "graph_indicator": "1\n1\n2\n2\n", "graph_labels": "0\n1\n"}.items():
+        (tmp_path / "folder" / f"T_{what}.txt").write_text(text)
+    for path, kind in ((tmp_path / "T.txt", "auto"), (tmp_path / "folder", "auto"), (tmp_path / "T.txt", "graphs")):
+        assert run(["inspect", str(path), "--kind", kind, "--plot", str(tmp_path / "plot.png")]) == 0
+        assert "(set of graphs" in capsys.readouterr().out

@@ -58,7 +58,7 @@ def inspect_stream(stream: EventStream) -> Card:
         "repeat ratio (pair met before)": again,
         "reply ratio (met the other way before)": answers,
         "self-events": int((stream.src == stream.dst).sum()),
-        "events per node, median / mean / most": _spread(degree),
+        "events per node, median / mean / most": spread(degree),
     }
     facts |= _time_facts(stream) | _column_facts(stream)
     if whole.kind is not None:
@@ -78,14 +78,14 @@ def inspect_graph(graph: Graph) -> Card:
         "stored edges": graph.num_edges,
         "undirected": graph.is_undirected,
         "self-loops": graph.num_self_loops,
-        "degree, median / mean / most": _spread(graph.degree),
+        "degree, median / mean / most": spread(graph.degree),
         "components": _components(graph)[0],
         "largest component": _components(graph)[1],
-        "node features": _feature_text(graph.x),
-        "edge features": _feature_text(graph.edge_attr),
+        "node features": feature_text(graph.x),
+        "edge features": feature_text(graph.edge_attr),
     }
-    facts |= _missing_facts(graph.table)
-    facts |= _missing_facts(graph.edge_table, "missing values of edges")
+    facts |= missing_facts(graph.table)
+    facts |= missing_facts(graph.edge_table, "missing values of edges")
     if graph.num_classes:
         named = zip(class_names(graph), class_counts(graph), strict=True)
         facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in named)
@@ -146,10 +146,10 @@ def _time_facts(stream: EventStream) -> dict[str, Any]:
 
 def _column_facts(stream: EventStream) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "edge features": _feature_text(stream.edge_attr),
-        "node features": _feature_text(stream.x),
+        "edge features": feature_text(stream.edge_attr),
+        "node features": feature_text(stream.x),
     }
-    facts |= _missing_facts(stream.edge_table)
+    facts |= missing_facts(stream.edge_table)
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind & 1).sum())
         facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
@@ -186,8 +186,8 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
     if stream.t.dtype.kind == "f" and len(stream) > 1 and (stream.t == np.floor(stream.t)).all():
         yield "times are floats but all whole numbers: integers would be exact"
     yield from _pair_doubts(stream, degree)
-    yield from _feature_doubts("edge", stream.edge_attr, stream.edge_table)
-    yield from _feature_doubts("node", stream.x)
+    yield from feature_doubts("edge", stream.edge_attr, stream.edge_table)
+    yield from feature_doubts("node", stream.x)
     if stream.labels is not None and len(np.unique(stream.labels)) < 2:
         yield f"every label is {stream.labels[0]}: there is nothing to classify"
 
@@ -248,8 +248,8 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
     twice = int(((np.diff(sources) == 0) & (np.diff(targets) == 0)).sum())
     if twice:
         yield f"{twice:,} edges are stored more than once"
-    yield from _feature_doubts("node", graph.x, graph.table)
-    yield from _feature_doubts("edge", graph.edge_attr, graph.edge_table)
+    yield from feature_doubts("node", graph.x, graph.table)
+    yield from feature_doubts("edge", graph.edge_attr, graph.edge_table)
     if graph.num_classes:
         counts = class_counts(graph)
         for name, count in zip(class_names(graph), counts, strict=True):
@@ -260,13 +260,15 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
 
 
 # ---- both ---------------------------------------------------------------------------------------------------
-def _feature_text(array: np.ndarray | None) -> str:
+def feature_text(array: np.ndarray | None) -> str:
+    """Return how wide features are, in words."""
     if array is None:
         return "none"
     return f"{array.shape[1]} wide, all zero" if array.size and not np.any(array) else f"{array.shape[1]} wide"
 
 
-def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
+def missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
+    """Return how many values of each column are missing, as a fact of that name; nothing where none is."""
     if table is None or not table.has_missing:
         return {}
     counts = (~np.isfinite(table.values)).sum(0)
@@ -274,7 +276,8 @@ def _missing_facts(table: FeatureTable | None, name: str = "missing values") -> 
     return {name: ", ".join(named) + (", ..." if (counts > 0).sum() > 12 else "")}
 
 
-def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
+def feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | None = None) -> Iterator[str]:
+    """Yield what looks wrong with the features of nodes or edges; name says of which."""
     if array is None or not array.size:
         return
     low, high = array.min(0), array.max(0)
@@ -293,7 +296,8 @@ def _feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | N
         yield f"{name} features differ in scale by {ratio:.0e}, most {names[0]} and {names[1]}: {what}"
 
 
-def _spread(counts: np.ndarray) -> str:
+def spread(counts: np.ndarray) -> str:
+    """Return median, mean and most of some counts."""
     return f"{np.median(counts):g} / {counts.mean():.2f} / {counts.max():,}" if len(counts) else "none"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hopstate.data.cards.card import class_counts, class_names, node_gaps, stream_degrees
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.io.figure import draw_figure
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot_card(data: EventStream | Graph, path: str | Path) -> None:
-    """Draw a data set as .png, .pdf or .svg: a stream's activity, degrees, gaps and repetition; a graph's degrees.
+def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
+    """Draw a data set as .png, .pdf or .svg.
+
+    A stream's activity, degrees, gaps and repetition; a graph's degrees and classes; a set's sizes and classes.
 
     Raises:
         FormatError: another extension.
@@ -31,6 +34,8 @@ def plot_card(data: EventStream | Graph, path: str | Path) -> None:
         axes = figure.subplots(2 if streamed else 1, 2).reshape(-1)
         if isinstance(data, EventStream):
             _plot_stream(data, axes)
+        elif isinstance(data, GraphSet):
+            _plot_set(data, axes)
         else:
             _plot_graph(data, axes)
         figure.suptitle(data.name)
@@ -64,6 +69,20 @@ def _plot_graph(graph: Graph, axes: Any) -> None:
         axes[1].set(xlabel="class", ylabel="nodes", title="classes")
     else:
         axes[1].set_axis_off()
+
+
+def _plot_set(graphs: GraphSet, axes: Any) -> None:
+    axes[0].hist(np.diff(graphs.offsets), bins=60)
+    axes[0].set(xlabel="nodes of a graph", ylabel="graphs", title="sizes")
+    if graphs.y is None or graphs.y.ndim > 1:
+        axes[1].set_axis_off()
+    elif graphs.y.dtype.kind == "f":
+        axes[1].hist(graphs.y[~np.isnan(graphs.y)], bins=60)
+        axes[1].set(xlabel="target", ylabel="graphs", title="targets")
+    else:
+        counts = np.bincount(graphs.y[graphs.y >= 0])
+        axes[1].bar(graphs.class_names or [str(i) for i in range(len(counts))], counts)
+        axes[1].set(xlabel="class", ylabel="graphs", title="classes")
 
 
 def _ranked(axis: Axes, counts: np.ndarray, what: str) -> None:

@@ -18,12 +18,12 @@ def read_graph_set(
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
 ) -> GraphSet:
-    """Return the graphs of a TU text file, of "pyg:Class:name" or of "ogb:ogbg-...".
+    """Return the graphs of a TU text file or folder, of "pyg:Class:name" or of "ogb:ogbg-...".
 
     Args:
         source: path or address.
         max_bytes: as `hopstate.data.readers.read_graph.read_graph`.
-        undirected, duplicates, self_loops: of a TU text file, as `hopstate.data.graph.Graph.from_edges`.
+        undirected, duplicates, self_loops: of a TU text file or folder, as `hopstate.data.graph.Graph.from_edges`.
 
     Raises:
         MissingFileError, FormatError, DataError, DownloadError: see the readers.
@@ -45,7 +45,10 @@ def _read(source: str, build: dict[str, Any]) -> GraphSet:
             raise ConfigError(f"{source} is one graph; take a method of nodes for it")
         return found
     from hopstate.data.readers.tu import read_tu
+    from hopstate.data.readers.tu_folder import is_tu_folder, read_tu_folder
 
+    if is_tu_folder(source):
+        return read_tu_folder(source, **build)
     return read_tu(source, table=True, **build)
 
 

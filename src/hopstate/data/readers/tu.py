@@ -19,7 +19,7 @@ from hopstate.data.graph import Graph, Keep
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.readers.notes import notes_of_list
 from hopstate.errors import FormatError, MissingFileError
-from hopstate.io.opening import check_size, exists, read_text
+from hopstate.io.opening import check_size, exists, is_file, open_regular, read_text
 
 
 def read_tu(
@@ -85,9 +85,23 @@ def read_tu(
         notes=notes_of_list(pairs, sum(sizes), build),
     )  # fmt: skip
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    masks = _read_folds(path, fold_folder, num_folds, len(sizes))
+    masks = read_folds(path, fold_folder, num_folds, len(sizes))
     class_names = tuple(str(n) for n in names)
     return GraphSet(union=union, offsets=offsets, y=y.astype(np.int64), masks=masks, class_names=class_names)
+
+
+def is_tu_text(path: str | Path) -> bool:
+    """Return whether a text file begins as one of these does: a line of one whole number, then one of two."""
+    if not is_file(path):
+        return False
+    with open_regular(path) as file:
+        lines = file.read(200).decode(errors="replace").split("\n")
+    return len(lines) > 2 and all(len(_ints(line)) == n for line, n in zip(lines, (1, 2), strict=False))
+
+
+def _ints(line: str) -> list[str]:
+    words = line.split()
+    return words if all(word.lstrip("+-").isdecimal() for word in words) else []
 
 
 def _node(lines: list[str], number: int, size: int, where: str) -> tuple[int, list[int], list[float]]:
@@ -148,7 +162,7 @@ def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> tu
     return names, np.concatenate([onehot, np.array(attributes, np.float32)], 1) if widths != {0} else onehot
 
 
-def _read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
+def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
     chosen = path.parent / "10fold" if folder is None else Path(folder)
     if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}

@@ -67,7 +67,7 @@ class GMNGraphsRun:
     """Configuration of a Graph Mamba Network over a set of graphs.
 
     Args:
-        data: a TU text file, or the name of a data set of graphs.
+        data: a TU text file or folder, or the name of a data set of graphs.
         read: how a file is read.
         level: what is labelled: "graph", "node" or "edge".
         fold: which of the stored splits, from 0.
