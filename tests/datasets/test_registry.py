@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import http.server
 import threading
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets import catalogue, dataset_table, find_dataset, load_dataset, registry
 from hopstate.datasets.catalogue import CATALOGUE, Dataset
@@ -145,7 +147,7 @@ def test_a_file_that_is_another_graph_is_refused(tiny: Dataset, monkeypatch: pyt
 def test_unknown_and_unreadable_names() -> None:
     with pytest.raises(DataError, match="did you mean 'minesweeper'"):
         load_dataset("minesweepr")
-    with pytest.raises(DataError, match=r"aminer-cs cannot be loaded by name yet; get it from https://.*GRAND-plus"):
+    with pytest.raises(DataError, match=r"aminer-cs cannot be loaded by name yet, .*get it from https://.*GRAND-plus"):
         load_dataset("aminer-cs")
     assert find_dataset("Photo") is find_dataset("photo") is not None
     assert find_dataset("nothing") is None
@@ -225,3 +227,33 @@ def test_temporal_sets_on_disk_are_read(shared: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("HOPSTATE_DATA", str(shared / "data"))
     stream = load_dataset("uci")
     assert (len(stream), stream.name) == (59_835, "uci")
+
+
+@pytest.mark.parametrize("name", ["amazon2m", "aminer-cs"])
+def test_what_has_no_source_is_refused_before_any_download(name, tmp_path, monkeypatch, capsys) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", never)
+    assert main(["fit", "nagphormer", "--data", name, "--out", "run"]) == 1
+    said = capsys.readouterr().err
+    assert f"{name} cannot be loaded by name yet, and nothing was fetched; get it from http" in said
+    assert "none yet" not in said
+    assert "--read.features FILE" in said
+    assert not (tmp_path / "run").exists()
+    assert main(["reproduce", f"nagphormer/{name}", "--out", "again"]) != 0
+    assert name in capsys.readouterr().err
+
+
+def test_reddit_that_cannot_be_fetched_is_named(tmp_path, monkeypatch, capsys) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", closed)
+    assert main(["fit", "nagphormer", "--data", "reddit", "--out", "run"]) == 1
+    assert "pyg:Reddit: torch-geometric could not fetch its files" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -59,9 +59,10 @@ def load_dataset(name: str, **options: Any) -> Any:
         return read_ogb(entry.ogb, **{"name": entry.name, **options})
     if entry.kind == "link":
         return _events(entry, options)
+    how = "" if entry.loader == "none yet" else f" with {entry.loader}"
     raise DataError(
-        f"{entry.name} cannot be loaded by name yet; get it from {entry.address} with {entry.loader}, and pass the "
-        f"record or your files"
+        f"{entry.name} cannot be loaded by name yet, and nothing was fetched; get it from {entry.address}{how}, and "
+        f"give it as files: --data EDGES --read.features FILE --read.labels FILE (or pass the record, in Python)"
     )
 
 

@@ -40,7 +40,8 @@ class Run:
         metrics: split → metric → value of the chosen epoch; empty where interrupted.
         interrupted: Ctrl-C stopped it; fit with resume=True continues.
         best_epoch: the epoch that validation chose, from 1.
-        floors: name → test metrics of what needs no such model: majority and a perceptron; recency, EdgeBank, trees.
+        floors: name → test metrics of what needs no such model: majority, a perceptron or a linear model; recency,
+            EdgeBank, trees.
     """
 
     path: Path

@@ -163,6 +163,14 @@ def _features(tags: np.ndarray, attributes: list[list[float]], where: str) -> tu
 
 
 def read_folds(path: Path, folder: str | Path | None, num_folds: int, num_graphs: int) -> dict[str, np.ndarray]:
+    """Return the masks of the folds of a set; none where there is no folder of them.
+
+    Args:
+        path: folder/NAME.txt.
+        folder: as `fold_folder` of `read_tu`.
+        num_folds: that are read.
+        num_graphs: of the set.
+    """
     chosen = path.parent / "10fold" if folder is None else Path(folder)
     if folder is None and not exists(chosen / f"{path.stem}-test_idx-1.txt"):
         return {}

@@ -1,7 +1,8 @@
 """What a trained model must stand above: the floors of its kind, on the same split and with the same metrics.
 
 Nodes: the majority class (or the mean) of the training nodes, and a small perceptron on the features alone. Graphs: the
-majority. Those of links stand in `heuristics.floors` and `pair_trees.floor`.
+majority (or the mean), and a linear model of sizes, degrees and pooled features (`set_floor`). Those of links stand in
+`heuristics.floors` and `pair_trees.floor`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.methods.method import Context
+from hopstate.methods.shared.set_floor import linear_floor
 from hopstate.training.tasks.node import NodeLabels
 from hopstate.training.tasks.target import Target
 
@@ -43,12 +45,14 @@ def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floor
 
 
 def graph_floors(graphs: Any, config: Any, context: Context, task: Any) -> Floors:
-    """Return test metrics of the majority (or mean) of the training rows; arguments as in `node_floors`."""
+    """Return test metrics of the majority (or mean) of the training rows and of a linear model; see `node_floors`."""
     train, test = task.target_rows("train"), task.target_rows("test")
     if not task.target.known(task.y[test]).any():
         return {}
     out = constant(task.target, task.y[train], len(test))
-    return {"majority": task.target.score(task.y[test], out)}
+    found = {"mean" if task.target.goal == "values" else "majority": task.target.score(task.y[test], out)}
+    linear = linear_floor(graphs, task, config.loop.seed)
+    return found if linear is None else found | dict([linear])
 
 
 def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
