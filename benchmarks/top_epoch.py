@@ -34,8 +34,8 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
 from hopstate.sampling.samplers import NodeSampler, PartSampler, UniformSampler
 from hopstate.sampling.subgraph import GraphBatch, NodeSetSource, whole_graph
-from hopstate.training.tasks.node import FullGraphTask, NodeLabels
-from hopstate.training.tasks.subgraph import SubgraphTask
+from hopstate.training.tasks.node import NodeLabels, NodeTask, WholeGraph
+from hopstate.training.tasks.subgraph import Subgraphs
 from hopstate.training.tasks.target import Target
 
 BLOCK = 16_384  # nodes in work at a time in inference and refreshes
@@ -172,13 +172,13 @@ def measure(o: argparse.Namespace, graph: Graph) -> dict[str, object]:
 
 def make_task(
     o: argparse.Namespace, graph: Graph, labels: NodeLabels, model: Backbone, train: np.ndarray, row: dict[str, object]
-) -> FullGraphTask | SubgraphTask:
+) -> NodeTask:
     """Return the task of a kind; write what its preparation took into row."""
     if o.kind == "full":
-        return FullGraphTask(model, whole_graph(graph), labels, seed=0)
+        return NodeTask(model, WholeGraph(whole_graph(graph), labels))
     sampler = make_sampler(o, graph, None if o.all_nodes or o.kind == "gas" else train, row)
     if o.kind == "exact":
-        return SubgraphTask(model, WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), seed=0, ahead=0)
+        return NodeTask(model, Subgraphs(WholeSource(graph, sampler), labels, exact_inference(graph, BLOCK), ahead=0))
     missing, rows, refresher = None, None if o.all_nodes else train, None
     if o.kind == "top":
         begin = time.perf_counter()
@@ -190,7 +190,7 @@ def make_task(
     elif o.kind == "gas":
         missing = History(graph.num_nodes, [o.dim] * o.layers)
     source = NodeSetSource(graph, sampler, train, missing)
-    return SubgraphTask(model, source, labels, exact_inference(graph, BLOCK), seed=0, ahead=0, refresh=refresher)
+    return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), ahead=0, refresh=refresher))
 
 
 def make_sampler(

@@ -19,7 +19,7 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.shared.node import check_width, node_labels
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import NodeBatchTask
+from hopstate.training.tasks.node import NodeTask, RowBatches
 
 
 # ---- the model: tensors only ------------------------------------------------------------------------------
@@ -86,13 +86,13 @@ class SGCRun:
 
 
 # ---- from data to a task ----------------------------------------------------------------------------------
-def build(graph: Graph, config: SGCRun, context: Context) -> NodeBatchTask:
+def build(graph: Graph, config: SGCRun, context: Context) -> NodeTask:
     """Return the task of training SGC on graph."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context)
     tokens = hop_tokens(graph, config.num_hops, memory_budget=2 << 30, folder=context.run / "tokens")
     model = SGC(config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names))
-    return NodeBatchTask(model, tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
+    return NodeTask(model, RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed))
 
 
 METHOD = Method("sgc", SGCRun, build, "graph", "a linear classifier over averaged hops", "arXiv:1902.07153")

@@ -14,8 +14,8 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler
 from hopstate.sampling.subgraph import LayerSource, NodeSetSource, whole_graph
-from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.subgraph import SubgraphTask
+from hopstate.training.tasks.node import NodeLabels, NodeTask
+from hopstate.training.tasks.subgraph import Subgraphs
 from hopstate.training.tasks.target import Target
 
 
@@ -68,7 +68,7 @@ def test_saint_loss_is_the_weighted_sum() -> None:
         y=graph.y, split=split, target=Target(goal="classes", names=("a", "b", "c"), metrics=("accuracy",))
     )
     source = NodeSetSource(graph, SaintSampler(graph, "node", 20, seed=0), labels.split["train"])
-    task = SubgraphTask(model, source, labels, lambda m: torch.zeros(50, 3), seed=0)
+    task = NodeTask(model, Subgraphs(source, labels, lambda m: torch.zeros(50, 3)))
     made = source.batch(0, 0)
     y = torch.from_numpy(graph.y[made.nodes])[made.rows]
     each = F.cross_entropy(model(made.x, made.graph)[made.rows], y, reduction="none")

@@ -17,12 +17,12 @@ from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.node import NodeBatchTask, NodeLabels
+from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.target import Target
 from hopstate.training.trainer import Trainer, seed_everything
 
 
-def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchTask:
+def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeTask:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.normal(size=(60, 5)).astype(np.float32))
     y = (x[:, 0] + 0.5 * torch.from_numpy(rng.normal(size=60)).float() > 0).long().numpy()
@@ -37,7 +37,7 @@ def make_task(batch_size: int = 7, width: int = 16, on_batch=None) -> NodeBatchT
             on_batch()
         return x[torch.from_numpy(rows)]
 
-    return NodeBatchTask(model, inputs, labels, batch_size=batch_size, seed=3)
+    return NodeTask(model, RowBatches(inputs, labels, batch_size=batch_size, seed=3))
 
 
 def config(**changes) -> LoopConfig:

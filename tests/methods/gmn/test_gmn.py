@@ -131,17 +131,17 @@ def test_encodings_join_the_features_and_edges(tmp_path, kind):
         made = task(tmp_path, encoding=EncodingConfig(kind=kind, size=3, relative=relative))
         width = {"none": 0, "laplacian": 3, "rwse": 3, "nondiagonal": 6, "anonymous": 9}[kind]
         assert made.model.in_dim == 4 + width
-        edges = made.material.edge_attr
+        edges = made.source.material.edge_attr
         assert (edges is None) == (not relative or kind == "none")
         assert np.isfinite(train(made, 2)).all()
 
 
 def test_eigenvectors_change_sign_in_training_only(tmp_path):
     made = task(tmp_path, encoding=EncodingConfig(size=3))
-    own = made.material.x
+    own = made.source.material.x
     seen = {tuple(np.sign((next(made.batches(e))[0].x.numpy() / own)[0, -3:])) for e in range(12)}
     assert len(seen) > 2
-    assert torch.equal(made._inputs(0, None).x, torch.from_numpy(own))
+    assert torch.equal(made.source._inputs(0, None).x, torch.from_numpy(own))
 
 
 @pytest.mark.parametrize("variant", ["gmn-", "gps-mamba"])
@@ -158,11 +158,11 @@ def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
     made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))
     assert isinstance(made.model.local.encoder, WalkEncoder)
-    assert made.material.edge_attr is None
+    assert made.source.material.edge_attr is None
     assert not any("gate" in type(module).__name__.lower() for module in made.model.modules())
     told = task(tmp_path, model=replace(changed, local="gin"))
-    assert told.kind == "subgraph"
-    assert task(tmp_path).kind == "subgraph"
+    assert told.source.kind == "subgraph"
+    assert task(tmp_path).source.kind == "subgraph"
 
 
 def test_settings_that_suit_the_data_leave_variants_what_they_are():
@@ -238,12 +238,12 @@ def test_bad_input_is_named(tmp_path):
 def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
     g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
     made = task(tmp_path, order=OrderConfig(kind="column", column=2))
-    np.testing.assert_array_equal(made.material.key, g.x[:, 2])
+    np.testing.assert_array_equal(made.source.material.key, g.x[:, 2])
     assert "walks: m=2, s=2, M=2" in capsys.readouterr().err
     file, shuffled = tmp_path / "keys.csv", np.random.default_rng(4).permutation(60)
     file.write_text("node,other,rank\n" + "".join(f"{v},{-v},{keys[v]}\n" for v in shuffled))
     ordered = task(tmp_path, order=OrderConfig(kind="column", file=str(file), column="rank"))
-    np.testing.assert_allclose(ordered.material.key, keys)
+    np.testing.assert_allclose(ordered.source.material.key, keys)
     for text, message in (
         ("node,rank\n0,1\n", "NaN for 59"),
         ("node,rank\n0,a\n1,b\n", "text"),

@@ -18,7 +18,7 @@ from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.layerwise import Cut
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import FullNodeTask
+from hopstate.methods.gmn.nodes import WholeSequence
 from hopstate.methods.gmn.sizing import cut_of
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context
@@ -26,6 +26,7 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit_config
 from hopstate.runs.load import load_run
 from hopstate.training.config import LoopConfig
+from hopstate.training.tasks.node import NodeTask
 
 SMALL = GMN.Config(dim=16, expand=1.0, state_dim=4, mpnn_layers=2, dropout=0.0)
 FEW = WalksConfig(max_length=2, repeats=2, walks=2)
@@ -65,7 +66,8 @@ def after(task, epochs: int = 3):
 
 def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
     task = after(made(tmp_path))
-    whole = FullNodeTask(task.model, task.material, task.labels, seed=task.seed)
+    sequence = WholeSequence(task.model.config, task.source.material, task.labels, seed=task.source.seed)
+    whole = NodeTask(task.model, sequence)
     with torch.no_grad():
         want = whole.logits(np.arange(240))
         test = task.labels.split["test"]
@@ -78,7 +80,7 @@ def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
 
 def exact(task) -> torch.Tensor:
     """Return the forward pass over the whole graph at once, in the model's own precision."""
-    whole = FullNodeTask(task.model, task.material, task.labels, seed=task.seed)._inputs(0, None)
+    whole = WholeSequence(task.model.config, task.source.material, task.labels, seed=task.source.seed)._inputs(0, None)
     kind = next(task.model.parameters()).dtype
     edge_attr = None if whole.edge_attr is None else whole.edge_attr.to(kind)
     return task.model(replace(whole, x=whole.x.to(kind), edge_attr=edge_attr))
@@ -120,8 +122,10 @@ def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_c
         assert want.std(0).min() > 1e-3
         for cut in (Cut(tokens=240, nodes=240, edges=10_000), Cut(tokens=24, nodes=25, edges=97)):
             for folder in (None, tmp_path / "disk"):
-                task.outputs = NodeOutputs(task.material, task.kind, seed=task.seed, cut=cut, folder=folder)
-                torch.testing.assert_close(task.outputs(task.model), want, rtol=1e-10, atol=1e-10)
+                task.source.predict_all = NodeOutputs(
+                    task.source.material, task.source.kind, seed=task.source.seed, cut=cut, folder=folder
+                )
+                torch.testing.assert_close(task.source.predict_all(task.model), want, rtol=1e-10, atol=1e-10)
     assert not list((tmp_path / "disk").iterdir())
 
 
@@ -129,18 +133,18 @@ def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_c
 def test_a_pass_layer_by_layer_weighs_edges_as_the_whole_graph_does(tmp_path, kind):
     task = made(tmp_path, model=replace(SMALL, mpnn=kind))
     task.model.eval()
-    task.outputs.cut = Cut(tokens=24, nodes=25, edges=97)
+    task.source.predict_all.cut = Cut(tokens=24, nodes=25, edges=97)
     with torch.no_grad():
         torch.testing.assert_close(task.logits(np.arange(240)), exact(task), rtol=1e-4, atol=1e-4)
 
 
 def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
     task = made(tmp_path, order=OrderConfig(kind="random"), walks=WalksConfig(max_length=0))
-    assert not np.diff(task.material.key).any()
+    assert not np.diff(task.source.material.key).any()
     task.model.double().eval()
-    task.outputs.cut = Cut(tokens=24, nodes=7, edges=97)
+    task.source.predict_all.cut = Cut(tokens=24, nodes=7, edges=97)
     with torch.no_grad():
-        torch.testing.assert_close(task.outputs(task.model), exact(task), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(task.source.predict_all(task.model), exact(task), rtol=1e-10, atol=1e-10)
 
 
 def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):
@@ -164,11 +168,11 @@ def test_batches_say_what_they_leave_out(tmp_path, capsys):
     assert "the node sequence holds 16 of 240 nodes" in said
     inputs, _ = next(task.batches(0))
     rows = inputs.targets
-    share = float(inputs.graph.indptr.diff()[rows].sum()) / task.material.table.num_nodes
+    share = float(inputs.graph.indptr.diff()[rows].sum()) / task.source.material.table.num_nodes
     assert len(inputs.x) > 3 * 16  # neighbours are there to receive from, though there are no tokens
     assert share > 0
     quiet = made(tmp_path, model=replace(SMALL, mpnn="none"), loop=LoopConfig(seed=1, progress=False))
-    assert "message passing" not in quiet.left_out()
+    assert "message passing" not in quiet.source.left_out()
     assert "training batches" not in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.nodes import FullNodeTask, Material
+from hopstate.methods.gmn.nodes import Material, WholeSequence
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.shared.edges import turned
 
@@ -38,10 +38,10 @@ def test_outputs_are_those_of_a_run():
         key=np.arange(10, 0, -1).astype(float), settings=WalkSettings(max_length=0, repeats=1, walks=1),
     )  # fmt: skip
     net = model(config)
-    task = FullNodeTask(net, ready, MagicMock(), seed=0)
+    source = WholeSequence(net.config, ready, MagicMock(), seed=0)
     mine = hopstate.gmn_inputs(data)
     with torch.no_grad():
-        expected = net(task._inputs(0, None))
+        expected = net(source._inputs(0, None))
         given = torch.from_numpy(np.arange(10)[::-1].copy())  # the run's order of nodes
         assert torch.equal(net(replace(mine, order=given)), expected)
 

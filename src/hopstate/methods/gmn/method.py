@@ -17,7 +17,7 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import BatchNodeTask, FullNodeTask, Material
+from hopstate.methods.gmn.nodes import Material, VisitedNodes, WholeSequence
 from hopstate.methods.gmn.order import OrderConfig, node_keys
 from hopstate.methods.gmn.sizing import Choice, choose, cut_of
 from hopstate.methods.gmn.structural import (
@@ -36,6 +36,7 @@ from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
+from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.target import ClassWeights
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
@@ -229,7 +230,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
     return ready, choice
 
 
-def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | BatchNodeTask:
+def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any]:
     """Return the task of training a Graph Mamba Network on graph."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
@@ -248,7 +249,8 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     )
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        return FullNodeTask(model, ready, labels, **shared)
+        whole = WholeSequence(config.model, ready, labels, **shared)
+        return NodeTask(model, whole, walks=choice.walks.counts)
     budget = parse_bytes(config.walks.memory_budget)
     cut, large = cut_of(
         graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
@@ -256,10 +258,10 @@ def build(graph: Graph, config: GMNRun, context: Context) -> FullNodeTask | Batc
     outputs = NodeOutputs(
         ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None
     )
-    task = BatchNodeTask(model, ready, labels, batch_size=choice.batch_size, outputs=outputs, **shared)
+    visited = VisitedNodes(config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs, **shared)
     if context.trained is None:
-        note(config.loop, task.left_out())
-    return task
+        note(config.loop, visited.left_out())
+    return NodeTask(model, visited, walks=choice.walks.counts)
 
 
 EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}

@@ -1,4 +1,4 @@
-"""Node classification with Graph Mamba Networks as a `Task`: the whole graph in one step, or batches of nodes."""
+"""Batches of a `NodeTask` for Graph Mamba Networks: the whole graph in one step, or nodes with what walks visited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from hopstate.methods.gmn.walk_tokens import Resampler, Tokens, WalkSettings, to
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
-from hopstate.training.tasks.node import NodeLabels, _NodeTask
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, device_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,22 +79,11 @@ def token_inputs(tokens: Tokens) -> dict[str, Any]:
     return made
 
 
-class _GMNTask(_NodeTask):
-    """What both tasks of a GMN on one graph share."""
-
-    material: Material
-
-    @property
-    def walks(self) -> dict[str, int]:
-        """m, s and M, which a run remembers for other data."""
-        return self.material.settings.counts
-
-
-class FullNodeTask(_GMNTask):
+class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     """All nodes in one step; orders, shuffles and signs are drawn anew every epoch, walks every few.
 
     Args:
-        model: the network.
+        config: of the network.
         material: the graph.
         labels: labels, splits and names.
         seed: fixes everything drawn.
@@ -101,10 +91,10 @@ class FullNodeTask(_GMNTask):
     """
 
     def __init__(
-        self, model: GMN, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
+        self, config: GMN.Config, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
     ) -> None:
-        super().__init__(model, labels, seed=seed)
-        self.material, self.resample_every, self.kind = material, resample_every, model.config.token_kind
+        super().__init__(labels)
+        self.material, self.seed, self.resample_every, self.kind = material, seed, resample_every, config.token_kind
         m = material
         self.graph = Adjacency.of(m.indptr, m.indices)
         self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
@@ -124,23 +114,24 @@ class FullNodeTask(_GMNTask):
         """Return 1."""
         return 1
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor, Tensor]]:
         """Yield (inputs, training rows, labels) once."""
         if start == 0:
             rows = self.labels.split["train"]
             rng = named_rng(self.seed, "gmn", epoch)
             yield self._inputs(epoch, rng), torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
-    def loss(self, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
-        """Return the mean loss over the training nodes."""
+    def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor, Tensor]) -> Seen:
+        """Return the outputs of the training nodes."""
         inputs, rows, y = batch
-        return self.labels.loss(self.model(inputs)[rows], y)
+        return model(inputs)[rows], y, None
 
-    def logits(self, rows: np.ndarray) -> Tensor:
+    def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
-        if self._eval is None or self._eval.x.device != self.device:
-            self._eval = self._inputs(0, None).to(self.device)
-        return self.model(self._eval).float().cpu()[torch.from_numpy(rows)]
+        device = device_of(model)
+        if self._eval is None or self._eval.x.device != device:
+            self._eval = self._inputs(0, None).to(device)
+        return model(self._eval).float().cpu()[torch.from_numpy(rows)]
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         m = self.material
@@ -167,42 +158,41 @@ class FullNodeTask(_GMNTask):
 CONTEXT = (2, 4)  # steps, walks of each node of a batch that has no tokens, to neighbours to receive messages from
 
 
-class BatchNodeTask(_GMNTask):
+class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
 
     Args:
-        model, material, labels, seed, resample_every: see `FullNodeTask`.
+        config, material, labels, seed, resample_every: see `WholeSequence`.
         batch_size: nodes a step.
-        outputs: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
+        predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
     """
 
     def __init__(
         self,
-        model: GMN,
+        config: GMN.Config,
         material: Material,
         labels: NodeLabels,
         *,
         seed: int,
         batch_size: int,
-        outputs: Callable[[nn.Module], Tensor],
+        predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
     ) -> None:
-        super().__init__(model, labels, seed=seed)
+        super().__init__(labels)
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.material, self.batch_size, self.resample_every = material, batch_size, resample_every
-        self.kind, self.gps = model.config.token_kind, model.config.variant == "gps-mamba"
-        self.passes_messages = self.gps or model.config.uses_mpnn
-        self.outputs = outputs
+        self.material, self.seed, self.batch_size, self.resample_every = material, seed, batch_size, resample_every
+        self.kind, self.gps = config.token_kind, config.variant == "gps-mamba"
+        self.passes_messages = self.gps or config.uses_mpnn
+        self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[GMNInputs, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch), each prepared while the one before is used."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
-        from hopstate.sampling.prefetch import Prefetcher
 
         def make() -> Iterator[tuple[GMNInputs, Tensor]]:
             for i in range(start, self.num_batches(epoch)):
@@ -214,14 +204,14 @@ class BatchNodeTask(_GMNTask):
 
         yield from Prefetcher(make())
 
-    def loss(self, batch: tuple[GMNInputs, Tensor]) -> Tensor:
-        """Return the mean loss."""
+    def outputs(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Seen:
+        """Return the outputs of the batch's nodes."""
         inputs, y = batch
-        return self.labels.loss(self.model(inputs), y)
+        return model(inputs), y, None
 
-    def logits(self, rows: np.ndarray) -> Tensor:
+    def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""
-        return self.outputs(self.model)[torch.from_numpy(rows)].float()
+        return self.predict_all(model)[torch.from_numpy(rows)].float()
 
     def left_out(self) -> str:
         """Return a sentence on what the first training batch does not see, and evaluation does."""

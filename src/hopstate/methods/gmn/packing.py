@@ -59,7 +59,7 @@ class Packer:
         graphs: the set.
         material: its union, made ready.
         model: says what tokens are needed.
-        seed, resample_every: as in `hopstate.methods.gmn.nodes.FullNodeTask`.
+        seed, resample_every: as in `hopstate.methods.gmn.nodes.WholeSequence`.
         level: "edge" adds the pairs.
     """
 

@@ -41,8 +41,8 @@ from hopstate.sampling.subgraph import (
     whole_graph,
 )
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.subgraph import SubgraphTask, one_pass
+from hopstate.training.tasks.node import NodeLabels, NodeTask
+from hopstate.training.tasks.subgraph import Batch, Subgraphs, one_pass
 
 NODE_SETS = ("top", "cluster", "gas")
 ROWS = 4096  # receivers at a time in products over all nodes
@@ -142,7 +142,7 @@ class Batching:
 
 def batched_task(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
-) -> SubgraphTask:
+) -> NodeTask[Batch]:
     """Return the task of training model on batches of graph."""
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
@@ -170,16 +170,15 @@ def batched_task(
     if isinstance(missing, Top) and config.top.refresh:
         refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
     keeper = missing if isinstance(missing, History) else refresher
-    return SubgraphTask(
-        model,
+    subgraphs = Subgraphs(
         source,
         labels,
         predict,
-        seed=seed,
         state=None if keeper is None else keeper.state,
         load_state=None if keeper is None else keeper.load_state,
         refresh=refresher,
     )
+    return NodeTask(model, subgraphs)
 
 
 def prepared_top(

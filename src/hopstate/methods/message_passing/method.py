@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -30,8 +31,7 @@ from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import FullGraphTask
-from hopstate.training.tasks.subgraph import SubgraphTask
+from hopstate.training.tasks.node import NodeTask, WholeGraph
 from hopstate.training.tasks.target import ClassWeights
 
 
@@ -65,7 +65,7 @@ class FullBatchRun:
     )
 
 
-def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> FullGraphTask | SubgraphTask:
+def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> NodeTask[Any]:
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
     check_width(graph, context)
     if kind != "mlp" and config.loop.precision.endswith("mixed"):
@@ -79,11 +79,10 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     model = backbone_for(graph, config.model, kind, len(labels.class_names))
     if config.loop.precision == "64":
         model.double()  # before what stands for missing neighbours is made from it
-    seed = config.loop.seed
     if config.batching.kind != "full":
-        return batched_task(graph, config.batching, labels, model, context, seed=seed)
+        return batched_task(graph, config.batching, labels, model, context, seed=config.loop.seed)
     inputs = (torch.tensor(graph.x), whole_adjacency(graph))
-    return FullGraphTask(model, inputs, labels, seed=seed)
+    return NodeTask(model, WholeGraph(inputs, labels))
 
 
 def place_of(kind: str) -> Place:

@@ -6,6 +6,9 @@ Source: Chen et al., ICLR 2023, arXiv:2206.04910; settings of its Appendix D.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
@@ -21,7 +24,7 @@ from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import NodeBatchTask
+from hopstate.training.tasks.node import NodeTask, RowBatches
 from hopstate.training.tasks.target import ClassWeights
 
 
@@ -81,7 +84,7 @@ class NAGphormerRun:
     )
 
 
-def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTask:
+def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[tuple[Any, Tensor]]:
     """Return the task of training NAGphormer on graph."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
@@ -98,7 +101,7 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeBatchTas
     model = NAGphormer(
         config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names), num_hops=tokens.num_hops
     )
-    return NodeBatchTask(model, tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
+    return NodeTask(model, RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed))
 
 
 # what the paper says it searched: appendix D.2

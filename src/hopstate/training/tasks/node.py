@@ -1,10 +1,14 @@
-"""Node classification as a `Task`: mini-batches of rows, or the whole graph in one step."""
+"""Classes or values of the nodes of one graph as a `Task`; where its batches come from is injected.
+
+A `NodeBatches` says what a step is fed, what the model makes of it, and how the outputs of given nodes are read:
+`RowBatches` and `WholeGraph` here, `Subgraphs` in `subgraph`, those of Graph Mamba Networks with that method.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -71,49 +75,109 @@ class NodeLabels:
         return {"node": ids, **self.target.columns(self.y[rows], out)}
 
 
-class _NodeTask:
-    """Shared half of the two node tasks: evaluation and prediction from logits."""
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
+Seen = tuple[Tensor, Tensor, Tensor | None]  # (n, C) outputs that the loss looks at, their targets, their weights
 
-    mode: Literal["max", "min"]
-    model: nn.Module
 
-    def __init__(self, model: nn.Module, labels: NodeLabels, *, seed: int) -> None:
-        self.model, self.labels, self.seed = model, labels, seed
-        self.metric, self.mode = labels.target.metrics[0], labels.target.mode
+class NodeBatches(Generic[BatchT]):
+    """A source of a node task's batches; one depends on (epoch, number) alone.
+
+    Args:
+        labels: labels, splits and names.
+    """
+
+    def __init__(self, labels: NodeLabels) -> None:
+        self.labels = labels
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the number of batches of an epoch."""
+        raise NotImplementedError
+
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[BatchT]:
+        """Yield an epoch's batches from position start on: nested tuples of CPU tensors."""
+        raise NotImplementedError
+
+    def outputs(self, model: nn.Module, batch: BatchT) -> Seen:
+        """Return what the model makes of a batch on its device, with the targets."""
+        raise NotImplementedError
+
+    def logits(self, model: nn.Module, rows: Rows) -> Tensor:
+        """Return (n, C) outputs for nodes rows (n,), on the CPU."""
+        raise NotImplementedError
+
+    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT] | None:
+        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
+        return (batch for _ in range(3) for batch in self.batches(model, epoch, start))  # an epoch may be one batch
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what training moves beside the weights; by default nothing."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+
+
+class NodeTask(Generic[BatchT]):
+    """Classes or values of nodes.
+
+    Args:
+        model: what the source calls.
+        source: of the batches.
+        walks: numbers of walks that the source draws, which a run remembers for other data.
+    """
+
+    def __init__(
+        self, model: nn.Module, source: NodeBatches[BatchT], *, walks: Mapping[str, int] | None = None
+    ) -> None:
+        self.model, self.source, self.labels, self.walks = model, source, source.labels, walks
+        self.metric: str = self.labels.target.metrics[0]
+        self.mode: Literal["max", "min"] = self.labels.target.mode
+
+    def num_batches(self, epoch: int) -> int:
+        """Return the source's number of batches."""
+        return self.source.num_batches(epoch)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT]:
+        """Yield the source's batches."""
+        return self.source.batches(self.model, epoch, start)
+
+    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT] | None:
+        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
+        return self.source.rehearsal(self.model, epoch, start)
+
+    def loss(self, batch: BatchT) -> Tensor | None:
+        """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
+        out, y, weight = self.source.outputs(self.model, batch)
+        return self.labels.loss(out, y, weight) if len(y) else None
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
-        raise NotImplementedError
+        return self.source.logits(self.model, rows)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled metrics of a split."""
         rows = self.labels.rows(split)
         return self.labels.score(rows, self.logits(rows))
 
-    def predict(self, split: str) -> dict[str, Any]:
+    def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return the prediction columns of a split, or of "all" nodes."""
         rows = self.labels.rows(split)
         return self.labels.table(rows, self.logits(rows))
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing beyond the model."""
-        return {}
+        """Return what training moves beside the weights."""
+        return self.source.state()
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to take back."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model lives."""
-        return next(self.model.parameters()).device
+        """Take back what `state` returned."""
+        self.source.load_state(state)
 
 
-class NodeBatchTask(_NodeTask):
+class RowBatches(NodeBatches[tuple[Any, Tensor]]):
     """Nodes in mini-batches of any order; each node's input stands alone.
 
     Args:
-        model: input of a batch of nodes → (b, C) logits.
-        inputs: rows (b,) → what the model takes (a tensor, or nested tuples of tensors).
+        inputs: rows (b,) → what the model takes for (b, C) outputs (a tensor, or nested tuples of tensors).
         labels: labels, splits and names.
         batch_size: training nodes a step.
         seed: fixes the batch order.
@@ -122,7 +186,6 @@ class NodeBatchTask(_NodeTask):
 
     def __init__(
         self,
-        model: nn.Module,
         inputs: Callable[[Rows], Any],
         labels: NodeLabels,
         *,
@@ -130,46 +193,45 @@ class NodeBatchTask(_NodeTask):
         seed: int,
         eval_batch_size: int | None = None,
     ) -> None:
-        super().__init__(model, labels, seed=seed)
+        super().__init__(labels)
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.inputs, self.batch_size = inputs, batch_size
+        self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
         self.eval_batch_size = eval_batch_size or 4 * batch_size
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
         for i in range(start, self.num_batches(epoch)):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
             yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
-    def loss(self, batch: tuple[Any, Tensor]) -> Tensor:
-        """Return the mean loss."""
+    def outputs(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Seen:
+        """Return the outputs of all nodes of the batch."""
         inputs, y = batch
-        return self.labels.loss(self.model(inputs), y)
+        return model(inputs), y, None
 
-    def logits(self, rows: Rows) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU."""
+    def logits(self, model: nn.Module, rows: Rows) -> Tensor:
+        """Return (n, C) outputs, eval_batch_size nodes at a time."""
+        device = device_of(model)
         parts = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
-        return torch.cat([self.model(_to(self.inputs(part), self.device)).float().cpu() for part in parts])
+        return torch.cat([model(_to(self.inputs(part), device)).float().cpu() for part in parts])
 
 
-class FullGraphTask(_NodeTask):
-    """The whole graph in one step: inputs → logits of every node, the loss over the training nodes.
+class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
+    """The whole graph in one step, the loss over the training nodes.
 
     Args:
-        model: called as model(*inputs) → (N, C) logits.
-        inputs: tensors (or objects with `.to(device)`) of the whole graph.
+        inputs: tensors (or objects with `.to(device)`) of the whole graph; model(*inputs) gives (N, C) outputs.
         labels: labels, splits and names.
-        seed: without effect, as a full batch has no order.
     """
 
-    def __init__(self, model: nn.Module, inputs: tuple[Any, ...], labels: NodeLabels, *, seed: int) -> None:
-        super().__init__(model, labels, seed=seed)
+    def __init__(self, inputs: tuple[Any, ...], labels: NodeLabels) -> None:
+        super().__init__(labels)
         self.inputs = inputs
         self._device: torch.device | None = None
 
@@ -177,25 +239,31 @@ class FullGraphTask(_NodeTask):
         """Return 1."""
         return 1
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the training rows and their labels once."""
         rows = self.labels.split["train"]
         if start == 0:
             yield torch.from_numpy(rows), torch.from_numpy(self.labels.y[rows])
 
-    def loss(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the mean loss over the training nodes."""
+    def outputs(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Seen:
+        """Return the outputs of the training rows."""
         rows, y = batch
-        return self.labels.loss(self._all()[rows], y)
+        return self._all(model)[rows], y, None
 
-    def logits(self, rows: Rows) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU."""
-        return self._all().float().cpu()[torch.from_numpy(rows)]
+    def logits(self, model: nn.Module, rows: Rows) -> Tensor:
+        """Return (n, C) outputs of rows."""
+        return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
-    def _all(self) -> Tensor:
-        if self._device != self.device:  # the graph moves once, not every step
-            self.inputs, self._device = _to(self.inputs, self.device), self.device
-        return self.model(*self.inputs)
+    def _all(self, model: nn.Module) -> Tensor:
+        device = device_of(model)
+        if self._device != device:  # the graph moves once, not every step
+            self.inputs, self._device = _to(self.inputs, device), device
+        return model(*self.inputs)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return where a model lives."""
+    return next(model.parameters()).device
 
 
 def _to(value: Any, device: torch.device) -> Any:

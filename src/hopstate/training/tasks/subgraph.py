@@ -1,4 +1,4 @@
-"""Node classification on batches cut from a graph, whatever cuts them, as a `Task`."""
+"""Batches cut from a graph, whatever cuts them, as the source of a `NodeTask`."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from hopstate.compensation.gas import GasBatch
 from hopstate.errors import DataError
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.sampling.subgraph import BatchSource, GraphBatch
-from hopstate.training.tasks.node import NodeLabels, Rows, _NodeTask
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, Rows, Seen
 
 Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
 
 
-class SubgraphTask(_NodeTask):
-    """A model trained on batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
+class Subgraphs(NodeBatches[Batch]):
+    """Batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
 
     Args:
-        model: called as model(x, convolver).
-        source: makes batches; one depends on (epoch, number) alone.
+        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, convolver).
         labels: labels, splits and names.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
-        seed: without effect; the source holds its own.
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
         refresh: called with the model and the epoch's number at the start of every epoch.
         ahead: batches made in a background thread before they are needed; 0 makes each when it is asked for.
@@ -34,18 +32,16 @@ class SubgraphTask(_NodeTask):
 
     def __init__(
         self,
-        model: nn.Module,
         source: BatchSource,
         labels: NodeLabels,
         predict_all: Callable[[nn.Module], Tensor],
         *,
-        seed: int,
         state: Callable[[], dict[str, Tensor]] | None = None,
         load_state: Callable[[dict[str, Tensor]], None] | None = None,
         refresh: Callable[[nn.Module, int], None] | None = None,
         ahead: int = 1,
     ) -> None:
-        super().__init__(model, labels, seed=seed)
+        super().__init__(labels)
         self.source, self.predict_all, self.ahead = source, predict_all, ahead
         self._state, self._load_state = state, load_state
         self._refresh = refresh
@@ -55,34 +51,31 @@ class SubgraphTask(_NodeTask):
         """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yield (x, convolver, rows, labels, weights) from position start of an epoch."""
         if self._refresh is not None and start == 0:
-            self._refresh(self.model, epoch)
+            self._refresh(model, epoch)
         made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
         yield from Prefetcher(made, self.ahead) if self.ahead else made
 
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Batch] | None:
+    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[Batch] | None:
         """Return batches from position start on; None where training moves what stands for missing neighbours."""
-        return self.batches(epoch, start) if self._state is None and self._refresh is None else None
+        return self.batches(model, epoch, start) if self._state is None and self._refresh is None else None
 
     def _batch(self, batch: GraphBatch) -> Batch:
         y = self._y[torch.from_numpy(batch.nodes)[batch.rows]]
         return batch.x, batch.graph, batch.rows, y, batch.weight
 
-    def loss(self, batch: Batch) -> Tensor | None:
-        """Return the mean loss of the batch's training nodes, or their weighted sum; None without any."""
+    def outputs(self, model: nn.Module, batch: Batch) -> Seen:
+        """Return the outputs of the batch's training nodes; none may be there."""
         x, graph, rows, y, weight = batch
         if isinstance(graph, GasBatch):
-            graph = graph.written_by(self.model, x)
-        out = self.model(x, graph)[rows]  # run in any case: histories are written on the way
-        if not len(rows):
-            return None
-        return self.labels.loss(out, y, weight)
+            graph = graph.written_by(model, x)
+        return model(x, graph)[rows], y, weight  # run in any case: histories are written on the way
 
-    def logits(self, rows: Rows) -> Tensor:
+    def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
-        return self.predict_all(self.model)[torch.from_numpy(rows)]
+        return self.predict_all(model)[torch.from_numpy(rows)]
 
     def state(self) -> dict[str, Tensor]:
         """Return what stands for missing neighbours, where that depends on training."""
