@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hopstate.data.cards.card import inspect_stream
+from hopstate.data.cards.plots import _plot_stream
 from hopstate.data.deletions import edge_ends, expanded, stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
@@ -194,3 +195,15 @@ def test_a_record_that_leaves_an_edge_is_named() -> None:
     with pytest.raises(DataError, match="event 1 deletes node 0, but its edge 0 -> 1 stands"):
         check_deletes(EventStream(**columns))
     assert EventStream(**columns).is_bipartite
+
+
+def test_counts_are_of_the_users_events() -> None:
+    rows = story()
+    data = stream_of(rows)
+    assert len(data) > len(rows)
+    assert f" {len(rows)} events" in repr(data)
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots(2, 2).reshape(-1)
+    _plot_stream(data, axes)
+    assert sum(bar.get_height() for bar in axes[0].patches) == len(rows)

@@ -1,6 +1,8 @@
 """Every method over a stream whose nodes are deleted and come back: trained, scored, gone on from, asked by name."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,11 +10,15 @@ import pandas as pd
 import pytest
 import torch
 
+from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
+from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.pair_trees import floor
+from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.runs.asking import node_outputs
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -144,3 +150,37 @@ def test_edgebank_forgets_all_pairs_of_a_deleted_node() -> None:
         bank.observe(data.take(np.arange(len(data))))
         pairs = np.array([(0, 1), (2, 0), (2, 1), (0, 3), (0, 0)]).T
         assert bank.score(*pairs, np.full(5, 9)).tolist() == [0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("method", ["ctdg-ssm", "dyg-mamba"])
+def test_what_suits_a_stream_follows_from_the_edges_that_it_adds(method: str) -> None:
+    """Deletions, stated or implied, are not learned from, and do not make a stream larger."""
+    n = 6000
+    u, v = np.arange(n) % 40, 40 + np.arange(n) % 37
+    adds = EventStream(src=u, dst=v, t=np.arange(n), kind=np.zeros(n, np.int8))
+    back = np.arange(n)
+    both = EventStream.from_arrays(
+        np.repeat(u, 2), np.repeat(v, 2), np.repeat(back, 2), kind=np.tile([ADD, 1], n).astype(np.int8), num_nodes=77
+    )
+    chosen = get_method(method)
+    config = config_from(chosen, {"data": "x"})
+    assert chosen.suit is not None
+    one, other = (dict(chosen.suit(data, config, ())) for data in (adds, both))
+    for name in ("loop.epochs", "batch_size"):
+        assert one[name] == other[name], name
+
+
+def test_the_floor_of_trees_is_judged_on_edges_that_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = table()
+    frame["kind"] = frame["kind"].map({"add": ADD, "delete": 1})
+    frame = frame[frame["target"].notna()]
+    data = EventStream.from_arrays(
+        frame["source"].to_numpy(), frame["target"].to_numpy(), frame["time"].to_numpy(), kind=frame["kind"].to_numpy()
+    )
+    monkeypatch.setattr(floor, "JUDGED", 20)
+    every = np.arange(len(data))
+    split = chronological_split(data)
+    task = SimpleNamespace(stream=data, split=replace(split, test=every, new_test=every), negatives={})
+    judged = floor._on_some(task).split.test  # type: ignore[arg-type]
+    assert len(judged) == 20
+    assert (data.kind[judged] == ADD).all()

@@ -253,7 +253,8 @@ class EventStream:
 
     def __repr__(self) -> str:
         span = f", t {self.t[0]}..{self.t[-1]} {self.time_unit}".rstrip() if len(self) else ""
-        return f"EventStream({self.name!r}, {len(self):,} events, {self.num_nodes:,} nodes{span})"
+        count = len(self) if self.kind is None else int((self.kind != IMPLIED).sum())
+        return f"EventStream({self.name!r}, {count:,} events, {self.num_nodes:,} nodes{span})"
 
 
 def _any_nonzero(array: np.ndarray | None) -> bool:

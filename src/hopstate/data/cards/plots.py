@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.cards.card import class_counts, class_names, node_gaps, stream_degrees
+from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
@@ -44,6 +45,7 @@ def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
 
 
 def _plot_stream(stream: EventStream, axes: Any) -> None:
+    stream = stated(stream)
     unit = f" ({stream.time_unit})" if stream.time_unit else ""
     axes[0].hist(stream.t, bins=80)
     axes[0].set(xlabel=f"time{unit}", ylabel="events", title="activity")

@@ -39,15 +39,16 @@ def tree_floor(stream: EventStream, config: Any, context: Context) -> tuple[dict
     task.keep_importances = False
     task.fit_whole()
     said = f"grown from {min(len(train), GROWN):,} of {len(train):,} training events"
-    if len(task.split.test) > JUDGED:
-        said += f", judged on {JUDGED:,} of {len(task.split.test):,} test events"
+    asked = len(stream.additions(task.split.test))
+    if asked > JUDGED:
+        said += f", judged on {JUDGED:,} of {asked:,} test events"
     return _on_some(task).evaluate("test"), said
 
 
 def _on_some(task: PairTreesTask) -> PairTreesTask:
     """Return the task with at most JUDGED test events, evenly spread, and their negatives."""
     split = task.split
-    test = _spread(split.test)
+    test = _spread(task.stream.additions(split.test))
     parts = {"test": test, "new_test": split.new_test[np.isin(split.new_test, test)]}
     task.split = replace(split, test=test, new_test=parts["new_test"])
     task.negatives = {

@@ -1,6 +1,6 @@
 """Settings that suit a stream of events, where a user gives none: rate, epochs, batches, and what CTDG-SSM is made of.
 
-They follow from the training events alone: how many there are, and the gaps in time between them.
+They follow from the training events alone: how many edges they add, and the gaps in time between them.
 
 Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation parts of UCI and Enron) and
 benchmarks/results/2026-11-21-dyg-mamba.md; the recipes keep the papers' settings.
@@ -37,7 +37,7 @@ def _epochs(events: int, budget: int) -> dict[str, Any]:
 
 def suit_history(stream: EventStream, config: Any, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
     """Return settings of a model fed from histories that suit a stream."""
-    events = len(config.split.of(stream).train)
+    events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
     return {"batch_size": batch, "loop.optim.lr": 3e-4, **_epochs(events, budget)}
 
@@ -52,15 +52,16 @@ def suit_memory(stream: EventStream, config: Any, metrics: tuple[str, ...], *, p
         pairs: pairs are scored, not nodes.
     """
     train = config.split.of(stream).train
+    count = len(stream.additions(train))
     chosen: dict[str, Any] = {
         "model.dim": 64,
         "model.hidden": 64,
         "model.max_norm": 10.0,
         "model.read_norm": True,
         "model.static": "random",
-        "batch_size": int(np.clip(len(train) // 600, 16, 64)) if len(train) < 200_000 else 200,
+        "batch_size": int(np.clip(count // 600, 16, 64)) if count < 200_000 else 200,
         "loop.optim.lr": 2e-3,
-        **_epochs(len(train), BUDGET["ctdg-ssm"]),
+        **_epochs(count, BUDGET["ctdg-ssm"]),
     }
     if config.model.order:
         chosen["model.filter_start"] = 1.0
