@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--products", default="highest", choices=["highest", "medium"], help="as loop.products")
+    parser.add_argument("--products", default="highest", choices=["highest", "medium"], help="as loop.matmul_precision")
     parser.add_argument("--profile", action="store_true", help="also print shares of a step's time")
     parser.add_argument("--no-baseline", action="store_true", help="leave DyGFormer out")
     args = parser.parse_args()

@@ -67,7 +67,8 @@ def readers() -> list[Reader]:
     from hopstate.errors import ConfigError
     from hopstate.io.arrays import Archive, load_npy
     from hopstate.methods import get_method
-    from hopstate.methods.settings import config_from, load_yaml
+    from hopstate.methods.parser import load_yaml
+    from hopstate.methods.settings import config_from
     from hopstate.runs.data import config_of_run, known_data, settings_of_run
     from hopstate.runs.load import load_run
     from hopstate.runs.report.collect import influence, read_run

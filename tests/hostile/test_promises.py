@@ -28,7 +28,8 @@ from hopstate.io.arrays import Archive, load_npy
 from hopstate.io.opening import open_regular
 from hopstate.io.table import write_table
 from hopstate.methods import method_of_run
-from hopstate.methods.settings import config_from, load_yaml
+from hopstate.methods.parser import load_yaml
+from hopstate.methods.settings import config_from
 from hopstate.runs.report import write_report
 
 QUICK = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}, "model": {"dim": 4}}

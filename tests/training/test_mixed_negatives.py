@@ -13,7 +13,8 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from, parse_words, parser_of
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import config_from, parse_words
 from hopstate.runs.api import fit
 from hopstate.runs.reproduce.recipes import all_recipes
 from hopstate.training.checkpoint import load_checkpoint

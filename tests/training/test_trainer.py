@@ -256,11 +256,11 @@ def test_nothing_is_deleted_beside_a_file_of_somebody_or_of_training(tmp_path: P
 def test_a_setting_that_did_not_exist_when_a_run_was_made_had_its_default(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     run.checkpoint.write_text("kept")
-    settings = {"resume": True, "defaults": {"loop": {"seed": 0, "products": "highest"}, "model": {"dim": 8}}}
-    RunFolder.create(run.path, {"loop": {"seed": 1, "products": "highest"}}, **settings)
+    settings = {"resume": True, "defaults": {"loop": {"seed": 0, "matmul_precision": "highest"}, "model": {"dim": 8}}}
+    RunFolder.create(run.path, {"loop": {"seed": 1, "matmul_precision": "highest"}}, **settings)
     run.write_json("config.json", {"loop": {"seed": 1}})
-    with pytest.raises(ConfigError, match=r"loop\.products='highest', now 'medium'"):
-        RunFolder.create(run.path, {"loop": {"seed": 1, "products": "medium"}}, **settings)
+    with pytest.raises(ConfigError, match=r"loop\.matmul_precision='highest', now 'medium'"):
+        RunFolder.create(run.path, {"loop": {"seed": 1, "matmul_precision": "medium"}}, **settings)
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json", "thesis.txt"])
@@ -351,7 +351,7 @@ def test_products_are_as_exact_as_told_while_the_run_computes_and_no_longer(tmp_
         setattr(task, name, lambda x, inner=inner: (told.append(torch.get_float32_matmul_precision()), inner(x))[1])
     task.model.register_full_backward_hook(lambda *_: told.append(torch.get_float32_matmul_precision()))
     run = RunFolder.create(tmp_path / "run", {})
-    Trainer(task, config(products="medium", epochs=1), run, method="toy").fit()
+    Trainer(task, config(matmul_precision="medium", epochs=1), run, method="toy").fit()
     assert len(told) > 3
     assert set(told) == {"medium"}
     assert torch.get_float32_matmul_precision() == "highest"

@@ -12,7 +12,8 @@ from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
 from hopstate.methods import get_method
-from hopstate.methods.settings import parse_words, parser_of
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import parse_words
 from hopstate.runs import api
 from hopstate.runs.data import check_same_data, load_data, settle
 from hopstate.runs.reproduce import tables
@@ -97,7 +98,7 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
         records[read] = load_data(config.data, config.read, method.data)
     suited = records.setdefault(f"suited {name}", {})  # one choice for all splits and seeds
     config, _ = settle(method, parse, record=records[read], suited=suited)
-    if (where / "result.json").is_file() and folder.read_json("config.json") == api.stored_config(method, config):
+    if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
     done = api.fit_config(method, config, out=where, resume=True, record=records[read])

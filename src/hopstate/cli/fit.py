@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.method import Method
-from hopstate.methods.settings import parse_words, parser_of
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import parse_words
 from hopstate.methods.shared.floors import below
 from hopstate.runs.api import Run, fit_config
 from hopstate.runs.data import settle

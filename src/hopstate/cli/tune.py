@@ -6,7 +6,8 @@ import sys
 
 from hopstate.cli.fit import named_method
 from hopstate.methods import MODULES
-from hopstate.methods.settings import parse_words, parser_of
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import parse_words
 from hopstate.methods.space import printable
 from hopstate.runs.data import settle
 from hopstate.runs.tune import Search, tune_config

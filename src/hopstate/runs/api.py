@@ -140,7 +140,7 @@ def fit_config(
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     if resume and (Path(str(out)) / "config.json").is_file():
-        config = resumed(method, config, RunFolder(str(out)).read_json("config.json"))
+        config = resumed(method, config, RunFolder(str(out)).settings())
     defaults, idle = None, {}
     if resume:
         held = RunFolder(str(out)).settings()

@@ -26,7 +26,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
     Raises:
         CheckpointError: they are missing or damaged, or of a method that nobody named.
     """
-    settings = folder.read_json("config.json")
+    settings = folder.settings()
     method = method_of_run(settings.pop("method", None), str(folder.path / "config.json"), named)
     for group in ("read", "loop"):
         if not isinstance(settings.get(group), dict):
@@ -133,7 +133,7 @@ def settle(
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        held = flatten(with_earlier(method, RunFolder(out).read_json("config.json")))
+        held = flatten(with_earlier(method, RunFolder(out).settings()))
         known = flatten(as_dict(config))
         return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
     if method.suit is None or (not suit and getattr(config, "init", None) is None):

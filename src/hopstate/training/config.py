@@ -21,7 +21,7 @@ class LoopConfig:
         optim: optimiser and learning-rate schedule.
         grad_clip: largest global gradient norm, None for no clipping.
         precision: "32", "64", or mixed "bf16-mixed", "16-mixed".
-        products: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
+        matmul_precision: how exactly float32 matrices are multiplied: "highest" in full, "high" (TF32 on
             a GPU) or "medium" (bfloat16, on processors and GPUs with matrix units) faster and less so.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         seed: fixes weights, batch order, dropout and negatives.
@@ -36,7 +36,7 @@ class LoopConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     grad_clip: float | None = None
     precision: Precision = "32"
-    products: Products = "highest"
+    matmul_precision: Products = "highest"
     device: str = "auto"
     seed: int = 0
     checkpoint_seconds: float = 30.0

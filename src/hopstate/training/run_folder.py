@@ -21,6 +21,7 @@ from hopstate.io.files import append_file, make_folder, remove_file, sync_file, 
 from hopstate.io.leftovers import is_part
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
+from hopstate.training.renamed import with_todays_names
 
 LIBRARIES = (
     "hopstate",
@@ -117,8 +118,15 @@ class RunFolder:
         return run
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of the run that is there, nothing where there is none."""
-        return self.read_json("config.json") if (self.path / "config.json").is_file() else {}
+        """Return the settings of the run that is there by today's names, nothing where there is none.
+
+        Raises:
+            CheckpointError: they are damaged.
+        """
+        path = self.path / "config.json"
+        held = self.read_json("config.json") if path.is_file() else {}
+        own = isinstance(held, dict) and ":" not in str(held.get("method"))  # a method of the library
+        return with_todays_names(held, str(path)) if own else held
 
     def _only_left(self) -> bool:
         """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
@@ -144,7 +152,7 @@ class RunFolder:
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs
-        old, new = flatten(self.read_json("config.json")), flatten(config)
+        old, new = flatten(self.settings()), flatten(config)
         old = {k: v for k, v in flatten(json.loads(json.dumps(defaults))).items() if k in new} | old | idle
         changed = [
             k

@@ -245,7 +245,7 @@ class Trainer:
                 loss = self.task.loss(self.fabric.to_device(part))
             if loss is None:
                 continue
-            with matrix_products(self.config.products):
+            with matrix_products(self.config.matmul_precision):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
         if not losses:
@@ -285,7 +285,7 @@ class Trainer:
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Within it the model computes as exactly as the run's settings say."""
-        with matrix_products(self.config.products), self.fabric.autocast():
+        with matrix_products(self.config.matmul_precision), self.fabric.autocast():
             yield
 
     # ---- checkpoints -----------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.methods import get_method
 from hopstate.methods.method import SplitConfig
-from hopstate.methods.settings import parse_given, parse_words, parser_of
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import parse_given, parse_words
 from hopstate.methods.shared.floors import below, constant
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
 from hopstate.runs import api

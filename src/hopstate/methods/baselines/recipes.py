@@ -159,7 +159,7 @@ RECIPES = (
     *_GRAPHMIXER,
     *_DYGFORMER,
     short(_GRAPHMIXER[DATA.index("uci")], epochs=5),
-    short(_GRAPHMIXER[DATA.index("enron")], epochs=2, loop__products="medium"),
+    short(_GRAPHMIXER[DATA.index("enron")], epochs=2, loop__matmul_precision="medium"),
     short(_DYGFORMER[DATA.index("uci")], epochs=1),
-    short(_DYGFORMER[DATA.index("enron")], epochs=1, loop__products="medium"),
+    short(_DYGFORMER[DATA.index("enron")], epochs=1, loop__matmul_precision="medium"),
 )

@@ -64,7 +64,7 @@ class CTDGSSMRun:
             own numbers.
         negatives: pairs that stand beside the events in training.
         batch_size: events that are scored, then move the memory, together.
-        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
         evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
@@ -79,7 +79,7 @@ class CTDGSSMRun:
     gap_unit: GapUnit = "median"
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 128
-    truncate: int = 4
+    tbptt_window: int = 4
     cut_ties: bool = True
     evaluation: LinkEvaluation = field(default_factory=lambda: LinkEvaluation(batch_size=128))
     loop: LoopConfig = field(default_factory=_loop)
@@ -102,7 +102,7 @@ class CTDGSSMNodeRun:
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
         batch_size: events that are scored, then move the memory, together.
-        truncate: batches that gradients flow back through, and batches of an optimiser step.
+        tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
         metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
@@ -122,7 +122,7 @@ class CTDGSSMNodeRun:
     num_neighbors: int = 10
     gap_unit: GapUnit = "median"
     batch_size: int = 128
-    truncate: int = 4
+    tbptt_window: int = 4
     cut_ties: bool = True
     metric: str = "auto"
     class_weights: ClassWeights = "none"
@@ -137,7 +137,7 @@ class CTDGSSMNodeRun:
 
 
 def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
-    for name in ("num_neighbors", "batch_size", "truncate"):
+    for name in ("num_neighbors", "batch_size", "tbptt_window"):
         if getattr(config, name) < 1:
             raise ConfigError(f"{name} must be at least 1; got {getattr(config, name)}")
     refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
@@ -196,7 +196,7 @@ def _parts(
             "train_inputs": inputs(stream, training_store(stream, split)),
             "inputs": inputs,
             "batch_size": config.batch_size,
-            "truncate": config.truncate,
+            "truncate": config.tbptt_window,
             "cut_ties": config.cut_ties,
             "seed": config.loop.seed,
         },

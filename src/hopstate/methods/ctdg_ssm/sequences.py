@@ -49,7 +49,7 @@ class CTDGSSMSequenceRun:
         gap_unit: what a gap in time of 1 is, where model.time_dim lets the model see gaps: the "median" gap between
             events of the training sequences, "seconds", or "raw", the numbers as they stand.
         batch_size: sequences a step.
-        truncate: events that gradients flow back through; null for all.
+        tbptt_window: events that gradients flow back through; null for all.
         read_node: the node whose memory is classified; -1 for the last event's target.
         loop: training.
     """
@@ -60,7 +60,7 @@ class CTDGSSMSequenceRun:
     num_neighbors: int = 10
     gap_unit: GapUnit = "median"
     batch_size: int = 128
-    truncate: int | None = None
+    tbptt_window: int | None = None
     read_node: int = -1
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(
@@ -82,7 +82,7 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
         seed=config.loop.seed,
         read=config.read_node,
         neighbors=config.num_neighbors,
-        truncate=config.truncate,
+        truncate=config.tbptt_window,
         clock=clock,
     )
 

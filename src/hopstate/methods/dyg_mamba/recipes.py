@@ -140,7 +140,7 @@ _PAIRED = tuple(
     for data in ("uci", "enron")
 )
 _UCI_SHORT: dict[str, Any] = {"epochs": 4, "runs": 3, **_FALLING}
-_ENRON_SHORT: dict[str, Any] = {"epochs": 1, "history__max_length": 32, "loop__products": "medium", **_FALLING}
+_ENRON_SHORT: dict[str, Any] = {"epochs": 1, "history__max_length": 32, "loop__matmul_precision": "medium", **_FALLING}
 
 RECIPES = (
     *_LINKS,

@@ -71,7 +71,7 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
     if kind != "mlp" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
             f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
-            f"loop.products=medium multiplies faster on processors and GPUs with matrix units"
+            f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
         )
     labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
     graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)

@@ -138,7 +138,7 @@ def read_run(path: Path) -> RunInfo:
         CheckpointError: a file of it is missing or damaged.
     """
     folder = RunFolder.open(path)
-    config = folder.read_json("config.json")
+    config = folder.settings()
     flat = flatten(config)
     result = folder.result() if exists(path / "result.json") else {}
     environment = folder.read_json("environment.json") if exists(path / "environment.json") else {}

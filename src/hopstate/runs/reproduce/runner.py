@@ -19,7 +19,8 @@ from typing import Any
 
 from hopstate.errors import ConfigError, DownloadError, HopstateError
 from hopstate.methods import get_method
-from hopstate.methods.settings import arguments_of, as_dict, config_from
+from hopstate.methods.parser import arguments_of
+from hopstate.methods.settings import as_dict, config_from
 from hopstate.runs import api
 from hopstate.runs.reproduce import results
 from hopstate.runs.reproduce.availability import how_to_get
@@ -209,7 +210,7 @@ def _children_cpu() -> float | None:
 
 def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> results.Line:
     result, environment = folder.result(), folder.read_json("environment.json")
-    config = folder.read_json("config.json")
+    config = folder.settings()
     return {
         "recipe": trial.recipe.name,
         "method": trial.recipe.method,

@@ -1,0 +1,79 @@
+"""Settings under their former names: what earlier run folders, files of settings and command lines hold is read on."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Container, Mapping
+from typing import Any
+
+from hopstate.errors import ConfigError, HopstateWarning
+
+# former name → today's
+RENAMED = {
+    "loop.products": "loop.matmul_precision",
+    "truncate": "tbptt_window",
+}
+
+
+def former_names(settings: Mapping[str, Any], known: Container[str] | None = None) -> dict[str, str]:
+    """Return former name → today's of the settings that have one.
+
+    Args:
+        settings: nested, or by dotted name.
+        known: names that are settings today, whatever they were; None where the table alone decides.
+    """
+    found = {old: new for old, new in RENAMED.items() if _holds(settings, old)}
+    return found if known is None else {o: n for o, n in found.items() if o not in known and n in known}
+
+
+def with_todays_names(settings: Mapping[str, Any], where: str, known: Container[str] | None = None) -> dict[str, Any]:
+    """Return settings by today's names; a warning names those that were others.
+
+    Args:
+        settings: nested, or by dotted name.
+        where: they come from, for messages.
+        known: as in `former_names`.
+
+    Raises:
+        ConfigError: a setting is given by both of its names.
+    """
+    names = former_names(settings, known)
+    made = json.loads(json.dumps(dict(settings))) if names else dict(settings)
+    for old, new in names.items():
+        if _holds(made, new):
+            raise ConfigError(f"{where} gives {new} and, by its former name, {old}; leave {old} out")
+        _put(made, new, _take(made, old))
+    warn_of(names, where)
+    return made
+
+
+def warn_of(names: Mapping[str, str], where: str) -> None:
+    """Warn of settings by their former names."""
+    if names:
+        told = ", ".join(f"{old} is called {new} now" for old, new in names.items())
+        warnings.warn(f"{where}: {told}; the former name is still read", HopstateWarning, stacklevel=3)
+
+
+def _place(settings: Mapping[str, Any], name: str) -> tuple[Any, str]:
+    """Return the mapping in which a setting stands, or would stand, and its key there."""
+    if name in settings or "." not in name:
+        return settings, name
+    group, _, rest = name.partition(".")
+    held = settings.get(group)
+    return _place(held, rest) if isinstance(held, Mapping) else (settings, name)
+
+
+def _holds(settings: Mapping[str, Any], name: str) -> bool:
+    place, key = _place(settings, name)
+    return key in place
+
+
+def _take(settings: dict[str, Any], name: str) -> Any:
+    place, key = _place(settings, name)
+    return place.pop(key)
+
+
+def _put(settings: dict[str, Any], name: str, value: Any) -> None:
+    place, key = _place(settings, name)
+    place[key] = value
