@@ -98,6 +98,21 @@ def test_a_recipe_holds_the_settings_of_its_paper() -> None:
     assert all_recipes()["edgebank/enron"].settings["model.memory"] == "window"
 
 
+@pytest.mark.parametrize(
+    ("row", "settings", "figures"),
+    [
+        ("", {}, (96.79, 74.11, 68.55)),
+        ("-no-cooccurrence", {"model.cooccurrence": False}, (93.09, 73.53, 66.32)),
+        ("-no-skip", {"model.block.gate": False}, (95.37, 73.64, 67.64)),
+    ],
+)
+def test_every_row_of_dyg_mambas_table_13_is_a_recipe(row: str, settings: dict, figures: tuple) -> None:
+    for data, figure in zip(("uci", "us-legis", "un-trade"), figures, strict=True):
+        recipe = all_recipes()[f"dyg-mamba/{data}{row}"]
+        assert recipe.settings.items() >= settings.items()
+        assert next(p.mean for p in recipe.published if p.metric == "ap") == pytest.approx(figure / 100)
+
+
 def test_rows_of_gmn_have_the_parts_of_the_paper_and_take_what_its_table_6_searches() -> None:
     minus, gps = find_recipes("gmn/*-minus"), find_recipes("gmn/*-gps-mamba")
     assert len(minus) == 4

@@ -191,6 +191,7 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             f"one column of hop tokens takes {4 * n * hops:,} bytes, more than a quarter of the memory budget "
             f"of {memory_budget:,}; raise it to {16 * n * hops:,}"
         )
+    made: list[Path] = []  # where the tokens stand before they have their name
 
     def write(part: Path) -> None:
         start = reserve_array(part, shape)  # a mapped write cannot report a full disk
@@ -200,10 +201,8 @@ def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, 
             _fill(graph, block)
             _copy_columns(part, start, shape, block, first)
             del block
-
         made.append(part)
 
-    made: list[Path] = []
     told = _sum_path(path)
     if told.exists():  # of earlier tokens
         remove_file(told)
