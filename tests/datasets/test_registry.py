@@ -17,8 +17,9 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets import catalogue, dataset_table, find_dataset, load_dataset, registry
-from hopstate.datasets.catalogue import CATALOGUE, Dataset
+from hopstate.datasets.catalogue import CATALOGUE
 from hopstate.datasets.download import RemoteFile, fetch
+from hopstate.datasets.entry import Dataset
 from hopstate.errors import DataError, DownloadError, FormatError
 
 

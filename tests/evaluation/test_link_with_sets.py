@@ -13,7 +13,8 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.readers.read_events import read_events
 from hopstate.evaluation.link import evaluate_link
 from hopstate.methods.heuristics.recency import Recency
-from hopstate.sampling.negatives import SEEDS, Negatives, draw_negatives
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import SEEDS, draw_negatives
 
 # AUC and AP of historical, then inductive; transductive, then inductive
 FLOOR = {

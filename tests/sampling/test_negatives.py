@@ -7,7 +7,8 @@ import pytest
 from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
-from hopstate.sampling.negatives import Negatives, draw_negatives, load_or_draw, one_against_many
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import draw_negatives, load_or_draw, one_against_many
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.graph import Graph
-from hopstate.datasets.catalogue import CATALOGUE, Dataset
+from hopstate.datasets.catalogue import CATALOGUE
 from hopstate.datasets.download import RemoteFile, fetch
+from hopstate.datasets.entry import Dataset
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
 from hopstate.io.cache import cache_folder
 

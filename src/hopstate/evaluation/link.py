@@ -28,7 +28,8 @@ from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.sampling.event_batches import batch_edges, event_batches
-from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, one_against_many
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
 from hopstate.streaming.replay import replay, replay_anywhere
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.readers.labels import LabelOptions, look_like_amounts, read_labels
+from hopstate.data.readers.classes import LabelOptions, look_like_amounts
+from hopstate.data.readers.labels import read_labels
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.errors import ConfigError, DataError
 

@@ -11,9 +11,11 @@ import numpy as np
 
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
-from hopstate.data.readers.labels import LabelOptions, LabelTable, read_labels
+from hopstate.data.readers.classes import LabelOptions
+from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import edge_notes
-from hopstate.data.readers.tables import IDS, Table, check_unique, given, is_numeric, read_npy, read_table
+from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
@@ -63,7 +65,7 @@ def read_edge_list(
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
-        unlabelled, task, label_cells: see `hopstate.data.readers.labels.LabelOptions`.
+        unlabelled, task, label_cells: see `hopstate.data.readers.classes.LabelOptions`.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -104,7 +106,7 @@ def read_edge_list(
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
     fields["notes"] = (*notes, *(named.notes if named is not None else ()))
-    own = {"source": str(path), "name": _stem(path), **fields}
+    own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
 
@@ -248,7 +250,3 @@ def _check_rows(ids: np.ndarray, num_nodes: int, what: str) -> None:
     if ids.dtype.kind != "i":
         raise DataError(f"{what} holds strings such as {ids[0].item()!r}, but nodes are the rows 0..{num_nodes - 1}")
     check_ids(ids, num_nodes, what)
-
-
-def _stem(path: Path) -> str:
-    return path.name.split(".")[0]

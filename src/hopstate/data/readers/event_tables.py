@@ -15,13 +15,11 @@ from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.ids import whole_numbers
-from hopstate.data.readers.tables import Table, is_numeric, read_table
+from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.readers.tables import read_table, stem_of
 from hopstate.data.readers.times import timed
-from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateWarning, MissingFileError, nearest
-from hopstate.io.arrays import load_npy
-from hopstate.io.opening import bounded, exists, reading
+from hopstate.errors import DataError, FormatError, HopstateWarning, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +53,7 @@ def read_event_table(
     given = [c for c in (source_column, target_column, time_column, kind_column, label_column) if c is not None]
     table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
     columns = (source_column, target_column, time_column, kind_column, label_column)
-    return events_from_table(table, columns, edge_columns, **{"name": _stem(path), "source": str(path), **fields})
+    return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
 
 
 def events_from_table(
@@ -297,120 +295,6 @@ def _kinds(table: Table, column: str) -> np.ndarray:
             "use add, delete and delete-node, 0, 1 and 2, or +1/-1"
         )
     return kinds.astype(np.int8)
-
-
-def read_dyglib(path: Path, **fields: Any) -> EventStream:
-    """Return the events of DyGLib's triple ml_X.csv, ml_X.npy (edge features) and ml_X_node.npy (node features).
-
-    Ids start from 1 there, and both feature arrays have a row 0 of zeros; here rows start from 0 and the user's ids
-    are kept in node_ids. Missing feature files are read as no features.
-
-    Args:
-        path: the .csv, or the folder that holds one.
-
-    Raises:
-        MissingFileError: no such file.
-        FormatError: columns or arrays that are not DyGLib's.
-        DataError: features that do not match the events.
-    """
-    path = _dyglib_csv(path)
-    table = _csv(path, "DyGLib's CSV")
-    missing = [name for name in ("u", "i", "ts", "idx") if name not in table]
-    if missing:
-        raise FormatError(f"{path} is not DyGLib's: no column {', '.join(missing)}; it has {', '.join(table.columns)}")
-    if not len(table):
-        raise DataError(f"{path} holds no events")
-    u, i, index = (_whole(table, name, path) for name in ("u", "i", "idx"))
-    if min(u.min(), i.min()) < 1:
-        raise DataError(f"{path}: DyGLib's ids start from 1; the smallest is {min(u.min(), i.min())}")
-    largest = int(max(u.max(), i.max()))
-    edge, node = (_feature_rows(path.with_name(f"{path.stem}{end}.npy")) for end in ("", "_node"))
-    if edge is not None and not (len(edge) > index.max() and index.min() >= 0):
-        raise DataError(f"{path.stem}.npy has {len(edge)} rows, but idx reaches {index.max()}; they do not match")
-    if node is not None and len(node) <= largest:
-        raise DataError(f"{path.stem}_node.npy has {len(node)} rows, but ids reach {largest}; they do not match")
-    num_nodes = largest if node is None else len(node) - 1
-    if node is None:
-        check_num_nodes(num_nodes, len(table), str(path), fields.get("num_nodes"))
-    return stream_from_arrays(
-        u - 1,
-        i - 1,
-        table.ts.to_numpy(),
-        labels=table.label.to_numpy() if "label" in table else None,
-        edge_attr=None if edge is None else edge[index],
-        x=None if node is None else node[1:],
-        node_ids=Vocabulary(np.arange(1, num_nodes + 1)),
-        **{"name": path.stem.removeprefix("ml_"), "source": str(path), **fields},
-    )
-
-
-def _dyglib_csv(path: Path) -> Path:
-    if path.is_dir():
-        found = sorted(path.glob("ml_*.csv"))
-        if len(found) != 1:
-            raise MissingFileError(f"{path} holds {len(found)} files ml_*.csv; name the one to read")
-        return found[0]
-    return path
-
-
-def _csv(path: Path, what: str, **options: Any) -> pd.DataFrame:
-    """Return the table of a CSV file."""
-    import pandas as pd
-
-    with bounded(path, text=True) as file, reading(path, what):
-        return pd.read_csv(file, low_memory=False, **options)
-
-
-def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
-    """Return a column of whole numbers as int64."""
-    values = table[name].to_numpy()
-    if values.dtype.kind not in "iuf":
-        raise FormatError(f"{path}: column {name!r} holds {values.dtype}, not whole numbers")
-    return whole_numbers(values, f"{path}: {name!r}", lambda row: f"row {row} (line {row + 2})")
-
-
-def _feature_rows(path: Path) -> np.ndarray | None:
-    if not exists(path):
-        return None
-    array = load_npy(path)
-    if array.ndim != 2 or array.dtype.kind not in "iuf":
-        raise FormatError(f"{path} must hold a matrix of numbers; got {array.dtype} of shape {array.shape}")
-    return array.astype(np.float32)
-
-
-def read_jodie(path: Path, **fields: Any) -> EventStream:
-    """Return the events of JODIE's CSV: user, item, time, label, then features without names of their own.
-
-    Users and items are two sets of ids; they become the ids u0, u1, ... and i0, i1, ..., users first.
-
-    Raises:
-        MissingFileError, FormatError: no such file, or not JODIE's.
-    """
-    table = _csv(path, "JODIE's CSV", header=None, skiprows=1)
-    if table.shape[1] < 4 or any(dtype.kind not in "iuf" for dtype in table.dtypes):
-        raise FormatError(f"{path} is not JODIE's CSV: it needs a header, then user, item, time, label, features...")
-    if table.isna().any(axis=None):
-        row = int(np.argmax(table.isna().any(axis=1)))
-        raise DataError(f"{path}: row {row} (line {row + 2}) lacks a value")
-    users, src = np.unique(_whole(table, 0, path), return_inverse=True)
-    items, dst = np.unique(_whole(table, 1, path), return_inverse=True)
-    names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
-    features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
-    return stream_from_arrays(
-        src,
-        dst + len(users),
-        table[2].to_numpy(),
-        labels=table[3].to_numpy(),
-        edge_attr=features,
-        node_ids=Vocabulary(np.array(names)),
-        **{"name": _stem(path), "source": str(path), **fields},
-    )
-
-
-def is_jodie(path: Path) -> bool:
-    """Return whether the first line of a text file is JODIE's header."""
-    with bounded(path) as file:
-        return file.readline(1000).replace(b" ", b"").startswith(b"user_id,item_id,timestamp,state_label,")
 
 
 def events_from_frame(frame: pd.DataFrame, **options: Any) -> EventStream:

@@ -23,7 +23,7 @@ _WHOLE = r"[+-]?[0-9]+(?:\.0*)?"
 
 
 class Table(Protocol):
-    """What is asked of a table (`tables.Table`)."""
+    """What is asked of a table (`table.Table`)."""
 
     @property
     def frame(self) -> pd.DataFrame:

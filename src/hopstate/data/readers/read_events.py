@@ -91,7 +91,7 @@ def read_events(
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     from hopstate.data.event_store import load_events
-    from hopstate.data.readers import event_tables as readers
+    from hopstate.data.readers import dyglib, event_tables
 
     if text.startswith("tgb:"):
         return _from_tgb(text.removeprefix("tgb:"), options)
@@ -107,9 +107,9 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
         return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
-        return (readers.read_dyglib if kind == "dyglib" else readers.read_jodie)(path, **options)
+        return (dyglib.read_dyglib if kind == "dyglib" else dyglib.read_jodie)(path, **options)
     _check_options(options, text, _table_options())
-    return readers.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
+    return event_tables.read_event_table(path, **{**_parquet_facts(path, options.get("num_nodes")), **options})
 
 
 def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> EventStream:
@@ -134,7 +134,7 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 
 def _detect(path: Path) -> str:
     from hopstate.data.event_store import is_event_folder
-    from hopstate.data.readers.event_tables import is_jodie
+    from hopstate.data.readers.dyglib import is_jodie
     from hopstate.data.readers.tables import looks_like_text
 
     if path.is_dir():

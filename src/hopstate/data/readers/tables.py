@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.readers.ids import MISSING, ids_of
+from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.table import Table, Text
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, nearest
+from hopstate.errors import DataError, FormatError, HopstateError
 from hopstate.io.arrays import load_npy
 from hopstate.io.opening import bounded, check_size, open_regular, reading
 
@@ -26,186 +24,6 @@ IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 LONGEST = 1 << 24  # bytes of a line
 WIDEST = 1 << 15  # columns
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-@dataclass(frozen=True)
-class Text:
-    """How a table lies in a text file, to be read once more as it is written.
-
-    Args:
-        path: the file.
-        names: of its columns.
-        options: of pandas' reader.
-    """
-
-    path: Path
-    names: tuple[str, ...]
-    options: dict[str, Any]
-
-    def frame(self, **options: Any) -> pd.DataFrame:
-        """Return the table as pandas reads it."""
-        import pandas as pd
-
-        with warnings.catch_warnings(), bounded(self.path, text=True) as file:
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more fields than the header
-            return pd.read_csv(file, header=None, names=list(self.names), index_col=False, **self.options, **options)
-
-    def column(self, name: str) -> pd.Series:
-        """Return a column as it is written."""
-        return self.frame(usecols=[name], dtype=str, na_filter=False)[name]
-
-    @cached_property
-    def leading_zeros(self) -> bool:
-        """Whether a number with zeros in front may stand anywhere."""
-        with bounded(self.path) as file:
-            last = b"\n\n"
-            while block := file.read(1 << 22):
-                text = np.frombuffer(last + block, np.uint8)
-                at = np.flatnonzero(text[2:-1] == ord("0")) + 2
-                at = at[(text[at + 1] >= ord("0")) & (text[at + 1] <= ord("9"))]
-                signed = _SIGNS[text[at - 1]]
-                if (_BEFORE[text[at - 1]] | (signed & _BEFORE[text[at - 2]])).any():
-                    return True
-                last = (last + block)[-3:]
-        return False
-
-
-_SIGNS, _BEFORE = (np.isin(np.arange(256), np.frombuffer(chars, np.uint8)) for chars in (b"+-", b'\r\n\t ,;"'))
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table and where it came from.
-
-    Args:
-        frame: the columns; ids are int64 or str.
-        path: the file.
-        first_line: line of the file, from 1, that row 0 stands in; None where the file has no lines.
-        rows: the file's own rows of those in frame, where some were left out; None where none was.
-        source: the text that it was read from, None where there is none.
-    """
-
-    frame: pd.DataFrame
-    path: Path
-    first_line: int | None
-    rows: np.ndarray | None = None
-    source: Text | None = None
-
-    def origin(self, rows: np.ndarray) -> np.ndarray:
-        """Return the file's own numbers of rows of the frame."""
-        return rows if self.rows is None else self.rows[rows]
-
-    def place(self, row: int) -> str:
-        """Return "row 3 (line 5)" for messages."""
-        row = int(self.origin(np.asarray(row)))
-        return f"row {row}" if self.first_line is None else f"row {row} (line {row + self.first_line})"
-
-    def column(self, given: str | None, known: Sequence[str], otherwise: int | None, option: str) -> str | None:
-        """Return the name of a column: the one given, else one of the known names, else the one at a position.
-
-        Raises:
-            DataError: the given column does not exist, or the table has too few.
-        """
-        names = [str(name) for name in self.frame.columns]
-        if given is not None:
-            if given not in names:
-                hint = nearest(given, names)
-                raise DataError(f"{self.path} has no column {given!r} ({option}){hint}; it has: {', '.join(names)}")
-            return given
-        found = next((name for want in known for name in names if name.lower() == want), None)
-        if found is not None or otherwise is None:
-            return found
-        if otherwise >= len(names):
-            raise DataError(f"{self.path} has only {len(names)} columns ({', '.join(names)}); {option} is missing")
-        return names[otherwise]
-
-    def ids(self, column: str) -> np.ndarray:
-        """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
-        return ids_of(self, column)
-
-    def text(self, column: str) -> pd.Series | None:
-        """Return a column as it is written, row by row; None where the file is no text."""
-        if self.source is None:
-            return None
-        found = self.source.column(column)
-        return found if self.rows is None else found.iloc[self.rows].reset_index(drop=True)
-
-    def kept(self, column: str) -> pd.Series:
-        """Return a column, as it is written where a number of it has zeros in front."""
-        values = self.frame[column]
-        if values.dtype.kind not in "iuf" or not self.leading_zeros():
-            return values
-        text = self.text(column)
-        zeros = text is not None and bool(text.str.match(r"\s*[+-]?0[0-9]").any())
-        return text.str.strip().replace("", None) if text is not None and zeros else values
-
-    def leading_zeros(self) -> bool:
-        """Return whether anything in the file may be a number with zeros in front."""
-        return self.source is not None and self.source.leading_zeros
-
-    def numbers(self, columns: Sequence[str], what: str, nan: str, missing: str) -> np.ndarray:
-        """Return columns of numbers as (rows, columns) float64.
-
-        Args:
-            columns: their names.
-            what: how messages call them.
-            nan: "zero" puts 0 for what is missing or infinite.
-            missing: "error" refuses what is missing or infinite, others leave it as it is.
-
-        Raises:
-            DataError: text in a column, or a missing number; column and row are named.
-            ConfigError: another nan or missing.
-        """
-        if nan not in ("error", "zero"):
-            raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
-        if missing not in ("error", "mean", "median"):
-            raise ConfigError(f"missing is 'error', 'mean' or 'median'; got {missing!r}")
-        for name in columns:
-            if not is_numeric(self.frame[name]):
-                self._refuse_text(name, what)
-        values = self.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
-        bad = ~np.isfinite(values)
-        if nan == "zero":
-            return np.where(bad, 0, values)
-        large = np.isfinite(values) & (np.abs(values) > _LARGEST)
-        if large.any():
-            row, at = map(int, np.argwhere(large)[0])
-            raise DataError(
-                f"{self.path}: {what} hold {values[row, at]:g} in {self.place(row)} of column {columns[at]!r}, beyond "
-                f"{_LARGEST:.1e}, the largest number of 32 bits; scale the column"
-            )
-        if missing == "error" and bad.any():
-            named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
-            fill = "say how: --read.missing mean or median (of the training rows, with a column that marks them)"
-            either = f"{fill}, or --read.nan zero"
-            hints = {"node features": either, "edge features": either, "event features": fill}
-            raise DataError(
-                f"{self.path}: {what} ({named}) hold NaN or infinities in {self._gaps(bad, columns)}; fill them in, "
-                f"or {hints.get(what, '--read.nan zero')}"
-            )
-        return values
-
-    def _refuse_text(self, name: str, what: str) -> None:
-        import pandas as pd
-
-        bad = pd.to_numeric(self.frame[name], errors="coerce").isna() & self.frame[name].notna()
-        row = int(np.argmax(bad.to_numpy()))
-        raise DataError(
-            f"{self.path}: column {name!r} of {what} holds {self.frame[name].iloc[row]!r} in {self.place(row)}; "
-            f"encode it as numbers or leave the column out"
-        )
-
-    def _gaps(self, bad: np.ndarray, columns: Sequence[str]) -> str:
-        """Return "row 3 (line 5) of column 'age' (12 rows in all)" for the columns that bad (rows, columns) marks."""
-        counts = bad.sum(0)
-        where = np.flatnonzero(counts)
-        parts = []
-        for at in where[:5].tolist():
-            rows = np.flatnonzero(bad[:, at])
-            more = f" ({len(rows)} rows in all)" if len(rows) > 1 else ""
-            parts.append(f"{', '.join(self.place(int(row)) for row in rows[:3])} of column {columns[at]!r}{more}")
-        return "; ".join(parts) + (f"; and {len(where) - 5} more columns" if len(where) > 5 else "")
 
 
 def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
@@ -380,13 +198,6 @@ def read_npy(path: Path) -> np.ndarray:
     return array
 
 
-def is_numeric(values: pd.Series) -> bool:
-    """Return whether a column holds numbers, or nothing."""
-    import pandas as pd
-
-    return pd.api.types.is_numeric_dtype(values.dtype) or bool(values.isna().all())
-
-
 def check_unique(ids: np.ndarray, where: str) -> None:
     """Raise DataError, naming it, where an id stands more than once."""
     try:
@@ -398,3 +209,8 @@ def check_unique(ids: np.ndarray, where: str) -> None:
 def given(*values: Any) -> list[Any]:
     """Return those that are not None."""
     return [value for value in values if value is not None]
+
+
+def stem_of(path: Path) -> str:
+    """Return a file's name before its first dot."""
+    return path.name.split(".")[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.events import EventStream
-from hopstate.data.readers import event_tables
+from hopstate.data.readers import dyglib, event_tables
 from hopstate.errors import ConfigError, FormatError
 from hopstate.io.opening import Bounded, check_regular, check_size
 
@@ -41,7 +41,7 @@ def read_tgb_zip(path: Path, **fields: Any) -> EventStream:
             unused = [key for key in fields if key.endswith(("_column", "_columns")) or key.startswith("missing")]
             if unused:
                 raise ConfigError(f"{path} has its columns in JODIE's order and does not take {', '.join(unused)}")
-            return event_tables.read_jodie(csv, **fields)
+            return dyglib.read_jodie(csv, **fields)
         return event_tables.read_event_table(csv, **{"edge_columns": (), **fields})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
-from hopstate.data.readers.tables import Table
+from hopstate.data.readers.table import Table
 from hopstate.data.readers.times_suspect import suspect_numbers
 from hopstate.errors import ConfigError, DataError, FormatError
 

@@ -13,7 +13,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, build
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.floors import Floors
-from hopstate.sampling.negatives import Negatives
+from hopstate.sampling.negative_sets import Negatives
 from hopstate.training.progress import note
 
 LEAST = 1_000  # training events from which trees are grown at all

@@ -16,7 +16,8 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.method import Context
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negatives import Negatives, load_or_draw, one_against_many
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import load_or_draw, one_against_many
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions

@@ -27,7 +27,8 @@ from hopstate.evaluation.link import LinkProtocol, LinkReport, LinkScorer, evalu
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.random import named_rng
 from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
-from hopstate.sampling.negatives import STRATEGIES, Negatives, draw_negatives, random_destinations
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import STRATEGIES, draw_negatives, random_destinations
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import HistoryScorer, PairTokenizer
 from hopstate.streaming.protocols import HistoryModel, LinkFollower, LooksUp, Scores

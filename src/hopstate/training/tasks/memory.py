@@ -27,7 +27,7 @@ from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.sampling.event_batches import batch_edges, piece_edges
 from hopstate.sampling.mixture import TrainingNegatives
-from hopstate.sampling.negatives import Negatives
+from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
