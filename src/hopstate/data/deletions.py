@@ -7,13 +7,14 @@ of edges needs to know nothing of nodes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from hopstate.data.events import ADD, GONE, IMPLIED, EventStream
+from hopstate.data.event_record import ADD, GONE, IMPLIED, EventRecord
 from hopstate.data.features import FeatureTable
 
+S = TypeVar("S", bound=EventRecord)
 LASTS = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 
 
@@ -77,7 +78,7 @@ def _next(nodes: np.ndarray, at: np.ndarray, asked: np.ndarray, size: int) -> np
     return np.where((found < len(keys)) & (known // max(size, 1) == asked), known % max(size, 1), LASTS)
 
 
-def expanded(stream: EventStream) -> EventStream:
+def expanded(stream: S) -> S:
     """Return a stream with a deletion for each edge of a node that is deleted; itself where no node is."""
     if not stream.has_gone or stream.kind is None:
         return stream
@@ -86,7 +87,7 @@ def expanded(stream: EventStream) -> EventStream:
     return taken(told, *expansion(told.src, told.dst, told.kind, told.num_nodes))
 
 
-def stated(stream: EventStream) -> EventStream:
+def stated(stream: S) -> S:
     """Return a stream without the deletions that follow from those of nodes."""
     if stream.kind is None or not (stream.kind == IMPLIED).any():
         return stream
@@ -94,7 +95,7 @@ def stated(stream: EventStream) -> EventStream:
     return taken(stream, kept, kept)
 
 
-def taken(stream: EventStream, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) -> EventStream:
+def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) -> S:
     """Return the events at rows (E',), with their ends (or src and dst as given) at the places (E',) of others.
 
     What does not stand at its own place is an implied deletion, without features and of unknown label.

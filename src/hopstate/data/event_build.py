@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hopstate.data.deletions import expanded, expansion
-from hopstate.data.events import ADD, GONE, EventStream
+from hopstate.data.event_record import ADD, GONE, EventRecord
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
+S = TypeVar("S", bound=EventRecord)
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of dates, in nanoseconds, coarsest first
 NANOSECONDS = {"W": 604800 * 10**9, "D": 86400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9, **UNITS}
 DATES_HELD = "1677-09-21 to 2262-04-11"
 
 
-def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> EventStream:
+def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True, **fields: Any) -> S:
     """Build a stream from columns in any order; see `EventStream.from_arrays`. With a node its edges are deleted."""
     where = fields.get("source") or fields.get("name", "events")
     src, dst, t = np.asarray(src), np.asarray(dst), times_from(np.asarray(t), where)
@@ -43,7 +44,7 @@ def stream_from_arrays(src: Any, dst: Any, t: Any, *, warn: bool = True, **field
         columns = {name: column[order] for name, column in columns.items()}
         if table is not None:
             fields["edge_table"] = table.take(order)
-    return expanded(EventStream(**columns, **{**fields, "node_ids": vocabulary}))
+    return expanded(make(**columns, **{**fields, "node_ids": vocabulary}))
 
 
 def times_from(t: np.ndarray, where: str) -> np.ndarray:
@@ -105,7 +106,7 @@ def rows_from(
     return *rows, vocabulary
 
 
-def check_deletes(stream: EventStream, *, alive: np.ndarray | None = None, before: int = 0) -> None:
+def check_deletes(stream: EventRecord, *, alive: np.ndarray | None = None, before: int = 0) -> None:
     """Check that every deletion removes an edge or a node that stands then, an edge in its own direction.
 
     Args:
@@ -136,7 +137,7 @@ def check_deletes(stream: EventStream, *, alive: np.ndarray | None = None, befor
     _check_nodes(stream, np.empty(0, np.int64) if alive is None else alive, before)
 
 
-def _check_nodes(stream: EventStream, alive: np.ndarray, before: int) -> None:
+def _check_nodes(stream: EventRecord, alive: np.ndarray, before: int) -> None:
     """Check deletions of nodes; see `check_deletes`."""
     if stream.kind is None or not stream.has_gone:
         return
@@ -164,5 +165,5 @@ def _check_nodes(stream: EventStream, alive: np.ndarray, before: int) -> None:
         )
 
 
-def _named(stream: EventStream, node: np.integer) -> object:
+def _named(stream: EventRecord, node: np.integer) -> object:
     return node if stream.node_ids is None else stream.node_ids.ids[node]

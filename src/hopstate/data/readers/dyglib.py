@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import EventStream
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.tables import stem_of
@@ -54,7 +53,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     num_nodes = largest if node is None else len(node) - 1
     if node is None:
         check_num_nodes(num_nodes, len(table), str(path), fields.get("num_nodes"))
-    return stream_from_arrays(
+    return EventStream.from_arrays(
         u - 1,
         i - 1,
         table.ts.to_numpy(),
@@ -118,7 +117,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     items, dst = np.unique(_whole(table, 1, path), return_inverse=True)
     names = [f"u{k}" for k in users.tolist()] + [f"i{k}" for k in items.tolist()]
     features = table.iloc[:, 4:].to_numpy(np.float32) if table.shape[1] > 4 else None
-    return stream_from_arrays(
+    return EventStream.from_arrays(
         src,
         dst + len(users),
         table[2].to_numpy(),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_build import stream_from_arrays
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.ids import whole_numbers
@@ -107,7 +106,7 @@ def events_from_table(
     labels, names, said = (None, None, ()) if label is None else event_labels(table, label)
     left = _text_columns(table, [*named, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *said, *left)}
-    return stream_from_arrays(
+    return EventStream.from_arrays(
         *rows,
         t,
         kind=kinds,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.deletions import stated
-from hopstate.data.event_build import check_deletes, stream_from_arrays
+from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
@@ -189,7 +189,7 @@ def events_from_pyg(data: TemporalData, **fields: Any) -> EventStream:
     if message is not None and not message.shape[1]:
         message = None
     options = {"edge_attr": message, "labels": columns["y"], "name": "temporal-data", **fields}
-    return stream_from_arrays(columns["src"], columns["dst"], columns["t"], **options)
+    return EventStream.from_arrays(columns["src"], columns["dst"], columns["t"], **options)
 
 
 def events_to_pyg(stream: EventStream) -> TemporalData:
@@ -214,7 +214,7 @@ def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:
         raise MissingExtraError("tgb: data sets need py-tgb; install it with: pip install py-tgb") from None
     full = LinkPropPredDataset(name=name, root=options.pop("root", "datasets"), preprocess=True).full_data
     fields = {"edge_attr": full["edge_feat"], "labels": full["edge_label"], "name": name, "source": f"tgb:{name}"}
-    return stream_from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
+    return EventStream.from_arrays(full["sources"], full["destinations"], full["timestamps"], **{**fields, **options})
 
 
 # ---- writing ------------------------------------------------------------------------------------------------

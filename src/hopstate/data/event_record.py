@@ -1,0 +1,304 @@
+"""The record behind `events.EventStream`: who met whom, when, and with which features; immutable, sorted by time.
+
+An event's id is its position in the stream. Arrays are numpy and may be memory-mapped; slices are views.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from hopstate.data.features import FeatureTable
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import DataError, TimeOrderError
+
+ADD, DELETE, GONE, IMPLIED = 0, 1, 2, 3  # an odd kind ends an edge
+_CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventBatch:
+    """Some events of a stream, in stream order.
+
+    Args:
+        event_ids: (B,) int64 positions in the stream.
+        src, dst: (B,) int64 node rows.
+        t: (B,) int64 or float64.
+        kind: (B,) int8 as in `EventStream`, or None where every event adds.
+        edge_attr: (B, D) float32 or None.
+        labels: (B,) or None.
+    """
+
+    event_ids: np.ndarray
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    kind: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def additions(self) -> EventBatch:
+        """Return those events that add an edge."""
+        return self if self.kind is None else self._where(self.kind == ADD)
+
+    def edges(self) -> EventBatch:
+        """Return those events that add or delete an edge."""
+        return self if self.kind is None else self._where(self.kind != GONE)
+
+    def _where(self, mask: np.ndarray) -> EventBatch:
+        return self if mask.all() else self.take(mask)
+
+    def take(self, rows: np.ndarray | slice) -> EventBatch:
+        """Return the events at rows of the batch."""
+        held: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
+        return EventBatch(**held)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EventRecord:
+    """What an `EventStream` holds and gives, its fields checked; how one is made of loose columns stands there."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    kind: np.ndarray | None = None
+    edge_attr: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    x: np.ndarray | None = None
+    num_nodes: int = -1
+    node_ids: Vocabulary | None = None
+    time_unit: str = ""
+    name: str = "events"
+    source: str = ""
+    first_id: int = 0
+    class_names: tuple[str, ...] | None = None
+    edge_table: FeatureTable | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_nodes < 0:
+            object.__setattr__(self, "num_nodes", _default_num_nodes(self))
+        object.__setattr__(self, "notes", tuple(self.notes))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", tuple(map(str, self.class_names)))
+        _check(self)
+        for array in (self.src, self.dst, self.t, self.kind, self.edge_attr, self.labels, self.x):
+            if array is not None:
+                array.flags.writeable = False
+
+    # ---- sizes -----------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def num_events(self) -> int:
+        """E."""
+        return len(self.src)
+
+    @property
+    def event_ids(self) -> np.ndarray:
+        """(E,) int64 ids; they keep counting from the whole stream in a slice."""
+        return np.arange(self.first_id, self.first_id + len(self))
+
+    @cached_property
+    def has_edge_features(self) -> bool:
+        """Whether any edge feature is not zero."""
+        return _any_nonzero(self.edge_attr)
+
+    @cached_property
+    def has_node_features(self) -> bool:
+        """Whether any node feature is not zero."""
+        return _any_nonzero(self.x)
+
+    @property
+    def feature_dims(self) -> dict[str, int]:
+        """How many features a node ("node_dim") and an event ("edge_dim") have, zeros or not."""
+        widths = [0 if column is None else column.shape[1] for column in (self.x, self.edge_attr)]
+        return {"node_dim": widths[0], "edge_dim": widths[1]}
+
+    @property
+    def used_features(self) -> dict[str, int]:
+        """How many features a node ("node_dim") and an event ("edge_dim") have; 0 where all are zero."""
+        node = self.x.shape[1] if self.x is not None and self.has_node_features else 0
+        return {"node_dim": node, "edge_dim": self.edge_attr.shape[1] if self.has_edge_features else 0}  # type: ignore[union-attr]
+
+    @cached_property
+    def has_deletes(self) -> bool:
+        """Whether an event removes an edge or a node."""
+        return self.kind is not None and bool((self.kind != ADD).any())
+
+    @cached_property
+    def has_gone(self) -> bool:
+        """Whether an event deletes a node."""
+        return self.kind is not None and bool((self.kind == GONE).any())
+
+    @cached_property
+    def is_bipartite(self) -> bool:
+        """Whether no node is both a source and a destination."""
+        sources = np.zeros(self.num_nodes, bool)
+        destinations = np.zeros(self.num_nodes, bool)
+        added = self.additions() if self.has_deletes else slice(None)
+        sources[self.src[added]] = True
+        destinations[self.dst[added]] = True
+        return not bool((sources & destinations).any())
+
+    # ---- parts -----------------------------------------------------------------------------------------
+    def slice(self, start: int, stop: int) -> Self:
+        """Return events start..stop-1 by position, as views; ids, nodes and node features stay those of the whole."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        part = {name: column[start : max(start, stop)] for name, column in self._columns().items()}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in part}
+        rest["first_id"] = self.first_id + start
+        if self.edge_table is not None:
+            rest["edge_table"] = self.edge_table.take(slice(start, max(start, stop)))
+        view = object.__new__(type(self))  # a view of checked columns needs no second check
+        for name, value in (rest | part).items():
+            object.__setattr__(view, name, value)
+        return view
+
+    def between(self, t0: float, t1: float) -> Self:
+        """Return the events with t0 <= t < t1, as views."""
+        start, stop = np.searchsorted(self.t, [t0, t1], side="left")
+        return self.slice(int(start), int(stop))
+
+    def take(self, rows: np.ndarray) -> EventBatch:
+        """Return the events at the given positions of this stream."""
+        columns = {name: column[rows] for name, column in self._columns().items()}
+        return EventBatch(event_ids=np.asarray(rows, np.int64) + self.first_id, **columns)
+
+    def additions(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return those of the positions rows (P,), by default all, at which an edge is added: deletions never count."""
+        rows = np.arange(len(self)) if rows is None else rows
+        return rows[self.kind[rows] == ADD] if self.kind is not None and self.has_deletes else rows
+
+    def edge_rows(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return those of the positions rows (P,), by default all, at which an edge is added or deleted."""
+        rows = np.arange(len(self)) if rows is None else rows
+        return rows[self.kind[rows] != GONE] if self.kind is not None and self.has_gone else rows
+
+    def with_(self, **changes: Any) -> Self:
+        """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
+        return replace(self, **({"edge_table": None} if "edge_attr" in changes else {}) | changes)
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        columns = ("src", "dst", "t", "kind", "edge_attr", "labels")
+        return {name: getattr(self, name) for name in columns if getattr(self, name) is not None}
+
+    # ---- identity --------------------------------------------------------------------------------------
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over every array, hexadecimal; equal streams hash equally whatever file they came from."""
+        digest = hashlib.sha256(f"events {self.num_nodes}".encode())
+        for name, array in {**self._columns(), "x": self.x}.items():
+            if array is None:
+                continue
+            digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            for start in range(0, len(array), _CHUNK):
+                digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
+        if self.edge_table is not None and self.edge_table.has_missing:
+            digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
+        if self.class_names is not None:
+            digest.update("\n".join(["classes", *self.class_names]).encode())
+        if self.node_ids is not None:
+            digest.update("\n".join(map(str, self.node_ids.ids.tolist())).encode())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        span = f", t {self.t[0]}..{self.t[-1]} {self.time_unit}".rstrip() if len(self) else ""
+        count = len(self) if self.kind is None else int((self.kind != IMPLIED).sum())
+        return f"EventStream({self.name!r}, {count:,} events, {self.num_nodes:,} nodes{span})"
+
+
+def _any_nonzero(array: np.ndarray | None) -> bool:
+    if array is None:
+        return False
+    return any(bool(np.any(array[i : i + _CHUNK])) for i in range(0, len(array), _CHUNK))
+
+
+def _default_num_nodes(stream: EventRecord) -> int:
+    if stream.node_ids is not None:
+        return len(stream.node_ids)
+    seen = int(max(stream.src.max(initial=-1), stream.dst.max(initial=-1))) + 1
+    return seen if stream.x is None else max(seen, len(stream.x))
+
+
+def _check(stream: EventRecord) -> None:
+    where = f"{stream.name}{f' ({stream.source})' if stream.source else ''}"
+    num_events = len(stream.src)
+    for name, kinds in (("src", ("int64",)), ("dst", ("int64",)), ("t", ("int64", "float64"))):
+        column = getattr(stream, name)
+        if column.dtype not in kinds or column.shape != (num_events,):
+            raise DataError(
+                f"{where}: {name} must be ({num_events},) {' or '.join(kinds)}; got {column.shape} {column.dtype}"
+            )
+    for name, width in (("kind", 1), ("edge_attr", 2), ("labels", 1)):
+        column = getattr(stream, name)
+        if column is not None and (column.ndim != width or len(column) != num_events):
+            raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
+    if stream.labels is not None:
+        _check_labels(stream.labels, where)
+    table = stream.edge_table
+    if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
+        raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
+    for name, rows in (("x", stream.x), ("node_ids", stream.node_ids)):
+        if rows is not None and len(rows) != stream.num_nodes:
+            raise DataError(f"{where}: {name} has {len(rows)} rows, the stream has {stream.num_nodes} nodes")
+    for name, array in (("edge_attr", stream.edge_attr), ("x", stream.x)):
+        if array is not None and (array.dtype != np.float32 or array.ndim != 2):
+            raise DataError(f"{where}: {name} must be two-dimensional float32; got {array.shape} {array.dtype}")
+        if array is not None and not all(
+            np.isfinite(array[i : i + _CHUNK]).all() for i in range(0, len(array), _CHUNK)
+        ):
+            row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
+            raise DataError(f"{where}: {name} holds NaN or infinity, first in row {row}")
+    if stream.kind is not None:
+        if stream.kind.dtype != np.int8 or np.any((stream.kind < 0) | (stream.kind > IMPLIED)):
+            raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
+        two = np.flatnonzero((stream.kind == GONE) & (stream.src != stream.dst))
+        if len(two):
+            ends = stream.src[two[0]], stream.dst[two[0]]
+            raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
+    for start in range(0, num_events, _CHUNK):
+        _check_rows(stream, where, start, min(start + _CHUNK, num_events))
+
+
+def _check_labels(labels: np.ndarray, where: str) -> None:
+    if labels.dtype.kind not in "biuf":
+        raise DataError(f"{where}: labels are numbers, but these are {labels.dtype}; number the classes")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.argmin(np.isfinite(labels)))
+        raise DataError(f"{where}: the label of event {row} is {labels[row]}; give a number, or -1 where it is unknown")
+    if labels.dtype.kind == "u" and labels.max(initial=0) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: the label of event {int(np.argmax(labels))} is beyond 2^63 - 1: {labels.max()}")
+
+
+def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:
+    for name in ("src", "dst"):
+        column = getattr(stream, name)[start:stop]
+        bad = np.flatnonzero((column < 0) | (column >= stream.num_nodes))
+        if len(bad):
+            value, row = column[bad[0]], start + bad[0]
+            why = "negative" if value < 0 else f"not under {stream.num_nodes} (the number of nodes)"
+            raise DataError(f"{where}: {name} of event {row} is {value}, which is {why}")
+    t = stream.t[max(start - 1, 0) : stop]
+    if t.dtype.kind == "f" and not np.isfinite(t).all():
+        row = max(start - 1, 0) + int(np.flatnonzero(~np.isfinite(t))[0])
+        raise DataError(f"{where}: the time of event {row} is {stream.t[row]}; remove the event or give it a time")
+    if t.dtype.kind == "i" and len(t) and t[0] == np.iinfo(np.int64).min:  # NaT, as whole numbers have it
+        raise DataError(
+            f"{where}: the time of event {max(start - 1, 0)} is missing; remove the event or give it a time"
+        )
+    late = np.flatnonzero(t[1:] < t[:-1])
+    if len(late):
+        row = max(start - 1, 0) + int(late[0]) + 1
+        raise TimeOrderError(
+            f"{where}: event {row} has time {stream.t[row]}, before {stream.t[row - 1]} of the event above it; "
+            "EventStream.from_arrays sorts"
+        )
