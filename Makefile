@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: demo test test-slow fuzz test-portable gpu lint types imports wheel docs release clean
+.PHONY: demo test test-slow fuzz test-portable gpu made lint types imports wheel docs release clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,6 +48,11 @@ test-portable: $(VENV)/.installed-dev
 # on a machine with a GPU, by the Python that has torch there; nothing is installed
 gpu:
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out gpu-results
+
+# pages and drawings that follow from the code: docs/paper-to-code.md, docs/images
+made: $(VENV)/.installed-dev
+	$(BIN)/python docs/made/paper_to_code.py
+	$(BIN)/python docs/made/drawings.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests benchmarks docs/examples

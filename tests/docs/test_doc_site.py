@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,31 @@ def test_the_map_from_paper_to_code_names_what_exists(row: tuple[str, list[Path]
         assert any(name in there for there in defined), name
     for path, there in zip(paths, defined, strict=True):
         assert there & set(names), f"none of {names} is in {path}"
+
+
+def test_the_map_is_what_the_packages_say() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "made" / "paper_to_code.py"))
+    assert (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8") == made["page"](), (
+        "a package's docstring has changed: python docs/made/paper_to_code.py"
+    )
+    with pytest.raises(LookupError, match=r"names model\.Nothing"):
+        made["resolved"]("methods.gmn", ["model.Nothing"])
+
+
+@pytest.mark.parametrize("name", ["rooms.svg", "prediction.svg"])
+def test_the_drawings_are_those_of_the_code(name: str) -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "made" / "drawings.py"))
+    assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == made["DRAWINGS"][name](), (
+        "imports have changed: python docs/made/drawings.py"
+    )
+    assert f"](images/{name})" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("__init__.py")), ids=lambda path: path.parent.name)
+def test_every_package_opens_with_at_most_25_lines(path: Path) -> None:
+    opening = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert opening
+    assert len(opening.splitlines()) <= 25
 
 
 def test_the_map_covers_all_five_papers() -> None:

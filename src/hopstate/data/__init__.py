@@ -1,5 +1,9 @@
 """Immutable records of graphs, sets of graphs and event streams; how they are checked, split, looked up in and stored.
 
+| what all share | function |
+|---|---|
+| scales and fillings of features | `features.FeatureScaler`, `runs.prepare.prepared` |
+
 Files enter through `readers`; out come `Graph`, `GraphSet`, `EventStream` and, for runs that go on, a `Past`. Ids are
 rows 0..N-1; a `Vocabulary` holds the user's own. `cards` says what a record holds and what looks wrong about it.
 """

@@ -1,13 +1,15 @@
 """TOP: missing neighbours expressed by the nodes that are there; any message-passing model runs under it unchanged.
 
-| arXiv:2502.19693 | function |
+| TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
+| Eq. 3: messages inside and from outside a batch | `sampling.subgraph.NodeSetSource`, `GraphBatch` |
 | Eq. 4-6: linear compensation | `top.Top`, `batch.LinearTop` |
 | Alg. 1, Eq. 11: basic embeddings | `probes.basic_embeddings` |
 | the range finder | `basis.range_basis` |
 | Eq. 12: least squares for a batch | `ridge.fit_in_range` |
 | App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
-| Alg. 2, Eq. 13: a training step of any model | `wrap.module.top` |
+| Alg. 2, Eq. 13: a training step of any model | `wrap.module.top`, `ToppedModel` |
+| GAS, to compare with | `compensation.gas.History`, `GasBatch` |
 
 `store` keeps what is prepared in files; `refresh` makes it anew from a model's present weights.
 """

@@ -1,5 +1,9 @@
 """What a user would pick instead, on the same data layer: DyGFormer and GraphMixer.
 
+| DyG-Mamba, arXiv:2408.06966 | function |
+|---|---|
+| what it is compared with | `dygformer_model.DyGFormer`, `graphmixer_model.GraphMixer` |
+
 `*_model` are the models, `dygformer` and `graphmixer` the methods; `recipes` the published rows of links.
 """
 

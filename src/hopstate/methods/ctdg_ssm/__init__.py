@@ -1,14 +1,14 @@
 """CTDG-SSM (arXiv:2606.04672): a memory a node that every batch of events moves, by inputs and by the graph's change.
 
-| paper | function |
+| CTDG-SSM, arXiv:2606.04672 | function |
 |---|---|
-| p(L), P^-1 dP, the integral over a batch | `ops.filters` |
 | Theorem 4.2, Eq. 6: one step | `hippo.HippoCell`, `PolynomialFilter` |
-| Sec. 5: active nodes, graph before and after a batch | `streaming.active_batch.ActiveBatch` |
+| Sec. 5: active nodes, graph before and after a batch | `streaming.active_batch.ActiveBatch`, `recent_context` |
 | Alg. 1-3 | `model.CTDGSSM` |
 | static embeddings and decoders | `heads.StaticEmbedding`, `make_decoder` |
 | training through time | `training.tasks.memory.MemoryLinkTask` |
-| sequence classification | `sequences` |
+| going on over new events | `streaming.live.go_on`, `data.past.Past`, `data.past_store.save_past` |
+| sequence classification | `datasets.temporal_generators.path_sequences`, `training.tasks.sequence.SequenceTask` |
 """
 
 # names of methods → the module here that defines them

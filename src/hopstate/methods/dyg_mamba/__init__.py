@@ -1,16 +1,19 @@
 """DyG-Mamba (arXiv:2408.06966): a node's past events under state spaces whose step is the time between them.
 
-| paper | function |
+| DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
-| the first-hop interaction sequence | `tokens.history.HistoryTokenizer` |
-| Eq. 5, co-occurrence | `ops.neighbors.cooccurrence`, `layers.cooccurrence.CountEncoding` |
+| the first-hop interaction sequence | `tokens.history.HistoryTokenizer`, `data.neighbor_store.NeighborStore` |
+| time encoding | `layers.time.TimeEncoding` |
+| Eq. 5, co-occurrence | `ops.neighbors.neighbors.cooccurrence`, `layers.cooccurrence.CountEncoding` |
 | Eq. 6, aligned encodings | `model.HistoryEncoder` |
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
-| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step` |
-| Eq. 12, Theorem 4.2 | `ops.selective_scan.selective_influence` |
+| Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
+| Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence`, `runs.analysis.explain.explain_pair` |
 | Eq. 13, the spectral bound | `timespan.SpectralBound` |
-| Eq. 15-16, link prediction; node classification | `model.DyGMamba`, `model.DyGMambaNodes` |
+| Eq. 15-16, link prediction | `model.DyGMamba`, `layers.heads.LinkHead` |
+| node classification | `model.DyGMambaNodes` |
 | all of it written out, for tests | `naive.dyg_mamba_naive` |
+| robustness to noise | `tokens.noise.NoisyLookups`, `runs.analysis.robustness.robustness` |
 """
 
 # names of methods → the module here that defines them

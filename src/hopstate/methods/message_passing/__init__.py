@@ -1,7 +1,12 @@
 """Message-passing models on whole graphs or on batches: GCN, SAGE, GIN, GAT, PNA, GCNII and a perceptron.
 
-`batching` says how a graph is cut and what stands for missing neighbours (`compensation`); `top_error` how far that is
-from the whole graph (TOP, tables 3, 7 and 8).
+| TOP: topological compensation, arXiv:2502.19693 | function |
+|---|---|
+| backbones; App. B.2: GCNII with jumping knowledge | `model.Backbone`, `BackboneConfig` |
+| A_ij = 1 if (j, i) is an edge; what edges carry | `data.incoming.Incoming`, `methods.shared.edges.EdgeConfig` |
+| Tables 3, 7, 8: relative error | `top_error.relative_errors` |
+
+`batching` says how a graph is cut and what stands for missing neighbours (`compensation`).
 """
 
 # names of methods → the module here that defines them

@@ -1,13 +1,14 @@
 """NAGphormer (arXiv:2206.04910): a node is the sequence of its hop averages, read by a Transformer.
 
-| paper | function |
+| NAGphormer, arXiv:2206.04910 | function |
 |---|---|
-| Alg. 1, Hop2Token | `hops.hop_tokens` over `ops.propagate.hop_powers` |
-| structure encoding | `tokens.encodings.laplacian_encoding` |
-| Eq. 6-8: Transformer over hops | `model.NAGphormer` |
+| Alg. 1, Hop2Token | `ops.propagate.propagate.hop_powers` |
+| Hop2Token for graphs beyond memory | `hops.hop_tokens` |
+| structure encoding | `tokens.encodings.laplacian_encoding`, `ops.eigenvectors.laplacian_eigenvectors` |
+| Eq. 6-8: Transformer over hops | `model.NAGphormer`, `layers.attention.TransformerBlock` |
 | Sec. 3.3: attention readout | `readout.AttentionReadout` |
 | Sec. 4.4: SIN and SUM | `readout.SelfReadout`, `SumReadout` |
-| App. D.2: settings | `method.NAGphormerRun`, `recipes` |
+| App. D.2: settings | `method.NAGphormerRun`, `SPACE` |
 """
 
 # names of methods → the module here that defines them

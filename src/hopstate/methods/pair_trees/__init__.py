@@ -1,4 +1,11 @@
-"""Trees over the histories of pairs: features, how trees are grown and kept, and the method; see README.md."""
+"""Trees over the histories of pairs: features, how trees are grown and kept, and the method.
+
+| DyG-Mamba, arXiv:2408.06966 | function |
+|---|---|
+| trees over pairs (ours) | `features.PairFeatures`, `trees.PairTrees` |
+
+README.md has how they are grown.
+"""
 
 # names of methods → the module here that defines them
 METHODS = {"pair-trees": "method"}
