@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "hopstate.runs.api": ("Run", "evaluate", "fit", "open_run", "predict", "score_stream", "stream"),
     "hopstate.runs.asking": ("node_outputs",),
+    "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from hopstate.runs.api import score_stream as score_stream
     from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
+    from hopstate.runs.queries.ask import rank as rank
+    from hopstate.runs.queries.ask import score as score
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.partition import partition as partition

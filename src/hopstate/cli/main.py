@@ -16,6 +16,8 @@ COMMANDS = {
     "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
     "predict": ("hopstate.cli.apply", "predictions of a trained run as CSV or Parquet"),
     "stream": ("hopstate.cli.apply", "let a temporal model go on over new events: scores, and its state after them"),
+    "score": ("hopstate.cli.ask", "how likely pairs are to meet next, or at a time, from all that a run knows"),
+    "rank": ("hopstate.cli.ask", "whom a node most likely meets next, best first"),
     "explain": ("hopstate.cli.analysis", "what each past event added to a pair's score, as a table and a timeline"),
     "robustness": ("hopstate.cli.analysis", "metrics of a trained run when its view of the past is made noisy"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ RAW = "write texts as they are, also those that a spreadsheet would run as a for
 
 
 def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
-    """Write a table as .csv, .csv.gz, .tsv or .parquet; an earlier file survives a failure.
+    """Write a table as .csv, .csv.gz, .tsv, .parquet or .jsonl; an earlier file survives a failure.
 
     Args:
         table: the columns.
@@ -35,12 +36,20 @@ def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
     def write(part: Path) -> None:
         if name.endswith(".parquet"):
             table.to_parquet(part, index=False)
+        elif name.endswith(".jsonl"):
+            part.write_text(_lines(table), encoding="utf-8")
         else:
             packed: Any = "gzip" if name.endswith(".gz") else None  # the part's own name does not tell
             shown = table if raw else without_formulas(table)
             shown.to_csv(part, index=False, sep="\t" if name.endswith(".tsv") else ",", compression=packed)
 
     replace_file(path, write)
+
+
+def _lines(table: pd.DataFrame) -> str:
+    """Return a line of JSON a row; numbers keep all their digits, and NaN is null."""
+    whole = table.astype(object).where(table.notna(), None)
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in whole.to_dict("records"))
 
 
 def without_formulas(table: pd.DataFrame) -> pd.DataFrame:
@@ -63,6 +72,6 @@ def check_table_path(path: str | Path) -> str:
         FormatError: tables are not written with its extension.
     """
     name = Path(path).name.lower()
-    if not name.endswith((".csv", ".csv.gz", ".tsv", ".parquet")):
-        raise FormatError(f"cannot write a table as {Path(path).name!r}; use .csv, .csv.gz, .tsv or .parquet")
+    if not name.endswith((".csv", ".csv.gz", ".tsv", ".parquet", ".jsonl")):
+        raise FormatError(f"cannot write a table as {Path(path).name!r}; use .csv, .csv.gz, .tsv, .parquet or .jsonl")
     return name

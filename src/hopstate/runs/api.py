@@ -73,6 +73,18 @@ class Run:
 
         return node_outputs(self.path, nodes, t, **options)
 
+    def score(self, pairs: Any, time: Any = None, **options: Any) -> pd.DataFrame:
+        """Return how likely pairs are to meet at a time; see `hopstate.score` for the options."""
+        from hopstate.runs.queries import score
+
+        return score(self.path, pairs, time, **options)
+
+    def rank(self, sources: Any, **options: Any) -> pd.DataFrame:
+        """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
+        from hopstate.runs.queries import rank
+
+        return rank(self.path, sources, **options)
+
 
 def fit(
     method: str,

@@ -84,7 +84,7 @@ def node_outputs(
 def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
     names = np.atleast_1d(np.asarray(nodes))
-    times = _times(past, np.atleast_1d(np.asarray(t)))
+    times = times_in(past, np.atleast_1d(np.asarray(t)))
     if names.ndim != 1 or times.shape not in ((1,), names.shape):
         raise ShapeError(f"one time for each node, or one for all: got {names.shape} nodes and {times.shape} times")
     times = np.broadcast_to(times, names.shape).copy()
@@ -118,7 +118,7 @@ def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.n
     return rows, names, times
 
 
-def _times(past: Past, t: np.ndarray) -> np.ndarray:
+def times_in(past: Past, t: np.ndarray) -> np.ndarray:
     """Return times as numbers in the unit and type of a past's."""
     kind = past.layers[-1].t.dtype if len(past) else t.dtype
     if t.dtype.kind == "M":

@@ -71,6 +71,7 @@ class _HistoryScorer(Generic[TokenizerT]):
     """
 
     block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
+    alike = False
     by_time = False
 
     def __init__(self, model: nn.Module, tokenizer: TokenizerT, *, live: bool = False, max_queries: int = 512) -> None:

@@ -194,6 +194,7 @@ class MemoryScorer:
     """
 
     block = BLOCK
+    alike = False
 
     def __init__(
         self,

@@ -62,9 +62,15 @@ class Follower(Protocol):
     """A model over a past.
 
     block: queries that are computed together where a score must not depend on company by a bit.
+    alike: whether it never does, whatever is computed together.
     """
 
     block: int
+
+    @property
+    def alike(self) -> bool:
+        """See above."""
+        ...
 
     def observe(self, batch: EventBatch) -> None:
         """Take in a batch of events."""

@@ -27,6 +27,7 @@ class EdgeBank:
     """
 
     block = BLOCK
+    alike = True  # each score from its own row
     by_time = False
 
     @dataclass(frozen=True, kw_only=True)

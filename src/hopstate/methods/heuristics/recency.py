@@ -28,6 +28,7 @@ class Recency:
     """
 
     block = BLOCK
+    alike = True  # each score from its own row
     by_time = False
 
     def __init__(self, store: NeighborStore, *, directed: bool = False, clock: Clock | None = None) -> None:

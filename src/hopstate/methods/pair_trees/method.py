@@ -83,6 +83,7 @@ class PairTreesScorer:
     """
 
     block = BLOCK
+    alike = True  # each score from its own row
     by_time = False
 
     def __init__(self, model: PairTrees, features: PairFeatures) -> None:
@@ -125,6 +126,7 @@ class PairTreesTask(LinkTask):
     """
 
     model: Any
+    calibrated = True
     keep_importances = True  # as a table in the run folder
 
     def __init__(

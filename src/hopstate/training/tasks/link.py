@@ -82,6 +82,7 @@ class LinkTask:
     """
 
     mode: Literal["max", "min"] = "max"
+    calibrated = False  # scores are probabilities as training has fitted them
     clock: Clock | None = None  # of the gaps that the model sees, kept with the run
 
     def __init__(

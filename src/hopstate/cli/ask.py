@@ -1,0 +1,114 @@
+"""`hopstate score RUN`, `hopstate rank RUN`: how likely pairs are, and who comes next, from all that a run knows."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hopstate.cli.apply import grouped
+from hopstate.errors import ConfigError
+from hopstate.io.table import RAW
+from hopstate.runs.queries import rank, score
+
+_ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
+
+
+def run(argv: list[str]) -> int:
+    """Run the command named first in argv."""
+    return {"score": _score, "rank": _rank}[argv[0]](argv[1:])
+
+
+def _parser(command: str, what: str) -> argparse.ArgumentParser:
+    how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
+    parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
+    parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
+    when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
+    parser.add_argument("--time", default=None, help=when)
+    more = "further events to go on over first, in order of time; may be given several times"
+    parser.add_argument("--events", action="append", default=None, metavar="FILE", help=more)
+    parser.add_argument("--explain", action="store_true", help="say why: the events or features that weighed most")
+    parser.add_argument("--out", default=None, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
+    parser.add_argument("--raw", action="store_true", help=RAW)
+    parser.add_argument("--state", default=None, help="folder of the state to ask (default: RUN/state, if any)")
+    parser.add_argument("--fresh", action="store_true", help="ask the end of the run's own data, whatever is kept")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    return parser
+
+
+def _score(argv: list[str]) -> int:
+    parser = _parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
+    pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
+    parser.add_argument("--pairs", required=True, help=pairs)
+    o, read = _parsed(parser, argv)
+    table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
+    return _told(table, o.out, "pairs scored")
+
+
+def _rank(argv: list[str]) -> int:
+    parser = _parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
+    parser.add_argument("--source", action="append", default=None, metavar="ID", help="may be given several times")
+    parser.add_argument("--source-file", default=None, metavar="FILE", help="file with a column of sources")
+    parser.add_argument("--top", type=int, default=10, help="how many for each source (default: 10)")
+    pool = "file with a column of ids; by default all destinations, or where nodes are both ends all nodes"
+    parser.add_argument("--candidates", default=None, metavar="FILE", help=pool)
+    new = "leave out the source itself and whom it has met before the time, in either direction"
+    parser.add_argument("--new-only", action="store_true", help=new)
+    parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
+    stage = "let the model score N candidates alone, chosen by look-ups; what that loses is told"
+    parser.add_argument("--first-stage", type=int, default=None, metavar="N", help=stage)
+    o, read = _parsed(parser, argv)
+    if (o.source is None) == (o.source_file is None):
+        raise ConfigError("whose next? give --source ID, or --source-file FILE")
+    sources: Any = Path(o.source_file) if o.source_file is not None else o.source
+    chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
+    chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "first_stage": o.first_stage}
+    table = rank(o.run, sources, **chosen, **_options(o, read))
+    recall = table.attrs.get("first_stage_recall")
+    status = _told(table, o.out, "candidates ranked")
+    if recall is not None:
+        print(f"first stage: {recall:.1%} of validation events have their destination among {o.first_stage} candidates")
+    return status
+
+
+def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    own, read = grouped(argv, "--read.")
+    return parser.parse_args(own), read
+
+
+def _options(o: argparse.Namespace, read: dict[str, Any]) -> dict[str, Any]:
+    names = ("events", "explain", "out", "raw", "state", "fresh", "device", "method")
+    return {name: getattr(o, name) for name in names} | {"read": read}
+
+
+def _pairs(given: str) -> Any:
+    """Return a path, or the pair that is written out where no such file is there."""
+    import csv
+
+    ends = next(csv.reader([given], skipinitialspace=True), [])
+    if len(ends) == 2 and not Path(given).expanduser().exists():
+        return [tuple(ends)]
+    return given
+
+
+def _told(table: Any, out: str | None, what: str) -> int:
+    if out is None:
+        _print(table)
+    print(f"probability: {table.attrs['probability']}")
+    if out is not None:
+        print(f"{len(table):,} {what}, written to {out}")
+    return 0
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table()
+    for name in table.columns:
+        shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left")
+    for row in table.itertuples(index=False):
+        shown.add_row(*(Text(f"{cell:.6g}" if isinstance(cell, float) else str(cell)) for cell in row))
+    Console().print(shown)

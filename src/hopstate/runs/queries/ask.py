@@ -1,0 +1,207 @@
+"""`score` and `rank`: how likely pairs are at a time, and who comes next, from all that a trained run knows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.io.files import check_writable
+from hopstate.io.table import check_table_path, write_table
+from hopstate.runs.queries.calibrated import probabilities
+from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, read_pairs, times_of
+from hopstate.runs.queries.reasons import reasons
+from hopstate.runs.queries.session import Session, columns_of, session
+from hopstate.runs.queries.shown import shown_times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def score(
+    run: str | Path,
+    pairs: Any,
+    time: Any = None,
+    *,
+    events: Any = None,
+    explain: bool = False,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> pd.DataFrame:
+    """Return how likely pairs are to meet at a time, from all that a run knows; nothing of that is changed.
+
+    A score is what `score_stream` would give such an event if it came next; it depends on its pair and time alone,
+    and on nothing at or after the time.
+
+    Args:
+        run: a run folder of a temporal method for links.
+        pairs: a file or a table with columns of sources and targets, and of times if need be; or a list of
+            (source, target). Ids are the user's own; such as were never met are scored as new nodes, and told.
+        time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
+            data, or dates. Without any, the first time after the last event that is known.
+        events: further events to go on over first, a file, a record, or a list of them in order of time.
+        explain: also say why, in a column of that name.
+        state, fresh, own: which past to answer from, as in `hopstate.score_stream`.
+        read: how events and pairs are read where that differs, e.g. {"source_column": "who"}.
+        out: also write the table there (.csv, .parquet or .jsonl).
+        device: where to compute; None takes the run's own setting.
+        method: as in `hopstate.evaluate`.
+        raw: as in `hopstate.io.table.write_table`.
+
+    Returns:
+        Columns src, dst, t, score, probability (see `hopstate.runs.queries.calibrated`), and why where it is asked.
+
+    Raises:
+        ConfigError: the run's method does not score pairs.
+        TimeOrderError: a time, or a further event, before the last event that is known.
+        DataError: a deleted node, an id or a time that is none, a node that the model cannot score.
+        ShapeError: not a time for each pair.
+    """
+    _check(out)
+    columns = columns_of(read or {})
+    with session(
+        run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+    ) as asked:
+        src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns)
+        u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
+        t = times_of(asked.past, column if time is None else time, len(u), "pairs")
+        table = _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
+    return _written(table, out, raw)
+
+
+def rank(
+    run: str | Path,
+    sources: Any,
+    *,
+    top: int | None = 10,
+    time: Any = None,
+    candidates: Any = None,
+    new_only: bool = False,
+    exclude_seen: bool = False,
+    explain: bool = False,
+    first_stage: int | None = None,
+    events: Any = None,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    method: str | None = None,
+    raw: bool = False,
+) -> pd.DataFrame:
+    """Return whom sources most likely meet at a time, best first, from all that a run knows; nothing is changed.
+
+    Each candidate's score is what `score` gives the pair; equal scores stand in the order of the candidates.
+
+    Args:
+        run: a run folder of a temporal method for links.
+        sources: an id or several; or a `Path` of a file of ids.
+        top: how many to give for each source; None for all.
+        time: as in `score`, one for all sources or one each.
+        candidates: ids, or a `Path` of a file of ids. Without any: all destinations where no node is a source and a
+            destination both (buyers and goods), else all nodes that were met, but the source itself.
+        new_only: leave out the source itself and whom it has met before the time, in either direction.
+        exclude_seen: the same as new_only, by the name that recommenders have for it.
+        explain: also say why, in a column of that name.
+        first_stage: score so many candidates of each source alone, chosen by how lately they met, whom they both met
+            and how busy they are; see `hopstate.runs.queries.first_stage`. None scores all.
+        events, state, fresh, own, read, out, device, method, raw: as in `score`.
+
+    Returns:
+        Columns src, rank (from 1), dst, t, score, probability, and why where it is asked; with first_stage, the share
+        of validation events whose destination it keeps is in attrs["first_stage_recall"].
+
+    Raises:
+        ConfigError: top or first_stage under 1, or the run's method does not score pairs.
+        TimeOrderError, DataError, ShapeError: as `score`.
+    """
+    from hopstate.runs.queries.candidates import Candidates
+
+    _check(out)
+    for name, value in (("top", top), ("first_stage", first_stage)):
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value}")
+    with session(
+        run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
+    ) as asked:
+        nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
+        t = times_of(asked.past, time, len(nodes), "sources")
+        pool = Candidates(asked, candidates, new_only=new_only or exclude_seen, first_stage=first_stage)
+        parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
+        src, dst = _joined(asked, [part[0] for part in parts]), _joined(asked, [part[1] for part in parts])
+        _, _, *columns = zip(*parts, strict=True)
+        place, times, found = (np.concatenate(column) for column in columns)
+        table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
+        table.insert(1, "rank", place)
+        if pool.recall is not None:
+            table.attrs["first_stage_recall"] = pool.recall
+    return _written(table, out, raw)
+
+
+def _ranked(
+    asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None
+) -> tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]:
+    """Return sources, targets, ranks, times and scores of one source's best candidates."""
+    source, found = _taken(nodes, np.array([i])), pool.of(nodes, i, t)
+    many = _taken(source, np.zeros(len(found), np.int64))
+    times = np.full(len(found), t)
+    scores = asked.scores(many, found, times)
+    if top is not None and top > len(found):
+        kept = "after the others were left out " if pool.new_only else ""
+        warnings.warn(
+            f"{top} were asked for, but source {source.names[0].item()!r} has {len(found)} candidates {kept}in all; "
+            "all are given",
+            HopstateWarning,
+            stacklevel=4,
+        )
+    best = np.argsort(-scores, kind="stable")[:top]
+    return _taken(many, best), _taken(found, best), np.arange(1, len(best) + 1), times[best], scores[best]
+
+
+def _taken(nodes: Nodes, at: np.ndarray) -> Nodes:
+    return Nodes(nodes.names[at], nodes.rows[at], nodes.met[at])
+
+
+def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
+    if not parts:
+        return nodes_of(asked.past, np.empty(0, np.int64 if asked.past.node_ids is None else str), "sources")
+    return Nodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met")))
+
+
+def _table(asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool) -> pd.DataFrame:
+    """Return the columns of an answer."""
+    import pandas as pd
+
+    found, said = probabilities(asked, scores)
+    columns = {"src": u.names, "dst": v.names, "t": shown_times(asked, t), "score": scores, "probability": found}
+    if explain:
+        columns["why"] = reasons(asked, u, v, t)
+    table = pd.DataFrame(columns)
+    table.attrs["probability"] = said
+    return table
+
+
+def _check(out: str | Path | None) -> None:
+    if out is not None:
+        check_table_path(out)
+        check_writable(Path(out))
+
+
+def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:
+    if out is not None:
+        write_table(table, Path(out), raw=raw)
+    return table
+
+
+__all__ = ["rank", "score"]

@@ -1,0 +1,263 @@
+"""Ids, pairs and times as users give them, and as rows of a past."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.event_build import UNITS
+from hopstate.data.past import Past
+from hopstate.data.past_deletions import still_gone
+from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.tables import Table, read_table
+from hopstate.data.readers.times import timed
+from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
+from hopstate.runs.asking import times_in
+
+_IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Ids of a past's nodes.
+
+    Args:
+        names: (q,) the user's ids, of the past's kind.
+        rows: (q,) int64 their rows, -1 where the past has none.
+        met: (q,) whether an event was theirs.
+    """
+
+    names: np.ndarray
+    rows: np.ndarray
+    met: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def nodes_of(past: Past, names: Any, what: str) -> Nodes:
+    """Return the nodes of ids; what says in messages what they are.
+
+    Raises:
+        DataError: ids of another kind than the past's, or a node that was deleted.
+    """
+    given = np.asarray(names)
+    given = given.astype(str) if given.dtype.kind in "OT" else given
+    if given.ndim != 1:
+        raise ShapeError(f"{what} are a list of ids; got an array of shape {given.shape}")
+    ids = past.node_ids
+    if ids is not None and ids.ids.dtype.kind == "U":
+        given = given.astype(str)
+        rows = ids.rows(given) if len(given) else np.empty(0, np.int64)
+    else:
+        given = _numbers(given, what)
+        rows = np.where((given >= 0) & (given < past.num_nodes), given, -1) if ids is None else ids.rows(given)
+    met = rows >= 0
+    if ids is None and met.any():
+        met[met] = past.store(deletions=True).degrees_of(rows[met]) > 0
+    gone = np.flatnonzero(rows >= 0)
+    gone = gone[still_gone(past.layers, past.num_nodes, rows[gone])] if past.has_deletes else gone[:0]
+    if len(gone):
+        raise DataError(
+            f"node {given[gone[0]].item()!r} was deleted, so its score is undefined ({len(gone)} of {len(given)} "
+            f"{what} are); ask again once an event has brought it back"
+        )
+    return Nodes(given, rows, met)
+
+
+def _numbers(given: np.ndarray, what: str) -> np.ndarray:
+    """Return ids as whole numbers, texts of them too."""
+    if given.dtype.kind == "U":
+        text = np.char.strip(given)
+        whole = np.char.isdecimal(np.char.lstrip(text, "+-")) if len(text) else np.empty(0, bool)
+        if not whole.all():
+            bad = given[np.argmin(whole)].item()
+            raise DataError(f"{what}: the run's nodes are numbers, and {bad!r} is none; give ids as in its own data")
+        return text.astype(np.int64)
+    if given.dtype.kind == "b":
+        raise DataError(f"{what}: the run's nodes are numbers; got true and false")
+    return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
+
+
+def tell_unmet(past: Past, *groups: Nodes) -> None:
+    """Warn of nodes that no event was of, and name the first, with the nearest id that is known."""
+    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
+    if not names:
+        return
+    known: Sequence[str] = ()
+    if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":
+        known = past.node_ids.ids[:10_000].tolist()
+    shown = [f"{name!r}{nearest(str(name), known).replace('; did', ' (did').replace('?', '?)')}" for name in names[:5]]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    warnings.warn(
+        f"{len(names)} of the ids asked for were never met: {', '.join(shown)}{more}; they are scored as new nodes, "
+        "without a history and with features of zeros",
+        HopstateWarning,
+        stacklevel=4,
+    )
+
+
+def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of pairs: a node without one gets that which it would get if its event came next.
+
+    With ids, those are the rows num_nodes and, of two unknown ends, num_nodes + 1; without, the id itself.
+    """
+    if past.node_ids is None:
+        return np.where(src.rows < 0, src.names, src.rows), np.where(dst.rows < 0, dst.names, dst.rows)
+    u = np.where(src.rows < 0, past.num_nodes, src.rows)
+    both = (src.rows < 0) & (dst.rows < 0) & (src.names != dst.names)
+    return u, np.where(dst.rows < 0, past.num_nodes + both, dst.rows)
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+Columns = tuple[str | None, str | None, str | None]  # of source, target and time
+
+
+def read_pairs(past: Past, pairs: Any, columns: Columns, usual: Columns = (None,) * 3) -> tuple[Any, Any, Any]:
+    """Return sources, targets and times (None without such a column) of a file, a table, an array or a list of pairs.
+
+    Args:
+        past: whose unit the times are in.
+        pairs: what is given.
+        columns: as said of these pairs; None goes by what is usual.
+        usual: names in the run's own data, None where those went by the usual names.
+
+    Raises:
+        DataError: two columns that could be the same thing, none that could, or nothing at all.
+    """
+    if isinstance(pairs, (str, Path)) or hasattr(pairs, "iloc"):
+        table = table_of(pairs, "pairs", 2)
+        names = [str(name) for name in table.frame.columns]
+        own = (given or (name if name in names else None) for given, name in zip(columns, usual, strict=True))
+        return _from_table(past, table, tuple(own))  # type: ignore[arg-type]
+    given = list(pairs)
+    if any(isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2 for pair in given):
+        raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
+    return [pair[0] for pair in given], [pair[1] for pair in given], None
+
+
+def table_of(given: Any, what: str, num_ids: int) -> Table:
+    """Return a table that is given, or in a file; num_ids leading columns hold ids where no name is known."""
+    if isinstance(given, (str, Path)):
+        return read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
+    return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
+
+
+def _from_table(past: Past, table: Table, columns: Columns) -> tuple[Any, Any, Any]:
+    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
+    wanted = zip(columns, (SOURCES, TARGETS, TIMES), ("source_column", "target_column", "time_column"), strict=True)
+    found = [
+        _the_column(table, given, known, i if unnamed else None, option, optional=i == 2)
+        for i, (given, known, option) in enumerate(wanted)
+    ]
+    source, target, time = found
+    if not len(table.frame):
+        raise DataError(f"{table.path} holds no pairs")
+    assert source is not None
+    assert target is not None
+    src, dst = table.ids(source), table.ids(target)
+    return src, dst, None if time is None else _file_times(past, table, time)
+
+
+def _the_column(
+    table: Table, given: str | None, known: Sequence[str], place: int | None, option: str, *, optional: bool
+) -> str | None:
+    """Return the one column that is meant.
+
+    Raises:
+        DataError: several could be, or none.
+    """
+    names = [str(name) for name in table.frame.columns]
+    could = [name for name in names if name.lower() in known]
+    if given is None and len(could) > 1:
+        raise DataError(
+            f"{table.path}: columns {' and '.join(could)} could both be the {option.removesuffix('_column')}; name "
+            f"one: --read.{option} {could[0]} ({option} of read in Python)"
+        )
+    otherwise = place if place is not None and (not optional or place < len(names)) else None
+    found = table.column(given, known, otherwise, option)
+    if found is None and not optional:
+        raise DataError(
+            f"{table.path} has no column for the {option.removesuffix('_column')} (known names: {', '.join(known)}); "
+            f"it has: {', '.join(names)}. Name it: --read.{option} NAME"
+        )
+    return found
+
+
+def _file_times(past: Past, table: Table, column: str) -> np.ndarray:
+    """Return a column of times in the unit of a past's; numbers are in it already."""
+    _, t, unit, _ = timed(table, column, "", "error")
+    ours = past.time_unit or ""
+    if not unit or unit == ours:
+        return t
+    if ours not in UNITS:
+        raise DataError(f"{table.path} holds dates, and the run's own times are numbers of a unit that nobody named")
+    if UNITS[unit] >= UNITS[ours]:
+        return t * (UNITS[unit] // UNITS[ours])
+    step = UNITS[ours] // UNITS[unit]
+    fine = np.flatnonzero(t % step)
+    if len(fine):
+        raise DataError(f"{table.path}: the date in {table.place(int(fine[0]))} is finer than a whole {ours}; round it")
+    return t // step
+
+
+def read_ids(given: Any, what: str) -> np.ndarray:
+    """Return ids of a file (of one column, or whose column of ids is named as usual), of a list, or one id.
+
+    Raises:
+        DataError: no ids, or several columns that could hold them.
+    """
+    if not isinstance(given, Path):
+        found = np.atleast_1d(np.asarray(given))
+        if not len(found):
+            raise DataError(f"no {what} were given")
+        return found.astype(str) if found.dtype.kind in "OT" else found
+    table = table_of(given, what, 1)
+    names = [str(name) for name in table.frame.columns]
+    could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
+    if len(could) != 1:
+        raise DataError(
+            f"{table.path}: {'columns ' + ' and '.join(could) + ' could all' if could else 'none of its columns can'} "
+            f"hold the {what}; give a file with one column of ids (it has: {', '.join(names)})"
+        )
+    if not len(table.frame):
+        raise DataError(f"{table.path} holds no ids")
+    return table.ids(could[0])
+
+
+# ---- times -----------------------------------------------------------------------------------------------
+def times_of(past: Past, given: Any, count: int, what: str) -> np.ndarray:
+    """Return (count,) times in the past's unit and type; None gives the first after all that is known.
+
+    Raises:
+        DataError: there is no past, or a time is none.
+        ShapeError: not one for each, nor one for all.
+        TimeOrderError: a time before the last event that is known.
+    """
+    if not len(past):
+        raise DataError("the run has no past: it has seen no event, so nothing can be asked of it")
+    last = past.layers[-1].t[-1]
+    if given is None:
+        after = last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf)
+        return np.full(count, after, last.dtype)
+    try:
+        found = times_in(past, np.atleast_1d(np.asarray(given)))
+    except ConfigError as error:
+        raise ConfigError(f"time of {what}: {error}") from None
+    if found.shape not in ((1,), (count,)):
+        raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
+    found = np.broadcast_to(found, (count,)).copy()
+    early = np.flatnonzero(found < last)
+    if len(early):
+        raise TimeOrderError(
+            f"{what}, row {early[0]}, are asked for at {found[early[0]]}, but what is known has events up to {last} "
+            f"({len(early)} of {count} times lie before it); ask for later ones, or use predict, which gives what was "
+            "known at each of the run's own events"
+        )
+    return found

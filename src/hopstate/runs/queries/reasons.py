@@ -1,0 +1,112 @@
+"""Why a pair got its score, a short text a pair: the events or features that weighed most, else what the past holds.
+
+Of trees, the features that added most to the log-odds; of models whose logit is a sum over the events of both histories
+(dyg-mamba), the events that did. Others tell no shares: then the text says what is known of the pair, and no weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hopstate.methods.pair_trees.method import PairTreesScorer
+from hopstate.runs.queries.names import Nodes
+from hopstate.runs.queries.session import Session
+from hopstate.runs.queries.shown import shown_times
+from hopstate.streaming.history_scorer import HistoryScorer, to_device
+from hopstate.training.tasks.protocols import ExplainsEvents
+
+SHOWN = 3  # events or features a pair
+TOGETHER = 64  # pairs taken apart at once
+
+
+def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
+    """Return (Q,) texts of pairs u (Q,), v (Q,) at t (Q,)."""
+    src, dst = asked.rows(u, v)
+    follower, found = asked.queries.follower, []
+    for start in range(0, len(t), TOGETHER):
+        part = slice(start, start + TOGETHER)
+        if isinstance(follower, PairTreesScorer):
+            found += _features(follower, src[part], dst[part], t[part])
+        elif isinstance(follower, HistoryScorer) and isinstance(follower.model, ExplainsEvents):
+            found += _events(asked, follower, src[part], dst[part], t[part])
+        else:
+            found += _facts(asked, src[part], dst[part], t[part])
+    return np.array(found, dtype=object)
+
+
+def _features(scorer: PairTreesScorer, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+    x = scorer.features.pairs(u, v, t)
+    shares, _ = scorer.forest.contributions(x)
+    best, names = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN], scorer.features.names
+    return [
+        "; ".join(
+            f"{names[k]} {'never' if np.isnan(x[i, k]) else f'{x[i, k]:.3g}'} ({shares[i, k]:+.2f})"
+            for k in best[i].tolist()
+            if shares[i, k]
+        )
+        for i in range(len(u))
+    ]
+
+
+def _events(asked: Session, scorer: HistoryScorer, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+    model: Any = scorer.model
+    tokens: Any = scorer.tokenizer.pairs(u, v, t)
+    was, device = model.training, next(model.parameters()).device
+    model.eval()
+    shares = model.contributions(to_device(tokens, device))[0].double().cpu().numpy()
+    model.train(was)
+    ids, offsets, nodes = tokens.event_ids.numpy(), tokens.offsets.numpy(), tokens.nodes.numpy()
+    told = []
+    for i in range(len(u)):
+        at = [np.arange(offsets[k], offsets[k + 1]) for k in (i, len(u) + i)]
+        ends = np.repeat([int(u[i]), int(v[i])], [len(part) for part in at])
+        place = np.concatenate(at)
+        real = ids[place] >= 0
+        place, ends = place[real], ends[real]
+        best = np.argsort(-np.abs(shares[place]), kind="stable")[:SHOWN]
+        when = shown_times(asked, _times(asked, ids[place[best]]))
+        told.append(
+            "; ".join(
+                f"{_name(asked, end)} with {_name(asked, node)} at {time} ({share:+.2f})"
+                for end, node, time, share in zip(
+                    ends[best], nodes[place[best]], when, shares[place[best]], strict=True
+                )
+            )
+            or "no earlier event of either"
+        )
+    return told
+
+
+def _facts(asked: Session, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+    store = asked.queries.past.store()
+    last, met = store.last_meeting(u, v, t)
+    count, when = store.count_meetings(u, v, t), shown_times(asked, last)
+    shared = [_shared(store, *one) for one in zip(u.tolist(), v.tolist(), t, strict=True)]
+    known = [f"meetings: {n}, the last at {at}" for n, at in zip(count, when, strict=True)]
+    return [
+        f"{known[i] if met[i] else 'never met'}; {shared[i]} shared among the latest 32 of each" for i in range(len(u))
+    ]
+
+
+def _shared(store: Any, u: int, v: int, t: Any) -> int:
+    near = store.last(np.array([u, v]), np.array([t, t]), 32)
+    first, second = (set(near.of(k)[0].tolist()) - {u, v} for k in (0, 1))
+    return len(first & second)
+
+
+def _times(asked: Session, ids: np.ndarray) -> np.ndarray:
+    """Return (q,) times of events."""
+    layers = asked.past.layers
+    of = np.searchsorted([layer.first for layer in layers], ids, side="right") - 1
+    kind = layers[-1].t.dtype
+    return np.array([layers[k].t[i - layers[k].first] for k, i in zip(of, ids, strict=True)], kind)
+
+
+def _name(asked: Session, row: Any) -> str:
+    ids = asked.past.node_ids
+    return str(row if ids is None else ids.ids[row] if row < len(ids) else "the new node")
+
+
+__all__ = ["reasons"]

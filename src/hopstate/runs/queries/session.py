@@ -1,0 +1,113 @@
+"""A run opened for questions: its model over all that it knows, and over further events where they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.past import Past
+from hopstate.data.validate import check_num_nodes
+from hopstate.errors import ConfigError, DataError
+from hopstate.runs.data import settings_of_run
+from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
+from hopstate.runs.load import load_run
+from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, with_rows
+from hopstate.streaming.pair_queries import PairQueries
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import LinkTask
+
+
+class Session:
+    """A model of links over a past, to be asked.
+
+    Args:
+        folder: the run.
+        task: its task, without its data.
+        past: what is known.
+        own: the run's own data where they are in no file.
+        method: as in `hopstate.evaluate`.
+    """
+
+    def __init__(
+        self, folder: RunFolder, task: LinkTask, past: Past, own: Any = None, method: str | None = None
+    ) -> None:
+        self.folder, self.task, self.past, self.own, self.method = folder, task, past, own, method
+        self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
+        # two rows more than there are nodes: the ends of a pair that nobody has met
+        self.queries = self._over(past.num_nodes + 2 if past.node_ids is not None else past.num_nodes)
+
+    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told.
+
+        Raises:
+            DataError: the model cannot score a node that it has not met.
+        """
+        tell_unmet(self.past, src, dst)
+        u, v = self.rows(src, dst)
+        try:
+            return self.queries.scores(u, v, t)
+        except DataError as error:
+            new = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
+            if not new:
+                raise
+            raise DataError(f"{new[0]!r} was never met, and this model cannot score such a node: {error}") from None
+
+    def rows(self, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows of pairs, nodes that were never met among them; the model is over so many nodes then."""
+        u, v = with_rows(self.past, src, dst)
+        most = int(max(u.max(initial=-1), v.max(initial=-1))) + 1
+        if most > self.queries.past.num_nodes:  # ids are rows
+            check_num_nodes(most, len(self.past), "the ids asked for", 2 * self.past.num_nodes)
+            self.queries = self._over(most)
+        return u, v
+
+    def _over(self, num_nodes: int) -> PairQueries:
+        return PairQueries(self.task, replace(self.past, num_nodes=num_nodes, node_ids=None))
+
+
+def columns_of(read: Mapping[str, Any]) -> Columns:
+    """Return the columns of sources, targets and times that options of reading name, None where they do not."""
+    return read.get("source_column"), read.get("target_column"), read.get("time_column")
+
+
+@contextmanager
+def session(
+    run: str | Path,
+    *,
+    events: Any = None,
+    state: str | Path | None = None,
+    fresh: bool = False,
+    own: Any = None,
+    read: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    method: str | None = None,
+) -> Iterator[Session]:
+    """Yield a run opened for questions of links; arguments as in `hopstate.score`.
+
+    Raises:
+        ConfigError: the run is none of a temporal method for links.
+    """
+    import torch
+
+    from hopstate.data.past_store import load_past
+    from hopstate.streaming.live import fingerprint, go_on
+
+    folder = RunFolder.open(run)
+    check_temporal(folder, method)
+    with load_run(run, own, device=device, bare=True, method=method) as (trainer, task), torch.no_grad():
+        if not isinstance(task, LinkTask):
+            name = settings_of_run(folder, method)[0].name
+            raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
+        with trainer.arithmetic():
+            start = None if fresh else state if state is not None else kept_state(folder)
+            past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
+            for one in events if isinstance(events, (list, tuple)) else [] if events is None else [events]:
+                new = as_trained(folder, new_events(folder, one, read or {}))
+                name_new_ids(past, new)
+                past = go_on(task, past, new, score=False)[1]
+            yield Session(folder, task, past, own, method)

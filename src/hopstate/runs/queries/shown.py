@@ -1,0 +1,68 @@
+"""Times as an answer shows them: dates where the run was read from dates, else numbers in its own unit."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from hopstate.data.event_build import UNITS
+from hopstate.data.readers.event_tables import TIMES
+from hopstate.errors import HopstateError
+from hopstate.io.opening import bounded
+from hopstate.runs.data import settings_of_run
+from hopstate.runs.queries.session import Session
+
+
+def shown_times(asked: Session, t: np.ndarray) -> np.ndarray:
+    """Return (Q,) times as numbers, or as texts of ISO dates in UTC where the run's own file has dates."""
+    unit = asked.past.time_unit or ""
+    if unit not in UNITS or t.dtype.kind != "i" or not has_dates(asked):
+        return t
+    return np.datetime_as_string(t.astype(f"datetime64[{unit}]")).astype(object)
+
+
+def has_dates(asked: Session) -> bool:
+    """Return whether the times of a run's own file are dates: its first rows tell."""
+    _, settings = settings_of_run(asked.folder, asked.method)
+    path = Path(str(settings.get("data", "")))
+    if not path.is_file():
+        return False
+    try:
+        if path.suffix == ".parquet":
+            return _parquet_dates(path, settings["read"].get("time_column"))
+        with bounded(path) as file:
+            head = file.read(1 << 16).decode("utf-8-sig", "replace").splitlines()
+    except (HopstateError, OSError):
+        return False
+    lines = [line for line in head if line.strip() and not line.lstrip().startswith(("#", "%"))][:2]
+    if len(lines) < 2:
+        return False
+    names, cells = next(csv.reader(lines[:1])), next(csv.reader(lines[1:]))
+    if len(names) < 3:
+        names, cells = (next(csv.reader([line], delimiter="\t")) for line in lines)
+    place = _time_place([name.strip() for name in names], settings["read"].get("time_column"))
+    if place is None or place >= len(cells):
+        return False
+    try:
+        float(cells[place])
+    except ValueError:
+        return True
+    return False
+
+
+def _time_place(names: list[str], given: str | None) -> int | None:
+    """Return the column of times; without a header, the third."""
+    wanted = [given] if given is not None else [name for want in TIMES for name in names if name.lower() == want]
+    at = [names.index(name) for name in wanted if name in names]
+    return at[0] if at else 2 if len(names) > 2 else None
+
+
+def _parquet_dates(path: Path, given: str | None) -> bool:
+    from pyarrow import parquet, types
+
+    schema = parquet.read_schema(path)
+    place = _time_place(list(schema.names), given)
+    kind = None if place is None else schema.field(place).type
+    return kind is not None and (types.is_timestamp(kind) or types.is_date(kind) or types.is_string(kind))

@@ -1,0 +1,69 @@
+"""Scores of any pairs at any times from now on: what events there, each the next to come, would be scored as.
+
+Histories hold what is strictly earlier than a query's time; a memory is that from before the batch that an event at
+that time would fall into (see `streaming.live`). A score depends on its pair and time alone, not on what else is asked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopstate.data.past import Past
+from hopstate.sampling.event_batches import batch_edges
+from hopstate.streaming.following import in_blocks
+from hopstate.streaming.protocols import LinkFollower, LiveTask
+from hopstate.streaming.scores import check_scores
+
+
+class PairQueries:
+    """A model of links over a past, asked again and again; the past stays as it is.
+
+    Args:
+        task: the trained model.
+        past: what it has seen.
+
+    follower: the model over the past, as the last query left it.
+    """
+
+    def __init__(self, task: LiveTask[LinkFollower], past: Past) -> None:
+        self.task, self.past = task, past
+        self._open = past.events(past.settled)
+        edges = batch_edges(self._open.t, task.live_batch)
+        full = len(edges) < 2 or edges[-1] - edges[-2] >= task.live_batch
+        self._edges = edges if full else edges[:-1]  # the last batch is still open: it has moved nothing yet
+        self._restart()
+
+    def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) float64 scores of pairs src (Q,), dst (Q,) at times t (Q,), none before the past's last event.
+
+        Raises:
+            DataError: a score is NaN or infinite, or a node that the model cannot have.
+        """
+        found = np.empty(len(t))
+        position = np.searchsorted(self._open.t, t, side="left")
+        place = np.searchsorted(self._edges, position, side="right") - 1
+        for b in np.unique(place):
+            mine = np.flatnonzero(place == b)
+            self._move_to(int(b))
+            found[mine] = self._scores(src[mine], dst[mine], t[mine])
+        return check_scores(found)
+
+    def _scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        follower = self.follower
+        if follower.alike:
+            return np.asarray(self.task.ask(follower, src, dst, t))
+        # where the next event would stand in its block; each alone in one of its own
+        at = len(self.past) % follower.block + np.arange(len(t)) * follower.block
+        return in_blocks(lambda *given: self.task.ask(follower, *given), (src, dst), t, at, follower.block)
+
+    def _restart(self) -> None:
+        self.follower: LinkFollower = self.task.follow(self.past)
+        self._moved = 0
+
+    def _move_to(self, batch: int) -> None:
+        """Show the follower the open batches before one."""
+        if batch < self._moved:
+            self._restart()
+        for b in range(self._moved, batch):
+            self.follower.observe(self._open.take(np.arange(self._edges[b], self._edges[b + 1])))
+        self._moved = batch

@@ -1,0 +1,355 @@
+"""`score` and `rank` of a trained run: what `stream` would give next, whatever else is asked, leaving no trace."""
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.data.readers.read_events import read_events
+from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
+from hopstate.runs.api import Run, fit, predict, score_stream
+from hopstate.runs.queries import rank, score
+
+SMALL: dict[str, dict[str, Any]] = {
+    "recency": {},
+    "edgebank": {},
+    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "graphmixer": {"model.num_links": 4},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8, "model.node_gaps": True},
+}
+LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+EVALUATION = {"evaluation.strategies": ["random"], "evaluation.batch_size": 16}
+READ = {"read.edge_columns": ["amount"]}
+LAST = 106  # of the run's own events
+
+
+def table(first: int, count: int, people: int = 10) -> pd.DataFrame:
+    rng = np.random.default_rng([7, first])
+    return pd.DataFrame(
+        {
+            "src": [f"u{i}" for i in rng.integers(0, people, count)],
+            "dst": [f"v{i}" for i in rng.integers(0, 8, count)],
+            "t": first + np.arange(count) * 2 // 3,  # with ties
+            "amount": rng.normal(size=count).round(3),
+        }
+    )
+
+
+PAIRS = [("u1", "v2"), ("u3", "v3"), ("u9", "v7"), ("u0", "v1"), ("u4", "u5"), ("v1", "v2")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of each method on 160 events of buyers and goods."""
+    home = tmp_path_factory.mktemp("runs")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    found = {}
+    for name, settings in SMALL.items():
+        found[name] = fit(name, home / "own.csv", out=home / name, config={**LOOP, **settings, **READ, **EVALUATION})
+        found[name].score(PAIRS)  # the curve of probabilities is there from now on
+    return found
+
+
+def folder(path: Path) -> dict[str, str]:
+    return {str(f): hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(path.rglob("*")) if f.is_file()}
+
+
+# ---- what a score is -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("when", [LAST, LAST + 1, LAST + 500])
+def test_a_score_is_what_stream_would_give_such_an_event_next(
+    name: str, when: int, runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run = runs[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HopstateWarning)
+        asked = [*PAIRS[:3], ("u1", "nobody"), ("who", "v1"), ("who", "whom"), ("who", "who")]
+        found = run.score(asked, when)
+    for i, (u, v) in enumerate(asked):
+        event = pd.DataFrame({"src": [u], "dst": [v], "t": [when], "amount": [0.5]})
+        next_ = score_stream(run.path, event, fresh=True, save=tmp_path / str(i))
+        assert found["score"][i] == next_["score"][0], (u, v)
+    assert found["t"].tolist() == [when] * len(asked)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_alone_in_company_in_any_order_and_in_a_ranking(name: str, runs: dict[str, Run]) -> None:
+    run = runs[name]
+    together = run.score(PAIRS)["score"]
+    assert [run.score([pair])["score"][0] for pair in PAIRS[:3]] == together[:3].tolist()
+    assert run.score(PAIRS[::-1])["score"].tolist() == together.tolist()[::-1]
+    ranked = run.rank(["u1", "u9"], top=8)
+    pairs = list(zip(ranked["src"], ranked["dst"], strict=True))
+    assert run.score(pairs)["score"].tolist() == ranked["score"].tolist()
+    assert run.score(pairs)["probability"].tolist() == ranked["probability"].tolist()
+    few = run.rank("u9", top=3)
+    assert few["score"].tolist() == ranked[ranked.src == "u9"]["score"][:3].tolist()
+    times = run.score([*PAIRS[:2], *PAIRS[:2]], [LAST, LAST, 300, 300])["score"]  # and beside other times
+    assert times[2:].tolist() == run.score(PAIRS[:2], 300)["score"].tolist()
+    assert times[:2].tolist() == run.score(PAIRS[:2], LAST)["score"].tolist()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_nothing_at_the_time_of_a_query_changes_it(name: str, runs: dict[str, Run]) -> None:
+    run, when = runs[name], LAST + 50
+    before, ranking = run.score(PAIRS, when)["score"], run.rank("u1", top=8, time=when)
+    later = pd.DataFrame({"src": ["u1", "u3", "u1"] * 9, "dst": ["v2", "v3", "v6"] * 9, "t": when, "amount": 9.0})
+    for events in (later, later.assign(src="u9", amount=-4.0), later.assign(dst="v0")):
+        assert run.score(PAIRS, when, events=events)["score"].tolist() == before.tolist()
+        after = run.rank("u1", top=8, time=when, events=events)
+        assert after.drop(columns="probability").equals(ranking.drop(columns="probability"))
+    assert run.score(PAIRS, when + 1, events=later)["score"].tolist() != run.score(PAIRS, when + 1)["score"].tolist()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_further_events_in_one_file_or_in_parts_or_streamed(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    run, later = runs[name], table(200, 60)
+    later.to_csv(tmp_path / "later.csv", index=False)
+    one = run.score(PAIRS, events=tmp_path / "later.csv")
+    for size in (7, 32):
+        parts = [later[a : a + size] for a in range(0, 60, size)]
+        assert run.score(PAIRS, events=parts)["score"].tolist() == one["score"].tolist()
+    score_stream(run.path, later, fresh=True, save=tmp_path / "state")
+    assert run.score(PAIRS, state=tmp_path / "state")["score"].tolist() == one["score"].tolist()
+    assert one["t"][0] == later["t"].max() + 1
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_query_leaves_the_run_as_it_was(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    run = runs[name]
+    before = folder(run.path)
+    run.score(PAIRS, explain=True, events=table(200, 20), out=tmp_path / "out.csv")
+    run.rank("u1", top=2, first_stage=4, new_only=True, explain=True)
+    assert folder(run.path) == before
+    assert (name == "pair-trees") == (str(run.path / "calibration.json") not in before)
+
+
+@pytest.mark.parametrize("name", ["recency", "edgebank", "pair-trees", "graphmixer", "dyg-mamba"])
+def test_scores_are_those_behind_predict_where_the_past_ends_there(name: str, tmp_path: Path) -> None:
+    """Events of the test part, asked for with everything before them known and nothing after."""
+    own = table(0, 160)
+    own.to_csv(tmp_path / "own.csv", index=False)
+    config = {**LOOP, **SMALL[name], **READ, **EVALUATION, "loop.precision": "64"}
+    run = fit(name, tmp_path / "own.csv", out=tmp_path / "run", config=config)
+    expected = predict(run.path, split="test")
+    run.score(PAIRS)  # the curve of probabilities is of the whole
+    for row in (0, len(expected) // 2, len(expected) - 1):
+        u, v, t = expected.loc[row, ["src", "dst", "t"]]
+        own[own.t < t].to_csv(tmp_path / "own.csv", index=False)
+        with pytest.warns(HopstateWarning, match="has changed since"):
+            found = run.score([(u, v)], int(t))
+        assert abs(found["score"][0] - expected["score"][row]) < 1e-12
+
+
+# ---- ranking ---------------------------------------------------------------------------------------------
+def test_candidates(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Goods alone where buyers are never bought; whom one has met left out; and those that a file names."""
+    own, run = table(0, 160), runs["recency"]
+    whole = run.rank("u1", top=None)
+    assert set(whole["dst"]) == set(own["dst"])
+    assert whole["rank"].tolist() == list(range(1, len(whole) + 1))
+    assert (np.diff(whole["score"]) <= 0).all()
+    met = set(own[own.src == "u1"]["dst"])
+    fresh = run.rank("u1", top=None, new_only=True)
+    assert set(fresh["dst"]) == set(own["dst"]) - met
+    assert run.rank("u1", top=None, exclude_seen=True).equals(fresh)
+    (tmp_path / "some.csv").write_text("id\nv3\nu2\nv3\nv0\n")
+    assert set(run.rank("u1", top=None, candidates=tmp_path / "some.csv")["dst"]) == {"v3", "u2", "v0"}
+    with pytest.warns(HopstateWarning, match="5 were asked for, but source 'u1' has 3 candidates"):
+        assert len(run.rank("u1", top=5, candidates=["v3", "u2", "v0"])) == 3
+    assert set(run.rank("v1", top=None)["dst"]) == set(own["dst"]) - {"v1"}
+
+
+def test_all_nodes_are_candidates_where_nodes_are_both_ends(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    own = pd.DataFrame({"src": rng.integers(0, 12, 150), "dst": rng.integers(0, 12, 150), "t": np.arange(150)})
+    own.to_csv(tmp_path / "own.csv", index=False)
+    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **EVALUATION})
+    found = run.rank(3, top=None)
+    assert sorted(found["dst"]) == [i for i in range(12) if i != 3]
+    assert run.rank(["3"], top=None).equals(found)
+    with pytest.warns(HopstateWarning, match="never met: 99;"):
+        assert len(run.score([(3, 99)])) == 1
+
+
+def test_the_first_stage_keeps_whom_one_met_last_and_tells_its_recall(runs: dict[str, Run]) -> None:
+    own, run = table(0, 160), runs["dyg-mamba"]
+    mine = own[own.src == "u1"].sort_values("t", kind="stable")["dst"].tolist()[::-1]
+    latest = list(dict.fromkeys(mine))[:3]
+    found = run.rank("u1", top=None, first_stage=3)
+    assert set(found["dst"]) == set(latest)
+    whole = run.rank("u1", top=None)
+    assert found["score"].tolist() == whole[whole["dst"].isin(latest)]["score"].tolist()
+    assert 0 < found.attrs["first_stage_recall"] <= 1
+    assert run.rank("u1", top=8, first_stage=8).attrs["first_stage_recall"] == 1
+    assert "first_stage_recall" not in whole.attrs
+
+
+# ---- probabilities, reasons ------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", SMALL)
+def test_probabilities_rise_with_scores_and_are_kept(name: str, runs: dict[str, Run]) -> None:
+    run = runs[name]
+    found = run.rank(["u1", "u2"], top=None).sort_values("score")
+    assert (np.diff(found["probability"]) >= 0).all()
+    assert found["probability"].between(0, 1).all()
+    if name == "pair-trees":
+        assert found["probability"].equals(found["score"])
+        return
+    assert "1 random other pair beside each" in found.attrs["probability"]
+    kept = run.path / "calibration.json"
+    text = kept.read_text()
+    for damage in ("", "{", text.replace("scores", "x"), json.dumps({**json.loads(text), "values": [3.0]})):
+        kept.write_text(damage)
+        assert run.rank(["u1", "u2"], top=None).sort_values("score")["probability"].equals(found["probability"])
+        assert kept.read_text() == text
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_reasons_name_what_weighed_most(name: str, runs: dict[str, Run]) -> None:
+    why = runs[name].score([("u1", "v2")], explain=True)["why"][0]
+    own = table(0, 160)
+    if name == "pair-trees":
+        assert "(" in why
+    elif name == "dyg-mamba":
+        assert why.count(" with ") == 3
+    else:
+        count = len(own[(own.src == "u1") & (own.dst == "v2")])
+        assert why.startswith(f"meetings: {count}, " if count else "never met")
+
+
+# ---- dates, files, the command line ----------------------------------------------------------------------
+def test_dates_in_dates_out(tmp_path: Path) -> None:
+    own = table(0, 160)
+    own["t"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(own["t"], unit="h")
+    own.to_csv(tmp_path / "own.csv", index=False)
+    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
+    found = run.score([("u1", "v2")], "2024-04-01T12:00:00")
+    assert found["t"].tolist() == ["2024-04-01T12:00:00"]
+    (tmp_path / "pairs.csv").write_text("src,dst,t\nu1,v2,2024-04-01T12:00:00\nu1,v2,2024-05-01\n")
+    both = run.score(tmp_path / "pairs.csv")
+    assert both["score"][0] == found["score"][0]
+    assert both["t"].tolist() == ["2024-04-01T12:00:00", "2024-05-01T00:00:00"]
+
+
+def test_the_command_line(runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where, run = str(runs["dyg-mamba"].path), runs["dyg-mamba"]
+    (tmp_path / "pairs.csv").write_text("src,dst\nu1,v2\nu3,v3\n")
+    expected = run.score(PAIRS[:2])
+    for kind, read in (
+        ("csv", pd.read_csv),
+        ("parquet", pd.read_parquet),
+        ("jsonl", lambda p: pd.DataFrame([json.loads(line) for line in Path(p).read_text().splitlines()])),
+    ):
+        out = tmp_path / f"out.{kind}"
+        assert main(["score", where, "--pairs", str(tmp_path / "pairs.csv"), "--out", str(out)]) == 0
+        assert read(out)["score"].tolist() == expected["score"].tolist()
+    assert "calibrated on 24 validation events" in capsys.readouterr().out
+    assert main(["score", where, "--pairs", "u1,v2", "--time", "300"]) == 0
+    assert "300" in capsys.readouterr().out
+    (tmp_path / "who.csv").write_text("u1\nu2\n")
+    (tmp_path / "new.csv").write_text(table(200, 20).to_csv(index=False))
+    more = ["--events", str(tmp_path / "new.csv"), "--first-stage", "5", "--explain", "--top", "2"]
+    out = tmp_path / "ranked.csv"
+    assert main(["rank", where, "--source-file", str(tmp_path / "who.csv"), *more, "--out", str(out)]) == 0
+    assert pd.read_csv(out).columns.tolist() == ["src", "rank", "dst", "t", "score", "probability", "why"]
+    assert "first stage: " in capsys.readouterr().out
+    assert main(["rank", where, "--source", "u1", "--source", "u2", "--new-only", "--top", "1"]) == 0
+
+
+# ---- bad input -------------------------------------------------------------------------------------------
+def test_ids_that_were_never_met_are_told_with_the_nearest(runs: dict[str, Run]) -> None:
+    with pytest.warns(HopstateWarning, match=r"1 of the ids asked for were never met: 'u11' \(did you mean 'u1'\?\)"):
+        runs["recency"].score([("u11", "v1")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("src,source,dst\nu1,u1,v1\n", "columns src and source could both be the source"),
+        ("dst,amount\nv1,3\n", "has no column for the source"),
+        ("src,dst\n", "holds no pairs"),
+        ("", "empty"),
+        ("src,dst\nu1,v1\nu2\n", ""),
+        ('src,dst\nu1,"v1\n', ""),
+        ("src,dst,t\nu1,v1,300\nu1,v1,soon\n", "soon"),
+        ("src,dst,t\nu1,v1,300\nu1,v1,50\n", "row 1, are asked for at 50, but what is known has events up to 106"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(
+    text: str, said: str, runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pairs.csv").write_text(text)
+    out = tmp_path / "out.csv"
+    assert main(["score", str(runs["recency"].path), "--pairs", str(tmp_path / "pairs.csv"), "--out", str(out)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert said in told
+    assert not out.exists()
+
+
+def test_what_cannot_be_asked(runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, where = runs["recency"], str(runs["recency"].path)
+    with pytest.raises(TimeOrderError, match="known has events up to 106"):
+        run.rank("u1", time=100)
+    with pytest.raises(TimeOrderError):
+        run.score(PAIRS, events=table(0, 5))
+    with pytest.raises(ConfigError, match="top is a number of candidates"):
+        run.rank("u1", top=0)
+    with pytest.raises(DataError, match="is no time of this run"):
+        run.score(PAIRS, 300.5)
+    assert main(["rank", where]) == 2
+    assert main(["rank", where, "--source", "u1", "--out", "x.xls"]) == 1
+    assert main(["score", str(tmp_path), "--pairs", "u1,v1"]) == 1
+    (tmp_path / "ids.csv").write_text("src,dst\nu1,v1\n")
+    assert main(["rank", where, "--source-file", str(tmp_path / "ids.csv")]) == 1
+    assert "columns src and dst could all hold the sources" in capsys.readouterr().err
+    named = fit(
+        "recency",
+        read_events(table(0, 160), edge_columns=["amount"]),
+        out=tmp_path / "held",
+        config={**LOOP, **READ, **EVALUATION},
+    )
+    with pytest.raises(ConfigError, match="record in memory"):
+        named.score(PAIRS)
+
+
+def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:
+    own = read_events(table(0, 160).assign(label=np.arange(160) % 2), edge_columns=[])
+    config = {**LOOP, "model.channel_dim": 4, "model.time_dim": 8, "history.max_length": 4}
+    run = fit("dyg-mamba-nodes", own, out=tmp_path / "nodes", config=config)
+    with pytest.raises(ConfigError, match="run of dyg-mamba-nodes, which scores no pairs"):
+        run.score(PAIRS, own=own)
+
+
+def test_deleted_nodes_are_no_candidates_and_named_where_asked_for(tmp_path: Path) -> None:
+    own = table(0, 160).assign(kind="add")
+    gone = pd.DataFrame({"src": ["v3"], "dst": ["v3"], "t": [LAST], "amount": [0.0], "kind": ["delete-node"]})
+    pd.concat([own, gone]).to_csv(tmp_path / "own.csv", index=False)
+    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
+    assert "v3" not in set(run.rank("u1", top=None)["dst"])
+    with pytest.raises(DataError, match="node 'v3' was deleted"):
+        run.score([("u1", "v3")])
+
+
+def test_a_model_that_knows_a_fixed_number_of_nodes_refuses_others_by_name(tmp_path: Path) -> None:
+    table(0, 160).to_csv(tmp_path / "own.csv", index=False)
+    config = {**LOOP, **SMALL["ctdg-ssm"], **READ, **EVALUATION, "model.static": "learnable"}
+    run = fit("ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=config)
+    with (
+        pytest.warns(HopstateWarning, match="never met"),
+        pytest.raises(DataError, match="'nobody' was never met, and"),
+    ):
+        run.score([("u1", "nobody")])
+
+
+def test_public_names() -> None:
+    assert hopstate.score is score
+    assert hopstate.rank is rank
