@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.errors import ConfigError, FormatError, MissingFileError
+from hopstate.errors import CheckpointError, ConfigError, FormatError, MissingFileError
 from hopstate.runs.report import write_report
-from hopstate.runs.report.charts import BOTTOM, HEIGHT, Line, line_chart, ticks
-from hopstate.runs.report.page import Page
+from hopstate.runs.report.charts import Bar, Line, bar_chart, line_chart
 from hopstate.runs.report.style import DARK, LIGHT, SERIES
 from hopstate.runs.reproduce import results
 
@@ -249,9 +248,9 @@ def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     assert table(page, "Results on a/events.csv")[1][2] == "70.00 ± 14.14"
     run("later", "/home/a/events.csv", "3" * 32, 0.1)  # the file was changed
     page = write_report([tmp_path], tmp_path / "r.html")
-    assert table(page, "Results on a/events.csv (11111111)")[1][2] == "70.00 ± 14.14"
-    assert table(page, "Results on a/events.csv (33333333)")[1][2] == "10.00"
-    assert "a/events.csv (33333333)" in {row[2] for row in table(page, "What was run, and where")}
+    assert table(page, "Results on a/events.csv (version 1)")[1][2] == "70.00 ± 14.14"
+    assert table(page, "Results on a/events.csv (version 2)")[1][2] == "10.00"
+    assert "a/events.csv (version 2)" in {row[2] for row in table(page, "What was run, and where")}
 
 
 def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> None:
@@ -259,7 +258,7 @@ def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> 
     make_run(tmp_path / "better", "sage", "peptides", {"mae": 0.25})
     page = write_report([tmp_path], tmp_path / "r.html")
     rows = table(page, "Results on peptides")[1:]
-    assert [(row[0], row[2]) for row in rows] == [("sage", "0.2500"), ("gcn", "0.5000")]
+    assert [(row[0], row[2]) for row in rows] == [("sage best", "0.2500"), ("gcn", "0.5000")]
     bars = "".join(Seen(page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]).words)
     assert "sage: 0.2500; gcn: 0.5000" in bars
 
@@ -276,16 +275,81 @@ def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> No
     assert [c for c, name in re.findall(r'class="(.)">([^<]*)</th>', numbers)] == ["n"] * 4  # words are no numbers
 
 
-def test_epochs_are_whole_numbers() -> None:
-    for last in (2, 3, 7, 12, 199):
-        found = ticks(1, last, whole=True)
-        assert found
-        assert all(value == int(value) for value in found)
-    assert 1.2 in ticks(1, 2)
-    held: list[tuple[float, float]] = [(1, 0.5), (2, 0.7)]
-    drawn = line_chart(Page("t", "i"), "loss", "about", [Line(0, held)], "epoch", "loss")
-    across = re.findall(rf'y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">([^<]*)<', drawn)
-    assert across == ["1", "2"]
+def words_of(svg: str) -> list[str]:
+    return [html.unescape(word) for word in re.findall(r"<text[^>]*>([^<]*)</text>", svg)]
+
+
+@pytest.mark.parametrize("last", [2, 3, 7, 12, 199])
+def test_epochs_are_whole_numbers(last: int) -> None:
+    points = [(float(epoch), epoch / 7) for epoch in range(1, last + 1)]
+    words = words_of(line_chart("loss", "about", [Line(0, points)], "epoch", "loss").svg)
+    across = words[: words.index("epoch")]
+    assert across
+    assert all(word.isdigit() for word in across)
+
+
+def test_one_epoch_is_drawn() -> None:
+    assert "<use" in line_chart("loss", "about", [Line(0, [(1, 0.5)])], "epoch", "loss").svg
+
+
+def widths(svg: str) -> list[tuple[float, float]]:
+    """Return where each bar begins and ends."""
+    found = []
+    for path in re.findall(
+        r'<path d="([^"]*z\s*)" style="(?:fill: var\(--series|fill: none; stroke: var\(--series)', svg
+    ):
+        across = [float(x) for x in re.findall(r"[ML] (\S+) ", path)]
+        found.append((min(across), max(across)))
+    return found
+
+
+def test_bars_begin_at_zero_and_are_as_long_as_their_values() -> None:
+    chart = bar_chart("t", "a", [Bar("one", 99.0, None, "99"), Bar("two", 98, 0.5, "98"), Bar("half", 49.5, None, "")])
+    (start, one), (_, two), (again, half) = widths(chart.svg)
+    assert start == again
+    assert two - start == pytest.approx((one - start) * 98 / 99, abs=0.1)
+    assert half - start == pytest.approx((one - start) / 2, abs=0.1)
+    (below, zero), (nil, over) = widths(bar_chart("t", "a", [Bar("r2", -0.5, None, ""), Bar("r2", 0.5, None, "")]).svg)
+    assert zero == nil
+    assert over - nil == pytest.approx(zero - below, abs=0.1)
+
+
+def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
+    for name, value in (("gcn", 0.8), ("sage", 0.9)):
+        make_run(tmp_path / name, name, "cora", {"accuracy": value})
+        floors = {"majority": {"accuracy": 0.3}, "mlp": {"accuracy": 0.85, "loss": None}}
+        (tmp_path / name / "floors.json").write_text(json.dumps(floors))
+    page = write_report([tmp_path], tmp_path / "r.html")
+    rows = table(page, "Results on cora")[1:]
+    assert [row[0] for row in rows] == ["sage best", "gcn", "majority floor", "mlp floor"]
+    assert [row[2] for row in rows] == ["90.00", "80.00", "30.00 ± 0.00", "85.00 ± 0.00"]
+    bars = page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]
+    assert [word for word in words_of(bars) if "(" in word] == ["sage (best)", "mlp (floor)", "majority (floor)"]
+    make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["sage best", "mlp", "gcn", "majority floor"]
+    (tmp_path / "gcn" / "floors.json").write_text('{"majority": {"accuracy": "much"}}')
+    with pytest.raises(CheckpointError, match=r"floors\.json"):
+        write_report([tmp_path], tmp_path / "r.html")
+
+
+@pytest.mark.parametrize("words", [NASTY, "$x^2$", "a\x07b", "\\alpha & <b>", "ünïcode 漢"])
+def test_charts_show_words_as_they_are(words: str) -> None:
+    shown = words.replace("\x07", "\N{REPLACEMENT CHARACTER}")
+    for chart in (
+        bar_chart("t", "a", [Bar(words, 1.0, None, words)]),
+        line_chart("t", "a", [Line(0, [(1, 1), (2, 2)])], words, words),
+    ):
+        assert sum(shown in word for word in words_of(chart.svg)) == 2
+        assert "<script" not in chart.svg
+        assert "<b>" not in chart.svg
+
+
+def test_charts_take_their_colours_from_the_page() -> None:
+    svg = line_chart("t", "a", [Line(i, [(1, 1), (2, 2)]) for i in range(SERIES + 1)], "x", "y").svg
+    for name in (*(f"series-{i}" for i in range(SERIES)), "text", "rule", "quiet"):
+        assert f"var(--{name})" in svg
+    assert not re.search(r"#[0-9a-f]{6}", svg)
 
 
 def test_errors_say_what_is_wrong(tmp_path: Path) -> None:

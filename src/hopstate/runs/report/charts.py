@@ -1,20 +1,45 @@
-"""Charts as inline SVG: lines over epochs, bars with whiskers, stems over time.
+"""Charts as SVG drawn by matplotlib: lines over epochs, bars with whiskers, stems over time.
 
-Drawn 400 units wide, so that their text can be read on a telephone; colours come from the style sheet.
+They are 400 units wide, so that their text can be read on a telephone. Colours are those of the style sheet by name, so
+that one drawing serves light, dark and paper; texts stay texts, read as they are written.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hopstate.runs.report.page import Page, text
-from hopstate.runs.report.style import DASHES, SERIES
+from markupsafe import Markup
+
+from hopstate.runs.report.style import DASHES, LIGHT, SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 400, 240
-LEFT, RIGHT, TOP, BOTTOM = 60, 12, 10, 38
 MOST_POINTS = 400
+_UNIT = 1 / 72  # inches
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hopstate",
+    "text.parse_math": False,
+    "axes.unicode_minus": False,
+    "font.size": 12,
+    "font.family": "sans-serif",
+    "text.color": LIGHT["text"],
+    "axes.labelcolor": LIGHT["text"],
+    "xtick.labelcolor": LIGHT["text"],
+    "ytick.labelcolor": LIGHT["text"],
+    "axes.edgecolor": LIGHT["quiet"],
+    "grid.color": LIGHT["rule"],
+    "grid.linewidth": 0.75,
+    "axes.linewidth": 1,
+    "lines.linewidth": 1.75,
+}
 
 
 @dataclass(frozen=True)
@@ -27,173 +52,166 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: name, value, half the length of its whisker or None, and what stands beside it."""
+    """A bar.
+
+    Args:
+        name: above it.
+        value: its length.
+        spread: half the length of its whisker, or None.
+        note: beside it.
+        kind: "best" and "floor" are marked.
+    """
 
     name: str
     value: float
     spread: float | None
     note: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
-class Axes:
-    """Data ranges of a chart, and where they lie on it; a whole x counts something."""
+class Chart:
+    """A drawing with its title and what it shows in words."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
-    whole: bool = False
-
-    def across(self, value: float) -> float:
-        """Return the horizontal place of x."""
-        return LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT)
-
-    def down(self, value: float) -> float:
-        """Return the vertical place of y."""
-        return HEIGHT - BOTTOM - (value - self.y[0]) / (self.y[1] - self.y[0]) * (HEIGHT - TOP - BOTTOM)
-
-    def draw(self, x_label: str, y_label: str) -> str:
-        """Return grid, ticks and labels."""
-        parts = []
-        for value in ticks(*self.y):
-            at = self.down(value)
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-            parts.append(f'<text x="{LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{number(value)}</text>')
-        base = HEIGHT - BOTTOM
-        for value in ticks(*self.x, whole=self.whole):
-            at = self.across(value)
-            parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{base}" y2="{base + 4}"/>')
-            parts.append(f'<text x="{at:.1f}" y="{base + 16}" text-anchor="middle">{number(value)}</text>')
-        parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{HEIGHT - 5}" text-anchor="middle">{text(x_label)}</text>')
-        up = (TOP + base) / 2
-        parts.append(f'<text transform="translate(11 {up}) rotate(-90)" text-anchor="middle">{text(y_label)}</text>')
-        return "".join(parts)
+    title: str
+    about: str
+    svg: Markup
+    height: int = HEIGHT
 
 
-def line_chart(page: Page, title: str, about: str, lines: Sequence[Line], x_label: str, y_label: str) -> str:
-    """Return a figure of lines over whole numbers x; about says in words what it shows."""
-    every = [point for line in lines for point in line.points]
-    axes = Axes(padded([x for x, _ in every], 0), padded([y for _, y in every], 0.05), whole=True)
-    drawn = [axes.draw(x_label, y_label)]
-    for line in lines:
-        place = " ".join(f"{axes.across(x):.1f},{axes.down(y):.1f}" for x, y in thinned(line.points))
-        if len(line.points) == 1:
-            x, y = line.points[0]
-            drawn.append(
-                f'<circle class="f{line.series % SERIES}" cx="{axes.across(x):.1f}" cy="{axes.down(y):.1f}" r="3"/>'
-            )
-        else:
-            drawn.append(f'<polyline class="line {stroke(line.series)}" {dash(line.series)} points="{place}"/>')
-    return figure(page, title, about, "".join(drawn), HEIGHT)
+def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_label: str) -> Chart:
+    """Return lines over whole numbers x; about says in words what they show."""
+
+    def paint(axes: Axes) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        for line in lines:
+            x, y = zip(*thinned(line.points), strict=True)
+            axes.plot(x, y, color=colour(line.series), linestyle=dash(line.series), clip_on=False)
+            if len(x) == 1:
+                axes.plot(x, y, color=colour(line.series), marker="o", markersize=5, clip_on=False)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.margins(x=0.01, y=0.05)
+        _frame(axes, x_label, y_label)
+
+    return Chart(title, about, drawn(paint, HEIGHT))
 
 
-def bar_chart(page: Page, title: str, about: str, bars: Sequence[Bar]) -> str:
-    """Return a figure of horizontal bars with whiskers; values stand beside them."""
-    values = [end for bar in bars for end in (bar.value - (bar.spread or 0), bar.value + (bar.spread or 0))]
-    low, high = min(values), max(values)
-    start = 0.0 if low <= 0 or low < 0.5 * high else low - 0.25 * max(high - low, 0.02 * abs(high))
-    span = max(high - start, 1e-12)
-    right = WIDTH - 128
-    drawn, top = [], 4
-    for bar in bars:
-        end = 6 + (bar.value - start) / span * (right - 6)
-        drawn.append(f'<text x="6" y="{top + 11}">{text(shortened(bar.name, 56))}</text>')
-        drawn.append(f'<rect class="f0" x="6" y="{top + 16}" width="{max(end - 6, 1):.1f}" height="13"/>')
-        if bar.spread is not None:
-            half = bar.spread / span * (right - 6)
-            level = f'y1="{top + 22.5}" y2="{top + 22.5}"'
-            drawn.append(f'<line class="whisker" x1="{end - half:.1f}" x2="{end + half:.1f}" {level}/>')
-        at = end + (0 if bar.spread is None else bar.spread / span * (right - 6)) + 6
-        drawn.append(f'<text x="{at:.1f}" y="{top + 27}">{text(bar.note)}</text>')
-        top += 38
-    where = "" if start == 0 else f"; bars begin at {number(start, 3)}, not at 0"
-    return figure(page, title + where, about, "".join(drawn), top)
+def bar_chart(title: str, about: str, bars: Sequence[Bar]) -> Chart:
+    """Return horizontal bars from 0 with whiskers; names stand above them, values beside them."""
+    ends = [end for bar in bars for end in (bar.value - (bar.spread or 0), bar.value + (bar.spread or 0))]
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    span = (high - low) or 1.0
+
+    def paint(axes: Axes) -> None:
+        for i, bar in enumerate(bars):
+            kind = {"best": LIGHT["series-2"], "floor": LIGHT["series-7"]}.get(bar.kind, LIGHT["series-0"])
+            (shape,) = axes.barh(i, bar.value, height=0.36, color=kind, edgecolor=kind, clip_on=False)
+            if bar.kind == "floor":
+                shape.set(fill=False, linestyle="--")
+            if bar.spread is not None:
+                whisker = (bar.value - bar.spread, bar.value + bar.spread)
+                axes.plot(whisker, (i, i), color=LIGHT["text"], linewidth=1.5, clip_on=False)
+            mark = f" ({bar.kind})" if bar.kind else ""
+            weight = "bold" if bar.kind == "best" else "normal"
+            name = plain(shortened(bar.name, 48 - len(mark)) + mark)
+            axes.text(low, i - 0.27, name, ha="left", va="bottom", weight=weight, clip_on=False)
+            end = max(bar.value + (bar.spread or 0), 0.0)
+            axes.text(end + 0.015 * span, i, plain(bar.note), ha="left", va="center", clip_on=False)
+        axes.axvline(0, color=LIGHT["quiet"], linewidth=1, clip_on=False)
+        axes.set(xlim=(low, low + span * WIDTH / (WIDTH - 128)), ylim=(len(bars) - 0.6, -0.75))
+        axes.set_axis_off()
+
+    height = 10 + 42 * len(bars)
+    return Chart(title, about, drawn(paint, height), height)
 
 
 def stem_chart(
-    page: Page,
-    title: str,
-    about: str,
-    stems: Sequence[tuple[int, float, float]],
-    query: float | None,
-    labels: tuple[str, str],
-) -> str:
-    """Return a figure of stems (series, x, y) from zero; a dotted line marks the query."""
-    xs = [x for _, x, _ in stems] + ([] if query is None else [query])
-    axes = Axes(padded(xs, 0.02), padded([y for *_, y in stems] + [0.0], 0.08))
-    zero = axes.down(0)
-    drawn = [
-        axes.draw(*labels),
-        f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{zero:.1f}" y2="{zero:.1f}"/>',
-    ]
-    for series, x, y in stems:
-        across, down = axes.across(x), axes.down(y)
-        drawn.append(
-            f'<line class="line s{series}" x1="{across:.1f}" x2="{across:.1f}" y1="{zero:.1f}" y2="{down:.1f}"/>'
-        )
-        mark = (
-            f'<circle class="f{series}" cx="{across:.1f}" cy="{down:.1f}" r="3"/>'
-            if series == 0
-            else f'<rect class="f{series}" x="{across - 3:.1f}" y="{down - 3:.1f}" width="6" height="6"/>'
-        )
-        drawn.append(mark)
-    if query is not None:
-        at = axes.across(query)
-        drawn.append(f'<line class="query" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-    return figure(page, title, about, "".join(drawn), HEIGHT)
+    title: str, about: str, stems: Sequence[tuple[int, float, float]], query: float | None, labels: tuple[str, str]
+) -> Chart:
+    """Return stems (series, x, y) from zero; a dotted line marks the query."""
+
+    def paint(axes: Axes) -> None:
+        for series, x, y in stems:
+            mark = "o" if series == 0 else "s"
+            axes.plot((x, x), (0, y), color=colour(series), clip_on=False)
+            axes.plot(x, y, color=colour(series), marker=mark, markersize=6, clip_on=False)
+        axes.axhline(0, color=LIGHT["quiet"], linewidth=1, clip_on=False)
+        if query is not None:
+            axes.axvline(query, color=LIGHT["quiet"], linewidth=1.25, linestyle=(0, (2, 3)), clip_on=False)
+        axes.margins(x=0.02, y=0.08)
+        axes.locator_params(axis="x", nbins=4)
+        _frame(axes, *labels)
+
+    return Chart(title, about, drawn(paint, HEIGHT))
 
 
-def figure(page: Page, title: str, about: str, drawn: str, height: float) -> str:
-    """Return an SVG in a figure, with its name and description for those who do not see it."""
-    name, words = page.new_id("chart"), page.new_id("about")
-    return (
-        f'<figure><figcaption>{text(title)}</figcaption><svg viewBox="0 0 {WIDTH} {height:g}" role="img" '
-        f'aria-labelledby="{name} {words}"><title id="{name}">{text(title)}</title>'
-        f'<desc id="{words}">{text(about)}</desc>{drawn}</svg></figure>'
-    )
+def _frame(axes: Axes, x_label: str, y_label: str) -> None:
+    axes.set(xlabel=plain(x_label), ylabel=plain(y_label))
+    axes.grid(axis="y", clip_on=False)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
 
 
-def key(names: Sequence[str]) -> str:
-    """Return the key to the lines of charts."""
-    items = "".join(
-        f'<li><svg viewBox="0 0 30 12" aria-hidden="true"><line class="line {stroke(i)}" {dash(i)} '
-        f'x1="1" x2="29" y1="6" y2="6"/></svg>{text(name)}</li>'
-        for i, name in enumerate(names)
-    )
-    return f'<ul class="key">{items}</ul>'
+_drawings = 0
 
 
-def stroke(series: int) -> str:
-    """Return the class of a series' colour."""
-    return f"s{series % SERIES}"
+def drawn(paint: Callable[[Axes], None], height: float) -> Markup:
+    """Return what paint draws on axes as SVG for the inside of a page: no addresses, ids of its own."""
+    global _drawings
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context({**mpl.rcParamsDefault, **_STYLE}):
+        figure = Figure(figsize=(WIDTH * _UNIT, height * _UNIT), layout="constrained", facecolor="none")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot(facecolor="none")
+        paint(axes)
+        held = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has other fonts
+            figure.savefig(held, format="svg", transparent=True, metadata=nothing)
+    _drawings += 1
+    inside = held.getvalue().split("<svg", 1)[1].split(">", 1)[1].rsplit("</svg>", 1)[0]
+    inside = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", inside, flags=re.S)
+    used = frozenset(re.findall(r'<[^>]* (?:xlink:)?href="#([^"]+)"', inside))
+    return Markup(re.sub(r"<[^>]+>", lambda tag: _own(tag[0], f"d{_drawings}", used), inside).strip())
 
 
-def dash(series: int) -> str:
-    """Return the dashes of a series."""
-    return f'stroke-dasharray="{DASHES[series % len(DASHES)]}"'
+def _own(tag: str, prefix: str, used: frozenset[str]) -> str:
+    """Return a tag with the page's colours and fonts, and ids with a prefix; those that nothing refers to are gone."""
+    tag = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}-{m[1]}"' if m[1] in used else "", tag)
+    tag = re.sub(r'href="#', f'href="#{prefix}-', tag)
+    tag = re.sub(r" font-family: [^;]*;", "", tag)
+    for name, value in LIGHT.items():
+        tag = tag.replace(value, f"var(--{name})")
+    return tag
+
+
+def colour(series: int) -> str:
+    """Return the colour of a series."""
+    return LIGHT[f"series-{series % SERIES}"]
+
+
+def dash(series: int) -> str | tuple[int, tuple[float, ...]]:
+    """Return the dashes of a series, as matplotlib takes them."""
+    words = DASHES[series % len(DASHES)]
+    return "-" if words == "none" else (0, tuple(float(word) for word in words.split()))
+
+
+def plain(words: str) -> str:
+    """Return words without control characters, which no page shows."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", "\N{REPLACEMENT CHARACTER}", words)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """Return at most about MOST_POINTS of the points, the last among them."""
     step = max(1, len(points) // MOST_POINTS)
     return [*points[:-1:step], points[-1]]
-
-
-def padded(values: Sequence[float], share: float) -> tuple[float, float]:
-    """Return a range with room around values; never empty."""
-    low, high = min(values), max(values)
-    room = share * (high - low) if high > low else max(abs(high), 1.0) * 0.5
-    return low - room, high + room
-
-
-def ticks(low: float, high: float, wanted: int = 5, *, whole: bool = False) -> list[float]:
-    """Return round numbers within a range, about so many as wanted; whole ones if asked."""
-    raw = (high - low) / wanted
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = max(next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= raw), 1.0 if whole else 0.0)
-    first = math.ceil(low / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -26,7 +26,7 @@ class RunInfo:
     Args:
         path: the folder.
         method: its name.
-        data: its name; with the folder, or with the beginning of a digest, where the name alone is of several.
+        data: its name; with the folder, or with the number of its version, where the name alone is of several.
         source: where the data were, as in the configuration.
         content_hash: digest of the data; "" for a run that was stopped before it knew.
         metric: what chose the model; "" for a run that was not finished.
@@ -35,6 +35,7 @@ class RunInfo:
         metrics: part → metric → value; empty for a run that was not finished.
         history: a row an epoch.
         result, environment: as in the folder.
+        floors: what the method must stand above → test metrics.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class RunInfo:
     history: list[dict[str, Any]]
     result: dict[str, Any]
     environment: dict[str, Any]
+    floors: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
 
 @dataclass
@@ -146,6 +148,9 @@ def read_run(path: Path) -> RunInfo:
     if not isinstance(config.get("method"), str) or not isinstance(config.get("data"), str):
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
     _check_environment(environment, path)
+    floors = folder.read_json("floors.json") if exists(path / "floors.json") else {}
+    if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in floors.values()):
+        raise CheckpointError(f"{path / 'floors.json'} is damaged: metrics in it are numbers, by floor; train again")
     return RunInfo(
         path=path,
         method=config["method"],
@@ -161,6 +166,7 @@ def read_run(path: Path) -> RunInfo:
         history=folder.history(),
         result=result,
         environment=environment,
+        floors=floors,
     )
 
 
@@ -173,7 +179,7 @@ def _check_environment(environment: dict[str, Any], path: Path) -> None:
 
 
 def told_apart(runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Return runs with the folder, or a digest's beginning, beside the names that differing data share."""
+    """Return runs with the folder, or a version's number, beside the names that differing data share."""
     alike: dict[str, list[RunInfo]] = {}
     for run in runs:
         alike.setdefault(run.data, []).append(run)
@@ -191,8 +197,21 @@ def _named(run: RunInfo, alike: Sequence[RunInfo]) -> RunInfo:
         return "/".join(Path(one.source).parts[-2:])
 
     same = [one for one in alike if folder(one) == folder(run)]
-    digest = f" ({run.content_hash[:8] or 'unknown'})" if len(_contents(same)) > 1 else ""
-    return replace(run, data=folder(run) + digest)
+    contents = _in_order(same)
+    if len(contents) < 2:
+        return replace(run, data=folder(run))
+    version = contents.index(run.content_hash) + 1 if run.content_hash else "unknown"
+    return replace(run, data=f"{folder(run)} (version {version})")
+
+
+def _in_order(runs: Sequence[RunInfo]) -> list[str]:
+    """Return the different contents of data by the time of the first run on each."""
+    first: dict[str, str] = {}
+    for run in runs:
+        if run.content_hash:
+            time = str(run.environment.get("time", ""))
+            first[run.content_hash] = min(time, first.get(run.content_hash, time))
+    return sorted(first, key=lambda content: (first[content], content))
 
 
 def grouped(runs: Sequence[RunInfo]) -> list[Group]:

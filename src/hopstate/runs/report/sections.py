@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hopstate.runs.report import charts
@@ -37,7 +38,12 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
         done = sorted((g for g in members if g.values(g.metric)), key=_best)
         if done:
             columns = ("method", "metric", "test", "95% interval", "validation", "runs", "epochs")
-            page.table(f"Results on {data}", columns, [_result(group) for group in done], words=2)
+            floors = [row for metric in dict.fromkeys(g.metric for g in done) for row in _floor_rows(done, metric)]
+            rows = [_result(group) for group in done] + floors
+            marks = dict.fromkeys(range(len(done), len(rows)), "floor")
+            if len(done) > 1:
+                marks |= {n: "best" for n, g in enumerate(done) if g.metric not in {h.metric for h in done[:n]}}
+            page.table(f"Results on {data}", columns, rows, words=2, marks=marks)
         for group in members:
             waiting = [run.path.name for run in group.runs if not run.result]
             if waiting:
@@ -68,6 +74,27 @@ def _result(group: Group) -> list[str]:
         str(test.runs),
         f"{sum(epochs) / len(epochs):.0f}" if epochs else "",
     ]
+
+
+def floors_of(groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
+    """Return the values of what runs must stand above, by name, of those that are no methods of these groups."""
+    found: dict[str, list[float]] = {}
+    for run in (run for group in groups if group.metric == metric for run in group.runs):
+        for name, values in run.floors.items():
+            value = values.get(metric)
+            if value is not None and name not in {group.method for group in groups}:
+                found.setdefault(name, []).append(float(value))
+    return found
+
+
+def _floor_rows(groups: Sequence[Group], metric: str) -> list[list[str]]:
+    rows = []
+    for name, values in floors_of(groups, metric).items():
+        found = summary(values)
+        if found is not None:
+            words = tables.metric_words(metric)
+            rows.append([name, words, tables.figure(metric, found.mean, found.std), "", "", str(found.runs), ""])
+    return rows
 
 
 def published(page: Page, lines: Sequence[results.Line]) -> None:
@@ -125,45 +152,55 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
             ]
             if lines:
                 names = ", ".join(members[i].label for i in dict.fromkeys(line.series for line in lines))
-                made.append(
-                    charts.line_chart(page, f"{words} on {data}", f"{words} by epoch of {names}", lines, "epoch", words)
-                )
+                about = f"{words} by epoch of {names}"
+                made.append(charts.line_chart(f"{words} on {data}", about, lines, "epoch", words))
         page.figures(made)
-        page.add(charts.key([group.label for group in members]))
+        page.key([group.label for group in members])
 
 
 def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]) -> None:
     """Add bars of the test metric side by side, of runs on the same data and of recipes on the same data."""
     made = []
     for data, members in by_data(groups).items():
-        bars = _bars([(g.label, g.metric, g.values(g.metric)) for g in members])
-        made += [(f"{words}, {data}", some) for words, some in bars.items() if len(some) > 1]
+        held = [(g.label, g.metric, g.values(g.metric), "") for g in members]
+        for metric in dict.fromkeys(group.metric for group in members if group.metric):
+            held += [(name, metric, values, "floor") for name, values in floors_of(members, metric).items()]
+        made += [(f"{words} on {data}", some) for words, some in _bars(held).items() if len(some) > 1]
     rows = results.rows(lines)
     for data in dict.fromkeys(row.data for row in rows):
-        bars = _bars([(r.label, r.metric, r.values(r.metric)) for r in rows if r.data == data])
+        bars = _bars([(r.label, r.metric, r.values(r.metric), "") for r in rows if r.data == data])
         made += [(f"{words}, recipes on {data}", some) for words, some in bars.items() if len(some) > 1]
     if not made:
         return
-    page.section("Side by side", "Test metric, mean over runs; whiskers are one standard deviation.")
+    page.section(
+        "Side by side",
+        "Test metric, mean over runs; whiskers are one standard deviation. Bars begin at 0; the best is green, and "
+        "dashed ones are floors, which need no such model.",
+    )
     page.figures(
         [
-            charts.bar_chart(page, title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars)
+            charts.bar_chart(title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars)
             for title, bars in made
         ]
     )
 
 
-def _bars(held: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts.Bar]]:
-    """Return bars by metric, best first."""
+def _bars(held: Sequence[tuple[str, str, list[float], str]]) -> dict[str, list[charts.Bar]]:
+    """Return bars by metric, best first; the best that is no floor is marked."""
     found: dict[str, list[tuple[float, charts.Bar]]] = {}
-    for label, metric, values in held:
+    for label, metric, values, kind in held:
         one = summary(values)
         if one is not None:
             spread = None if one.std is None else tables.scaled(metric, one.std)
             note = tables.figure(metric, one.mean, one.std)
-            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note)
+            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note, kind)
             found.setdefault(tables.metric_words(metric), []).append((tables.rank(metric, one.mean), bar))
-    return {words: [bar for _, bar in sorted(bars, key=lambda each: each[0])] for words, bars in found.items()}
+    made = {}
+    for words, ranked in found.items():
+        bars = [bar for _, bar in sorted(ranked, key=lambda each: each[0])]
+        best = next((i for i, bar in enumerate(bars) if not bar.kind), None)
+        made[words] = [replace(bar, kind="best") if i == best and len(bars) > 1 else bar for i, bar in enumerate(bars)]
+    return made
 
 
 def strategies(page: Page, groups: Sequence[Group]) -> None:
@@ -239,9 +276,8 @@ def timelines(page: Page, found: Sequence[Influence]) -> None:
             stems = [(0 if row["end"] == "source" else 1, row["t"], row["contribution"]) for row in real]
             about = f"{len(real)} past events; the largest contribution is {max(map(_size, real)):.3g}"
             title = f"{one.path.stem}: contributions by time"
-            made.append(
-                charts.stem_chart(page, title, about, stems, own[0] if own else None, ("time", "added to the logit"))
-            )
+            query = own[0] if own else None
+            made.append(charts.stem_chart(title, about, stems, query, ("time", "added to the logit")))
     page.figures(made)
     for one in found:
         rows = [
