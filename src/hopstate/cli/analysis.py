@@ -8,9 +8,6 @@ from typing import Any
 
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
-from hopstate.runs.analysis import questions as analysis
-from hopstate.runs.analysis.explain import Explanation
-from hopstate.runs.analysis.robustness import LEVELS
 
 
 def run(argv: list[str]) -> int:
@@ -38,7 +35,10 @@ def _explain(argv: list[str]) -> int:
     if len(ends) != 2:
         raise ConfigError(f"--pair takes two ids joined by a comma, e.g. alice,bob; got {o.pair!r}")
     where = {"data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method, "raw": o.raw}
-    found = analysis.explain(o.run, ends[0], ends[1], o.time, **where)
+    from hopstate.runs.analysis import questions
+    from hopstate.runs.analysis.explain import Explanation
+
+    found = questions.explain(o.run, ends[0], ends[1], o.time, **where)
     (_show if isinstance(found, Explanation) else _show_features)(found, o.top)
     for path in (o.out, o.plot):
         if path:
@@ -89,7 +89,7 @@ def _robustness(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="hopstate robustness", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder of dyg-mamba, dygformer, graphmixer or ctdg-ssm")
     parser.add_argument("--noise", default=None, help="sequences, stream (histories); stream, laplacian (memories)")
-    parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="shares of noise, e.g. 0,0.3,0.6")
+    parser.add_argument("--levels", default=None, help="shares of noise, e.g. 0,0.3,0.6 (default: 0 to 0.6 by 0.1)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
     parser.add_argument("--data", default=None, help="other events than it was trained on: a file, folder or name")
     parser.add_argument("--out", default=None, help="write the table: .csv, .csv.gz, .tsv or .parquet")
@@ -98,12 +98,14 @@ def _robustness(argv: list[str]) -> int:
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     o = parser.parse_args(argv)
     try:
-        levels = [float(part) for part in o.levels.split(",")]
+        levels = None if o.levels is None else [float(part) for part in o.levels.split(",")]
     except ValueError:
         raise ConfigError(f"--levels takes shares joined by commas, e.g. 0,0.3,0.6; got {o.levels!r}") from None
     kinds = None if o.noise is None else o.noise.split(",")
     settings = {"seed": o.seed, "data": o.data, "out": o.out, "plot": o.plot, "device": o.device, "method": o.method}
-    table = analysis.robustness(o.run, noise=kinds, levels=levels, **settings)
+    from hopstate.runs.analysis import questions
+
+    table = questions.robustness(o.run, noise=kinds, levels=levels, **settings)
     print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
     for path in (o.out, o.plot):
         if path:

@@ -8,7 +8,6 @@ from typing import Any
 
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
-from hopstate.runs import api
 
 
 def run(argv: list[str]) -> int:
@@ -53,6 +52,8 @@ def _evaluate(argv: list[str]) -> int:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     rest, evaluation = grouped(argv, "--evaluation.")
     o, read = _parse(parser, rest)
+    from hopstate.runs import api
+
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
     print(json.dumps({"split": o.split, **metrics}, indent=1))
@@ -67,6 +68,8 @@ def _predict(argv: list[str]) -> int:
     parser.add_argument("--fresh", action="store_true", help=fresh)
     parser.add_argument("--raw", action="store_true", help=RAW)
     o, read = _parse(parser, argv)
+    from hopstate.runs import api
+
     settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
     table = api.predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
@@ -88,6 +91,8 @@ def _stream(argv: list[str]) -> int:
     o, read = _parse(parser, argv)
     if o.data is None:
         raise ConfigError("which events? give --data FILE")
+    from hopstate.runs import api
+
     options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
     options |= {"method": o.method, "raw": o.raw}
     table = api.score_stream(o.run, o.data, read=read, device=o.device, **options)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 
 from hopstate.errors import ConfigError
-from hopstate.runs.load import load_run
 
 
 def run(argv: list[str]) -> int:
     """Run the command; 1 where a score changed (the message names pair, time and alteration)."""
-    from hopstate.evaluation.leak import check_leak, check_node_leak
-
     parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
@@ -20,6 +17,9 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--events", type=int, default=5000, help="latest events to work on (default: 5000)")
     parser.add_argument("--seed", type=int, default=0, help="one seed, one check (default: 0)")
     options = parser.parse_args(argv[1:])
+    from hopstate.evaluation.leak import check_leak, check_node_leak
+    from hopstate.runs.load import load_run
+
     with load_run(options.run, method=options.method) as (_, task):
         nodes = hasattr(task, "node_scorer_over")
         if not nodes and not hasattr(task, "scorer_over"):

@@ -12,13 +12,6 @@ from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
 from hopstate.methods import get_method
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_words
-from hopstate.runs import api
-from hopstate.runs.data import check_same_data, load_data, settle
-from hopstate.runs.reproduce import tables
-from hopstate.runs.reproduce.statistics import summary
-from hopstate.training.run_folder import RunFolder
 
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
@@ -35,7 +28,9 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
     options = parser.parse_args(own)
-    folder = Path(options.out) if options.out else api.new_folder("compare", options.data)
+    from hopstate.runs.api import new_folder
+
+    folder = Path(options.out) if options.out else new_folder("compare", options.data)
     names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
     for name in names:  # before anything is trained
         _check_splits(name, splits)
@@ -89,6 +84,12 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
         where: the run folder.
         records: data that earlier runs read; those of this one are added.
     """
+    from hopstate.methods.parser import parser_of
+    from hopstate.methods.settings import parse_words
+    from hopstate.runs import api
+    from hopstate.runs.data import check_same_data, load_data, settle
+    from hopstate.training.run_folder import RunFolder
+
     method = get_method(name)
     parser = parser_of(method, prog=f"hopstate compare: {name}")
     parse = parse_words(method, parser, arguments)
@@ -141,6 +142,8 @@ def numbers(text: str) -> list[int]:
 
 
 def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    from hopstate.runs.reproduce.statistics import summary
+
     metric = results[0]["metric"]
 
     def over(values: list[float | None]) -> tuple[float, float | None]:
@@ -167,6 +170,8 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
     """Print a table for each metric, best mean first."""
     from rich.console import Console
     from rich.table import Table
+
+    from hopstate.runs.reproduce import tables
 
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if tables.is_error(metric) else " in percent"

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.method import Method
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_words
-from hopstate.methods.shared.floors import below
-from hopstate.runs.api import Run, fit_config
-from hopstate.runs.data import settle
-from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from hopstate.runs.api import Run
 
 USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--config FILE] [--print_config] [options]
 
@@ -29,6 +25,8 @@ def run(argv: list[str]) -> int:
     method = named_method(argv, USAGE)
     if method is None:
         return 0
+    from hopstate.methods.parser import parser_of
+
     parser = parser_of(method, prog=f"hopstate fit {method.name}")
     parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
     parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
@@ -37,6 +35,10 @@ def run(argv: list[str]) -> int:
     )
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))
+    from hopstate.methods.settings import parse_words
+    from hopstate.runs.api import fit_config
+    from hopstate.runs.data import settle
+
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
     done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True)
@@ -90,6 +92,9 @@ def print_result(done: Run) -> None:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
+    from hopstate.methods.shared.floors import below
+    from hopstate.training.run_folder import RunFolder
+
     result = RunFolder(done.path).read_json("result.json")
     metric, mode = result["metric"], result["mode"]
     own = done.metrics.get("test", {}).get(metric)

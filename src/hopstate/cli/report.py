@@ -7,8 +7,6 @@ import os
 import sys
 import webbrowser
 
-from hopstate.runs.report import write_report
-
 
 def run(argv: list[str]) -> int:
     """Run the command."""
@@ -19,6 +17,8 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--title", default="hopstate report", help="title of the page")
     parser.add_argument("--open", action="store_true", help="show it in a browser, where there is a screen")
     o = parser.parse_args(argv[1:])
+    from hopstate.runs.report import write_report
+
     path = write_report(o.runs, o.out, results_file=o.results, title=o.title)
     print(f"report: {path}")
     if o.open and has_screen():

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from hopstate.cli.fit import named_method
 from hopstate.methods import MODULES
-from hopstate.methods.parser import parser_of
-from hopstate.methods.settings import parse_words
 from hopstate.methods.space import printable
-from hopstate.runs.data import settle
-from hopstate.runs.tune import Search, tune_config
-from hopstate.runs.tune_spaces import space_of
+
+if TYPE_CHECKING:
+    from hopstate.runs.tune import Search
 
 USAGE = f"""usage: hopstate tune METHOD --data DATA [--trials N] [--space SPACE]... [--out FOLDER] [options of fit]
 
@@ -24,6 +23,8 @@ def run(argv: list[str]) -> int:
     method = named_method(argv, USAGE)
     if method is None:
         return 0
+    from hopstate.methods.parser import parser_of
+
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
     parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
     parser.add_argument(
@@ -37,6 +38,11 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--out", type=str, default=None, help="folder of the search; an earlier one is continued")
     parsed = parser.parse_args(argv[2:])
     trials, given, seed, out = (parsed.pop(key) for key in ("trials", "space", "search_seed", "out"))
+    from hopstate.methods.settings import parse_words
+    from hopstate.runs.data import settle
+    from hopstate.runs.tune import tune_config
+    from hopstate.runs.tune_spaces import space_of
+
     space = space_of(method, given)
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = settle(method, parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out")))

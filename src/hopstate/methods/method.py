@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
-from hopstate.training.tasks.protocols import Task
+
+if TYPE_CHECKING:  # torch takes a second, and help names methods without it
+    from hopstate.training.tasks.protocols import Task
 
 
 @dataclass(frozen=True, kw_only=True)

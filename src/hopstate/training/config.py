@@ -7,7 +7,9 @@ from typing import Literal
 
 from hopstate.errors import ConfigError
 from hopstate.training.optim import OptimConfig
-from hopstate.training.precision import Precision, Products
+
+Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
+Products = Literal["highest", "high", "medium"]
 
 
 @dataclass(frozen=True, kw_only=True)

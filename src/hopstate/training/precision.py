@@ -5,34 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.precision.double import DoublePrecision
-from lightning_fabric.wrappers import is_wrapped
 from torch import nn
 
 from hopstate.errors import ConfigError
+from hopstate.training.config import Precision, Products
 
-Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
-Products = Literal["highest", "high", "medium"]
-
-
-class Double(DoublePrecision):
-    """Weights and inputs in float64, inputs that are frozen records too."""
-
-    def convert_input(self, data: Any) -> Any:
-        """Return a model's input with float64 in place of narrower numbers."""
-        if is_dataclass(data) and not isinstance(data, type):
-            return replace(data, **{f.name: self.convert_input(getattr(data, f.name)) for f in fields(data)})
-        if isinstance(data, tuple):
-            values = [self.convert_input(value) for value in data]
-            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
-        if isinstance(data, dict):
-            return {key: self.convert_input(value) for key, value in data.items()}
-        return super().convert_input(data)
+if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
+    from lightning_fabric import Fabric
 
 
 def make_fabric(device: str, precision: Precision) -> Fabric:
@@ -43,7 +25,13 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     """
     name, _, number = device.partition(":")
     told = {"32": "32-true"}.get(precision, precision)
-    how: dict[str, Any] = {"plugins": Double()} if precision == "64" else {"precision": told}
+    from lightning_fabric import Fabric
+
+    how: dict[str, Any] = {"precision": told}
+    if precision == "64":
+        from hopstate.training.double import Double
+
+        how = {"plugins": Double()}
     devices: Any = [int(number)] if number else 1
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
     if accelerator == "gpu" and not torch.cuda.is_available():
@@ -55,6 +43,8 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
 
 def bare(model: nn.Module) -> nn.Module:
     """Return a model as it was before the loop wrapped it; its weights are the same."""
+    from lightning_fabric.wrappers import is_wrapped
+
     return model.module if is_wrapped(model) else model  # type: ignore[return-value]
 
 

@@ -57,7 +57,7 @@ def robustness(
     run: str | Path,
     *,
     noise: Sequence[Noise] | None = None,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] | None = None,
     seed: int = 0,
     data: Any = None,
     out: str | Path | None = None,
@@ -69,7 +69,9 @@ def robustness(
 
     Args:
         run: a run folder of a model of links that is fed from histories or has a node memory.
-        noise, levels, seed: kinds (None takes the model's own) and shares of noise, and its seed.
+        noise: kinds; None takes the model's own.
+        levels: shares of noise; None takes 0 to 0.6 by 0.1.
+        seed: of the noise.
         data: other events than the run was trained on; None, or the record where it was trained on one.
         out: also write the table there (.csv or .parquet).
         plot: also draw it there (.png, .pdf or .svg).
@@ -81,7 +83,7 @@ def robustness(
     _check_paths(out, plot)
     with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
         task.model.eval()
-        table = measure(task, noise=noise, levels=levels, seed=seed)
+        table = measure(task, noise=noise, levels=LEVELS if levels is None else levels, seed=seed)
     if out is not None:
         write_table(table, Path(out))
     if plot is not None:
