@@ -9,7 +9,6 @@ from typing import Any
 from hopstate.cli.apply import grouped
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
-from hopstate.runs.queries import rank, score
 
 _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
 
@@ -42,6 +41,8 @@ def _score(argv: list[str]) -> int:
     pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
     o, read = _parsed(parser, argv)
+    from hopstate.runs.queries import score
+
     table = score(o.run, _pairs(o.pairs), o.time, **_options(o, read))
     return _told(table, o.out, "pairs scored")
 
@@ -64,6 +65,8 @@ def _rank(argv: list[str]) -> int:
     sources: Any = Path(o.source_file) if o.source_file is not None else o.source
     chosen = {"top": o.top, "time": o.time, "candidates": None if o.candidates is None else Path(o.candidates)}
     chosen |= {"new_only": o.new_only, "exclude_seen": o.exclude_seen, "first_stage": o.first_stage}
+    from hopstate.runs.queries import rank
+
     table = rank(o.run, sources, **chosen, **_options(o, read))
     recall = table.attrs.get("first_stage_recall")
     status = _told(table, o.out, "candidates ranked")
