@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import shlex
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -262,6 +264,29 @@ def test_the_command_line(runs: dict[str, Run], tmp_path: Path, capsys: pytest.C
     assert pd.read_csv(out).columns.tolist() == ["src", "rank", "dst", "t", "score", "probability", "why"]
     assert "first stage: " in capsys.readouterr().out
     assert main(["rank", where, "--source", "u1", "--source", "u2", "--new-only", "--top", "1"]) == 0
+
+
+@pytest.mark.parametrize("name", ["recency", "pair-trees", "ctdg-ssm"])
+@pytest.mark.filterwarnings("default::hopstate.errors.HopstateWarning")
+def test_the_page_of_a_run_and_the_commands_on_it(
+    name: str, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a run is, its figures beside the floors, and commands that do what they say."""
+    monkeypatch.chdir(tmp_path)
+    table(200, 20).to_csv(tmp_path / "new-events.csv", index=False)
+    where = tmp_path / "run"
+    shutil.copytree(runs[name].path, where)
+    assert main(["inspect", str(where)]) == 0
+    told = capsys.readouterr().out
+    assert f"method  {name}: " in told
+    assert f"{runs[name].metrics['test']['ap']:.4f}" in told
+    assert ("recency (test)" in told) == (name != "recency")
+    lines = [line.strip() for line in told.split("ask it:\n")[1].splitlines()]
+    assert any(line.startswith("hopstate rank") for line in lines)
+    for line in lines:
+        if "check-leak" not in line:
+            assert main(shlex.split(line, comments=True)[1:]) == 0, line
+    assert main(["inspect", str(where), "--kind", "graph"]) == 2
 
 
 # ---- bad input -------------------------------------------------------------------------------------------

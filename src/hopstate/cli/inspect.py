@@ -1,4 +1,4 @@
-"""`hopstate inspect DATA`: what a stream or a graph holds, and what about it looks suspicious; plots on request."""
+"""`hopstate inspect DATA`: what a stream or a graph holds, and what about it looks suspicious; or what a run is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from hopstate.cli.apply import grouped
@@ -26,13 +27,20 @@ def run(argv: list[str]) -> int:
     """Run the command."""
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
     parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
-    parser.add_argument("data", help="a file, a folder, or the name of a data set")
+    parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
     parser.add_argument(
         "--kind", choices=("auto", "graph", "graphs", "events"), default="auto", help="what the file holds"
     )
     parser.add_argument("--plot", default=None, metavar="FILE.png", help="also draw degrees, times and gaps")
     own, read = grouped(argv[1:], "--read.")
     options = parser.parse_args(own)
+    if (Path(options.data) / "config.json").is_file():
+        from hopstate.runs.queries.card import run_card
+
+        if options.plot or read or options.kind != "auto":
+            raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
+        print(run_card(options.data))
+        return 0
     record = load(options.data, options.kind, read)
     print(_card(record).text())
     if options.plot:

@@ -24,7 +24,10 @@ COMMANDS = {
     "tune": ("hopstate.cli.tune", "search a method's settings on validation data"),
     "reproduce": ("hopstate.cli.reproduce", "rows of the papers' tables: run them, published against measured"),
     "report": ("hopstate.cli.report", "runs and results as one HTML page that needs nothing else"),
-    "inspect": ("hopstate.cli.inspect", "what a file holds, and what about it looks suspicious"),
+    "inspect": (
+        "hopstate.cli.inspect",
+        "what a file holds, what about it looks suspicious; or what a run is, and how to ask it",
+    ),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),
     "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),
     "top-error": ("hopstate.cli.top_error", "how far a trained backbone on node batches is from the whole graph"),

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import ADD
-from hopstate.data.past import Past
-from hopstate.data.past_deletions import still_gone
 from hopstate.errors import DataError
 from hopstate.runs.queries.first_stage import FirstStage, kept_recall
 from hopstate.runs.queries.names import Nodes, nodes_of, read_ids
+from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.session import Session
 
 
@@ -70,22 +68,6 @@ class Candidates:
                 raise DataError("no node was met before that time, so nobody is a candidate; name some (--candidates)")
             self._usual[key] = rows
         return self._usual[key]
-
-
-def usual_candidates(past: Past, t: Any) -> np.ndarray:
-    """Return rising rows: the destinations before t where no node is source and destination, else all nodes met.
-
-    Nodes that were deleted and have met nobody since are none.
-    """
-    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for layer in past.layers:
-        stop = int(np.searchsorted(layer.t, t, side="left"))
-        added = slice(0, stop) if layer.kind is None else np.flatnonzero(layer.kind[:stop] == ADD)
-        sources.append(np.unique(layer.src[added]))
-        targets.append(np.unique(layer.dst[added]))
-    src, dst = (np.unique(np.concatenate(part)) for part in (sources, targets))
-    rows = np.union1d(src, dst) if len(np.intersect1d(src, dst)) else dst
-    return rows[~still_gone(past.layers, past.num_nodes, rows)] if past.has_deletes else rows
 
 
 def _kept(nodes: Nodes, at: np.ndarray) -> Nodes:

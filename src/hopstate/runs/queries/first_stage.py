@@ -14,6 +14,7 @@ import numpy as np
 from hopstate.data.past import Past
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run
+from hopstate.runs.queries.pool import usual_candidates
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -74,8 +75,6 @@ def kept_recall(asked: Session, count: int, seed: int = 0) -> float:
         count: candidates kept.
         seed: of which events are looked at, `SAMPLED` at most.
     """
-    from hopstate.runs.queries.candidates import usual_candidates
-
     with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
         past = past_of_events(task.stream)
         rows = task.stream.additions(task.split.val)

@@ -1,0 +1,125 @@
+"""What a run is, in a page: its method and data, how good beside what needs no such model, and how to ask it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hopstate.errors import HopstateError
+from hopstate.methods.method import Method
+from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
+from hopstate.runs.going_on import kept_state
+from hopstate.runs.queries.calibrated import NAME
+from hopstate.training.run_folder import RunFolder
+
+_EXPLAINED = ("dyg-mamba", "pair-trees")
+
+
+def run_card(path: str | Path, method: str | None = None) -> str:
+    """Return what a run is, on what data, how good, and commands that ask it.
+
+    Args:
+        path: the run folder.
+        method: as in `hopstate.evaluate`.
+
+    Raises:
+        CheckpointError, MissingFileError: no run is there, or it is damaged.
+    """
+    folder = RunFolder.open(path)
+    chosen, settings = settings_of_run(folder, method)
+    done = (folder.path / "result.json").is_file()
+    parts = [_head(folder, chosen), _of_data(folder, settings)]
+    parts.append(_figures(folder) if done else ["not finished: hopstate fit with --resume continues it"])
+    parts.append(["ask it:", *(f"  {command}" for command in commands(folder, chosen, settings, done=done))])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _head(folder: RunFolder, method: Method) -> list[str]:
+    made = folder.read_json("environment.json") if (folder.path / "environment.json").is_file() else {}
+    versions = made.get("versions", {}) if isinstance(made, dict) else {}
+    lines = [f"run {folder.path}", f"method  {method.name}: {method.summary} ({method.source})"]
+    if versions:
+        lines.append(
+            f"made    {made.get('time', '?')} with hopstate {versions.get('hopstate', '?')}, seed {made.get('seed')}"
+        )
+    return lines
+
+
+def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
+    known = known_data(folder)
+    lines = [f"data    {settings.get('data')}", f"nodes   {known.get('num_nodes', '?'):,}"]
+    dims = known.get("feature_dims") or {}
+    if dims:
+        lines.append("features " + ", ".join(f"{key} {value}" for key, value in dims.items()))
+    if known.get("time_unit"):
+        lines.append(f"times   in {known['time_unit']}")
+    if known.get("class_names"):
+        lines.append(f"classes {', '.join(map(str, known['class_names'][:10]))}")
+    split = settings.get("split")
+    if isinstance(split, Mapping) and "kind" in split:
+        lines.append(f"split   {split['kind']}")
+    if (folder.path / "state").is_dir() or (folder.path / "state.safetensors").is_file():
+        lines.append(f"state   {kept_state(folder)}: events that were streamed since are known")
+    if (folder.path / NAME).is_file():
+        lines.append(f"probabilities of {NAME}, made at the first question")
+    return lines
+
+
+def _figures(folder: RunFolder) -> list[str]:
+    """Return the run's metrics, and those of its floors beside the test part's."""
+    result = folder.result()
+    floors = folder.read_json("floors.json") if (folder.path / "floors.json").is_file() else {}
+    columns = {split: found for split, found in result["metrics"].items() if found}
+    columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
+    names = list(dict.fromkeys(name for found in columns.values() for name in found))
+    rows = [["", *columns]]
+    rows += [[name, *(_cell(found.get(name)) for found in columns.values())] for name in names]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    chosen = f"{result['metric']}, epoch {result['best_epoch']}"
+    lines = [f"figures (chosen on validation by {chosen})"]
+    return lines + ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, (int, float)) else ""
+
+
+def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, done: bool = True) -> list[str]:
+    """Return commands that work with a run of a method."""
+    run = shlex.quote(str(folder.path))
+    if not done:
+        return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
+    found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    if method.data != "events":
+        return found
+    new = "new-events.csv"
+    found.append(f"hopstate stream {run} --data {new} --out scores.csv   # {new}: events after the run's own")
+    if "evaluation" not in settings:
+        return found
+    source, target, last = _a_pair(folder, method, settings)
+    pair = shlex.quote(f"{source},{target}")
+    found += [
+        f"hopstate score {run} --pairs {pair}",
+        f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
+    ]
+    if method.name in _EXPLAINED:
+        found.append(f"hopstate explain {run} --pair {pair} --time {last}")
+    return [*found, f"hopstate check-leak {run}"]
+
+
+def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the ends and the time of the last event of a run's own data; words for them where those are gone."""
+    try:
+        config = config_of_run(folder, method, dict(settings))
+        stream = load_data(config.data, config.read, method.data)
+    except (HopstateError, OSError):
+        return "SOURCE", "TARGET", "TIME"
+    row = int(stream.additions()[-1])
+    ends = stream.src[row], stream.dst[row]
+    names = ends if stream.node_ids is None else tuple(stream.node_ids.ids[end] for end in ends)
+    return names[0], names[1], stream.t[row]
+
+
+__all__ = ["commands", "run_card"]
