@@ -109,7 +109,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
 
     def compensated(**settings: object) -> NodeSetSource:
         config = TopConfig(refresh=0, ridge=0.0, rank=200, **settings)  # type: ignore[arg-type]
-        made = Top(graph, config, model.weighting, seed=0)
+        made = Top(graph, config, model.normalization, seed=0)
         x, adjacency = whole_graph(graph)
         made.prepare(model, made.whole_pass(lambda other: other(x, adjacency), adjacency))
         return NodeSetSource(graph, uniform, train, made)

@@ -106,6 +106,16 @@ def test_every_package_opens_with_at_most_25_lines(path: Path) -> None:
     assert len(opening.splitlines()) <= 25
 
 
+@pytest.mark.parametrize("folder", sorted((SOURCE / "ops").glob("*/__init__.py")), ids=lambda path: path.parent.name)
+def test_every_operator_has_a_readme_that_names_its_files(folder: Path) -> None:
+    if folder.parent.name == "cpu":  # what kernels are written in, no operator
+        return
+    text = (folder.parent / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+\.py)`", text)
+    assert named
+    assert all((folder.parent / name).is_file() for name in named)
+
+
 def test_the_map_covers_all_five_papers() -> None:
     text = (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8")
     heads = re.findall(r"^## (.*)$", text, re.M)

@@ -14,7 +14,7 @@ from hopstate.evaluation.link import evaluate_link, score_queries
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
-from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negatives import draw_negatives, one_against_many
 
 
@@ -46,12 +46,12 @@ class Recorder:
 
 def test_a_batch_never_ends_amid_a_time():
     t = np.array([0, 0, 1, 1, 1, 2, 5])
-    assert batch_edges(t, 1).tolist() == [0, 2, 5, 6, 7]
-    assert batch_edges(t, 3).tolist() == [0, 5, 7]
-    assert batch_edges(t, 3, whole_ties=False).tolist() == [0, 3, 6, 7]
-    assert batch_edges(t[:0], 3).tolist() == batch_edges(t[:0], 3, whole_ties=False).tolist() == [0]
+    assert batch_boundaries(t, 1).tolist() == [0, 2, 5, 6, 7]
+    assert batch_boundaries(t, 3).tolist() == [0, 5, 7]
+    assert batch_boundaries(t, 3, whole_ties=False).tolist() == [0, 3, 6, 7]
+    assert batch_boundaries(t[:0], 3).tolist() == batch_boundaries(t[:0], 3, whole_ties=False).tolist() == [0]
     with pytest.raises(ConfigError):
-        batch_edges(t, 0)
+        batch_boundaries(t, 0)
     stream = made_stream(50)
     assert np.concatenate([b.event_ids for b in event_batches(stream, batch_size=7)]).tolist() == list(range(50))
 

@@ -26,7 +26,7 @@ def test_forms_equal_dense() -> None:
         "sum": dense,
     }
     for name, matrix in expected.items():
-        assert_close_rmse(made.form(name).to_dense(), matrix, dtype=torch.float32, name=name)
+        assert_close_rmse(made.normalized_adjacency(name).to_dense(), matrix, dtype=torch.float32, name=name)
     assert made.num_nodes == 5
 
 
@@ -43,8 +43,8 @@ def test_gradient_of_product(name: str) -> None:
     made, _ = adjacency()
     x = torch.randn(5, 3, requires_grad=True)
     weight = torch.randn(5, 3)
-    (gradient,) = torch.autograd.grad(((made.form(name) @ x) * weight).sum(), x)
-    assert_close_rmse(gradient, made.form(name).to_dense().T @ weight)
+    (gradient,) = torch.autograd.grad(((made.normalized_adjacency(name) @ x) * weight).sum(), x)
+    assert_close_rmse(gradient, made.normalized_adjacency(name).to_dense().T @ weight)
 
 
 @pytest.mark.parametrize("name", ["symmetric", "mean", "sum"])
@@ -56,21 +56,23 @@ def test_some_rows_equal_those_of_the_whole(name: str) -> None:
     indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])])
     degree = dense.sum(1)
     some = Adjacency.of(indptr, np.concatenate(columns), num_nodes=5, receivers=rows, degree=degree)
-    assert_close_rmse(some.form(name).to_dense(), made.form(name).to_dense()[rows])
+    assert_close_rmse(some.normalized_adjacency(name).to_dense(), made.normalized_adjacency(name).to_dense()[rows])
     first = Adjacency.of(indptr[:2], columns[0], num_nodes=5, receivers=rows[:1])  # a degree of its own entries
-    assert_close_rmse(first.form("mean").to_dense(), made.form("mean").to_dense()[rows[:1]])
+    assert_close_rmse(
+        first.normalized_adjacency("mean").to_dense(), made.normalized_adjacency("mean").to_dense()[rows[:1]]
+    )
     senders, receivers = some.edge_index()
     assert set(zip(receivers.tolist(), senders.tolist())) == {(v, int(u)) for v, c in zip(rows, columns) for u in c}
 
 
 def test_forms_are_kept_and_move() -> None:
     made, _ = adjacency()
-    assert made.form("mean") is made.form("mean")
+    assert made.normalized_adjacency("mean") is made.normalized_adjacency("mean")
     moved = made.to("cpu")
-    assert torch.equal(moved.form("mean").to_dense(), made.form("mean").to_dense())
+    assert torch.equal(moved.normalized_adjacency("mean").to_dense(), made.normalized_adjacency("mean").to_dense())
 
 
 def test_no_edges() -> None:
     empty = Adjacency.of(np.zeros(4, np.int64), np.zeros(0, np.int64))
-    assert torch.equal(empty.form("symmetric").to_dense(), torch.eye(3))
-    assert torch.equal(empty.form("mean").to_dense(), torch.zeros(3, 3))
+    assert torch.equal(empty.normalized_adjacency("symmetric").to_dense(), torch.eye(3))
+    assert torch.equal(empty.normalized_adjacency("mean").to_dense(), torch.zeros(3, 3))

@@ -65,23 +65,25 @@ def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
     assert evaluate(run.path, data=graphs) == pytest.approx(run.metrics["test"], abs=1e-9)
 
 
-@pytest.mark.parametrize("weighting", ["symmetric", "mean", "sum"])
-def test_sums_are_as_exact_as_what_is_summed(weighting: Any) -> None:
+@pytest.mark.parametrize("normalization", ["symmetric", "mean", "sum"])
+def test_sums_are_as_exact_as_what_is_summed(normalization: Any) -> None:
     graph = graph_of("plain")
     into, x = graph.incoming, torch.randn(90, 4, dtype=torch.float64)
-    weight = torch.rand(len(into.indices)) if weighting == "symmetric" else None
+    weight = torch.rand(len(into.indices)) if normalization == "symmetric" else None
     adjacency = Adjacency(torch.tensor(into.indptr), torch.tensor(into.indices), weight=weight)
     dense = torch.zeros(90, 90, dtype=torch.float64)
     rows = torch.repeat_interleave(torch.tensor(np.diff(into.indptr)))
     dense[rows, torch.tensor(into.indices)] = 1.0 if weight is None else weight.double()
-    if weighting == "symmetric":
+    if normalization == "symmetric":
         dense += torch.eye(90)
         scale = dense.sum(1).rsqrt()
         dense = scale[:, None] * dense * scale
-    elif weighting == "mean":
+    elif normalization == "mean":
         dense = torch.nan_to_num(dense / dense.sum(1, keepdim=True))
-    torch.testing.assert_close(adjacency.form(weighting, torch.float64) @ x, dense @ x, rtol=1e-12, atol=1e-12)
-    assert adjacency.form(weighting).dtype == torch.float32
+    torch.testing.assert_close(
+        adjacency.normalized_adjacency(normalization, torch.float64) @ x, dense @ x, rtol=1e-12, atol=1e-12
+    )
+    assert adjacency.normalized_adjacency(normalization).dtype == torch.float32
 
 
 def test_histories_lose_no_digit(tmp_path: Path) -> None:
@@ -96,5 +98,5 @@ def test_histories_lose_no_digit(tmp_path: Path) -> None:
             whole = model(x, whole_adjacency(graph))
             for _ in range(3):
                 for rows in np.array_split(np.arange(90), 4):
-                    out = model(x[rows], history.convolver(graph, cutter_of(graph), rows))
+                    out = model(x[rows], history.propagator(graph, cutter_of(graph), rows))
         torch.testing.assert_close(out, whole[rows], rtol=1e-12, atol=1e-12)

@@ -42,7 +42,7 @@ def test_saint_sums_have_the_whole_graphs_degrees_and_the_edges_scale() -> None:
             column = local.indices[e]
             expected[row, column] += scale[e] / np.sqrt(degree[row] * degree[column])
         expected[row, row] += 1 / degree[row]
-    torch.testing.assert_close(batch.graph.form("symmetric").to_dense(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(batch.graph.normalized_adjacency("symmetric").to_dense(), expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(batch.weight, torch.from_numpy(1 / sampler.node_probability[batch.nodes]).float() / 50)
 
 
@@ -55,10 +55,10 @@ def test_sampled_sums_are_those_of_all_neighbours_on_average(labor: bool) -> Non
     for epoch in range(3000):
         batch = source.batch(epoch, 0)
         order = torch.from_numpy(np.argsort(batch.nodes))
-        drawn.append((batch.graph.layers[0].form("sum") @ batch.x)[order])
+        drawn.append((batch.graph.layers[0].normalized_adjacency("sum") @ batch.x)[order])
     drawn = torch.stack(drawn)
     error = drawn.std(0) / len(drawn) ** 0.5
-    assert bool(((drawn.mean(0) - whole.form("sum") @ x).abs() < 5 * error + 1e-4).all())
+    assert bool(((drawn.mean(0) - whole.normalized_adjacency("sum") @ x).abs() < 5 * error + 1e-4).all())
 
 
 def test_saint_loss_is_the_weighted_sum() -> None:
@@ -152,7 +152,7 @@ def test_basis_of_the_batch_is_equation_12() -> None:
     found = top.batch(nodes).missing[0]
     h = top.bases[0].values.double()
     inside, rows = h[nodes], found.rows
-    whole = whole_graph(graph)[1].form("symmetric").to_dense().double()
+    whole = whole_graph(graph)[1].normalized_adjacency("symmetric").to_dense().double()
     far = np.setdiff1d(np.arange(50), nodes)
     sums = whole[nodes][:, far] @ h[far]
     q = torch.linalg.svd(inside, full_matrices=False).U[:, :3]  # the best that a range finder can find

@@ -15,7 +15,7 @@ from hopstate.errors import CheckpointError, DataError, ShapeError
 from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
-from hopstate.sampling.event_batches import batch_edges
+from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.replay import replay
 from hopstate.training.tasks.protocols import FitsWhole
@@ -152,7 +152,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     both = replace(own, **columns)
     nodes = hasattr(task, "node_scorer_over")
     scorer = task.node_scorer_over(both) if nodes else task.scorer_over(both)
-    edges = batch_edges(both.t, 16 if "ctdg" in name or not nodes else 200)
+    edges = batch_boundaries(both.t, 16 if "ctdg" in name or not nodes else 200)
     place = np.searchsorted(edges, np.searchsorted(both.t, both.t), side="right") - 1
 
     def score(mine: np.ndarray) -> Any:

@@ -21,7 +21,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import append_file, named_errors, remove_file, replace_file, reserve_array, sync_file
-from hopstate.layers.message import Adjacency, Weighting
+from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.adjacency import around_adjacency
 
@@ -73,7 +73,7 @@ class History:
             self._journal.keep(layer, rows)
         self.tables[layer][rows] = sent.detach().to(self.dtype).cpu()
 
-    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
+    def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> GasBatch:
         """Return a batch of nodes of a graph, whose other neighbours send what is held here."""
         around = cutter.induced(nodes, halo=True)
         return GasBatch(around_adjacency(graph, around), torch.from_numpy(around.nodes), self)
@@ -239,7 +239,7 @@ class GasBatch:
             model(x, self)
         return GasBatch(self.around, self.nodes, self.history, writes=False)
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output with histories in place of the missing rows of the first tensor."""
         count = self.around.num_receivers
         sent = nodes[0]
@@ -247,7 +247,7 @@ class GasBatch:
             self.history.push(layer, self.nodes[:count], sent)
         far = self.history.pull(layer, self.nodes[count:]).to(sent)
         rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
-        return self.around.convolve(conv, weighting, layer, torch.cat([sent, far]), *rest)
+        return self.around.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def split_at(stream: EventStream, val_time: Any, test_time: Any) -> EventSplit:
         ConfigError: the times are out of order, or dates on a stream whose unit is unknown.
         DataError: no training, validation or test events remain.
     """
-    low, high = instant(stream, val_time), instant(stream, test_time)
+    low, high = parse_time(stream, val_time), parse_time(stream, test_time)
     if low > high:
         raise ConfigError(f"val_time {val_time} must not be after test_time {test_time}")
     first, second = np.searchsorted(stream.t, [low, high], side="right")
@@ -197,7 +197,7 @@ def _between(t: np.ndarray, share: float) -> int:
     return int(t[low]) + min(math.floor((place - low) * gap), max(gap - 1, 0))
 
 
-def instant(stream: EventStream, when: Any) -> float | int:
+def parse_time(stream: EventStream, when: Any) -> float | int:
     """Return a time in the stream's unit; dates count from 1970, UTC.
 
     Args:

@@ -27,7 +27,7 @@ from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
-from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
@@ -189,7 +189,7 @@ def score_part(
             raise DataError(f"negatives {key} belong to events outside the part that is scored")
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
-    edges = batch_edges(stream.t[rows], batch_size, whole_ties=whole_ties)
+    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
     t = stream.t[rows][place]
     scores = replay(
         scorer,

@@ -1,9 +1,9 @@
 """The adjacency that message-passing layers sum over: sparse CSR matrices weighted once for the whole graph.
 
 Over an edge (u, v) node v receives from u, as in torch-geometric: row v holds v's in-edges, and degrees are in-degrees,
-or sums of the weights of in-edges. A model calls `convolve` for each of its message-passing layers, and nothing else of
-a graph: what stands behind it may be the whole graph, a subgraph, or a batch whose missing neighbours are replaced by
-something.
+or sums of the weights of in-edges. A model calls `propagate` for each of its message-passing layers, and nothing else
+of a graph: what stands behind it may be the whole graph, a subgraph, or a batch whose missing neighbours are replaced
+by something.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 
-Weighting = Literal["symmetric", "mean", "sum", "edges"]
+Normalization = Literal["symmetric", "mean", "sum", "edges"]
 
 
 @runtime_checkable
-class Convolver(Protocol):
+class Propagator(Protocol):
     """What a model may ask of a graph or batch."""
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
-        """Return conv's output at the receivers; see `Adjacency.convolve`."""
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
+        """Return conv's output at the receivers; see `Adjacency.propagate`."""
         ...
 
 
@@ -65,7 +65,7 @@ class Adjacency:
         self.receivers = receivers
         self.num_receivers = len(indptr) - 1
         self.num_nodes = self.num_receivers if num_nodes is None else num_nodes
-        self._forms: dict[tuple[Weighting, torch.dtype], Tensor] = {}
+        self._normalized: dict[tuple[Normalization, torch.dtype], Tensor] = {}
 
     @classmethod
     def of(
@@ -100,24 +100,24 @@ class Adjacency:
             num_nodes=self.num_nodes,
             **{name: None if t is None else t.to(device) for name, t in others.items()},
         )
-        moved._forms = {key: form.to(device) for key, form in self._forms.items()}
+        moved._normalized = {key: form.to(device) for key, form in self._normalized.items()}
         return moved
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (R, F'): a torch-geometric layer's output at the receivers.
 
         Args:
             conv: the layer.
-            weighting: the form it sums over; "edges" where it takes a list of edges.
+            normalization: the form it sums over; "edges" where it takes a list of edges.
             layer: number of the layer in its model, for adjacencies that differ between layers.
             nodes: (N, F) tensors that the layer takes before the edges.
 
         Raises:
             ConfigError: edges carry weights or features that the layer has no place for.
         """
-        self._check(conv, weighting)
-        form = self.form(weighting, wide(nodes[0]))
-        if weighting == "edges":
+        self._check(conv, normalization)
+        form = self.normalized_adjacency(normalization, wide(nodes[0]))
+        if normalization == "edges":
             carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
             return self.own(conv(*nodes, form, **carried))
         if self.num_receivers == self.num_nodes and self.receivers is None:
@@ -126,13 +126,13 @@ class Adjacency:
 
         if isinstance(conv, GCNConv):  # its sum first and its linear map after: fewer rows to map
             return F.linear(conv.propagate(form, x=nodes[0], edge_weight=None), conv.lin.weight, conv.bias)
-        if weighting == "symmetric":  # GCN2Conv
+        if normalization == "symmetric":  # GCN2Conv
             return conv(nodes[0], *(self.own(h) for h in nodes[1:]), form)
         return conv((nodes[0], self.own(nodes[0])), form)
 
-    def _check(self, conv: nn.Module, weighting: Weighting) -> None:
-        takes = weighting == "edges" and (getattr(conv, "edge_dim", None) is not None or _is_gine(conv))
-        if (self.edge_attr is not None and not takes) or (self.weight is not None and weighting != "symmetric"):
+    def _check(self, conv: nn.Module, normalization: Normalization) -> None:
+        takes = normalization == "edges" and (getattr(conv, "edge_dim", None) is not None or _is_gine(conv))
+        if (self.edge_attr is not None and not takes) or (self.weight is not None and normalization != "symmetric"):
             what = "weights" if self.weight is not None else "features"
             raise ConfigError(
                 f"{type(conv).__name__} has no place for the edge {what} of this graph; leave them out "
@@ -143,12 +143,12 @@ class Adjacency:
         """Return (R, ...): the receivers' rows of h (N, ...)."""
         return h[: self.num_receivers] if self.receivers is None else h[self.receivers]
 
-    def form(self, weighting: Weighting, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return what a layer of this weighting takes: a sparse matrix of a dtype, or the list of edges."""
-        key = weighting, torch.float32 if weighting == "edges" else dtype
-        if key not in self._forms:
-            self._forms[key] = self.edge_index() if weighting == "edges" else self._make(weighting, dtype)
-        return self._forms[key]
+    def normalized_adjacency(self, normalization: Normalization, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return what a layer of this normalization takes: a sparse matrix of a dtype, or the list of edges."""
+        key = normalization, torch.float32 if normalization == "edges" else dtype
+        if key not in self._normalized:
+            self._normalized[key] = self.edge_index() if normalization == "edges" else self._make(normalization, dtype)
+        return self._normalized[key]
 
     def edge_index(self) -> Tensor:
         """Return (2, E) int64: senders above receivers."""
@@ -171,18 +171,18 @@ class Adjacency:
     def _receivers(self) -> Tensor:
         return torch.arange(self.num_receivers, device=self.indptr.device) if self.receivers is None else self.receivers
 
-    def _make(self, weighting: Weighting, dtype: torch.dtype) -> Tensor:
+    def _make(self, normalization: Normalization, dtype: torch.dtype) -> Tensor:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
         own = degree[self._receivers()].double()
-        if weighting == "symmetric":
+        if normalization == "symmetric":
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
-            weight = (1 / own if weighting == "mean" else torch.ones_like(own))[rows]
+            weight = (1 / own if normalization == "mean" else torch.ones_like(own))[rows]
         if self.weight is not None:
             weight = weight * self.weight
         if self.scale is not None:
             weight = weight * self.scale
-        if weighting == "symmetric":
+        if normalization == "symmetric":
             indptr, columns, weight = self._with_loops(rows, weight, 1 / (own + 1))
         return self._csr(indptr, columns, weight.to(dtype))
 

@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.layers.message import Adjacency, Weighting, wide
+from hopstate.layers.message import Adjacency, Normalization, wide
 from hopstate.ops.gated import gated_mean
 from hopstate.ops.rows import segment_sum
 
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
 Pooling = Literal["mean", "sum", "max"]
-FORMS: dict[str, Weighting] = {"gcn": "symmetric", "sage": "mean"}  # others sum
+FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean"}  # others sum
 
 
 class GatedGCN(nn.Module):
@@ -94,7 +94,7 @@ class MessageBlock(nn.Module):
         elif self.kind in ("gine", "pna"):
             z = self.conv(rows_of, graph.edge_index(), e if self.edges else None)
         else:
-            z = self.conv(rows_of, graph.form(FORMS.get(self.kind, "sum"), wide(rows_of)))
+            z = self.conv(rows_of, graph.normalized_adjacency(FORMS.get(self.kind, "sum"), wide(rows_of)))
         return rows_of + F.dropout(F.relu(self.norm(z)), self.dropout, self.training), e
 
 

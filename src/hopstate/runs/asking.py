@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_splits import instant
+from hopstate.data.event_splits import parse_time
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
@@ -125,7 +125,7 @@ def times_in(past: Past, t: np.ndarray) -> np.ndarray:
         t = t.astype("datetime64[us]").astype(object)
     if t.dtype.kind in "OU":
         stream = past.events(0, 0)
-        t = np.array([instant(stream, value) for value in t.tolist()])
+        t = np.array([parse_time(stream, value) for value in t.tolist()])
     if t.dtype.kind not in "iuf":
         raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
     wrong = ~np.isfinite(t) if kind.kind == "f" else (~np.isfinite(t) | (t != np.floor(t)))

@@ -11,7 +11,7 @@ from hopstate.data.events import EventBatch, EventStream
 from hopstate.errors import ConfigError
 
 
-def batch_edges(t: np.ndarray, batch_size: int, *, whole_ties: bool = True) -> np.ndarray:
+def batch_boundaries(t: np.ndarray, batch_size: int, *, whole_ties: bool = True) -> np.ndarray:
     """Return positions 0 = b_0 < b_1 < ... = E that cut events sorted by time into batches.
 
     Args:
@@ -34,11 +34,12 @@ def batch_edges(t: np.ndarray, batch_size: int, *, whole_ties: bool = True) -> n
     return np.array(edges, np.int64)
 
 
-def piece_edges(t: np.ndarray, batch_size: int) -> np.ndarray:
+def piece_boundaries(t: np.ndarray, batch_size: int) -> np.ndarray:
     """Return positions 0 = b_0 < b_1 < ... = E that cut events sorted by time into batches that move a memory.
 
-    A batch grows to the end of the time that it would have cut, as in `batch_edges`; but more than batch_size events of
-    one time are cut into batches of their own, of at most batch_size. So a batch holds whole times or a piece of one.
+    A batch grows to the end of the time that it would have cut, as in `batch_boundaries`; but more than batch_size
+    events of one time are cut into batches of their own, of at most batch_size. So a batch holds whole times or a piece
+    of one.
 
     Args:
         t: (E,) times, sorted.
@@ -63,8 +64,8 @@ def piece_edges(t: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 def pieces(batch: EventBatch, batch_size: int) -> Iterator[EventBatch]:
-    """Yield a batch in the parts that `piece_edges` makes of it; an empty one stays as it is."""
-    edges = piece_edges(batch.t, batch_size)
+    """Yield a batch in the parts that `piece_boundaries` makes of it; an empty one stays as it is."""
+    edges = piece_boundaries(batch.t, batch_size)
     if len(edges) <= 2:
         yield batch
         return
@@ -86,6 +87,6 @@ def event_batches(
         ConfigError: batch_size under 1.
     """
     rows = np.arange(len(stream)) if rows is None else rows
-    edges = batch_edges(stream.t[rows], batch_size, whole_ties=whole_ties)
+    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
     for a, b in zip(edges[start:-1], edges[start + 1 :], strict=True):
         yield stream.take(rows[a:b])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
-from hopstate.layers.message import Adjacency, Convolver, Weighting
+from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.adjacency import (
     around_adjacency,
@@ -38,7 +38,7 @@ class GraphBatch:
     """
 
     x: Tensor
-    graph: Convolver
+    graph: Propagator
     nodes: np.ndarray
     rows: Tensor
     weight: Tensor | None = None
@@ -59,7 +59,7 @@ class BatchSource(Protocol):
 class Compensation(Protocol):
     """What stands for the neighbours that a batch lacks."""
 
-    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Convolver:
+    def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> Propagator:
         """Return what a model convolves over in a batch of nodes (distinct rows of the graph)."""
         ...
 
@@ -90,9 +90,9 @@ class Layered:
         """Return all layers on a device."""
         return Layered([layer.to(device) for layer in self.layers])
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return the output at this layer's receivers."""
-        return self.layers[layer].convolve(conv, weighting, layer, *nodes)
+        return self.layers[layer].propagate(conv, normalization, layer, *nodes)
 
 
 class NodeSetSource:
@@ -125,13 +125,13 @@ class NodeSetSource:
         if chosen.loss_weight is not None:
             weight = torch.from_numpy(chosen.loss_weight[rows]) / max(1, int(self.is_train.sum()))
         return GraphBatch(
-            features(self.graph, chosen.nodes), self.convolver(chosen), chosen.nodes, torch.from_numpy(rows), weight
+            features(self.graph, chosen.nodes), self.propagator(chosen), chosen.nodes, torch.from_numpy(rows), weight
         )
 
-    def convolver(self, chosen: NodeSet) -> Convolver:
+    def propagator(self, chosen: NodeSet) -> Propagator:
         """Return what a model convolves over in a batch of these nodes."""
         if self.missing is not None:
-            return self.missing.convolver(self.graph, self.cutter, chosen.nodes)
+            return self.missing.propagator(self.graph, self.cutter, chosen.nodes)
         local = self.cutter.induced(chosen.nodes)
         if isinstance(self.sampler, SaintSampler):
             assert local.edges is not None

@@ -19,7 +19,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.ops.rows import ranges
-from hopstate.sampling.event_batches import batch_edges
+from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import FollowingMemory, in_blocks
 from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
 from hopstate.streaming.scores import check_scores
@@ -70,7 +70,7 @@ def go_on(
     new, whole = past.joined(events, skip_features=not edge_dim, again=again)
     open_ = whole.events(past.settled)
     follower, rows = task.follow(whole), task.asked(new) if score else np.empty(0, np.int64)
-    edges, asked = batch_edges(open_.t, task.live_batch), rows + len(open_) - len(new)
+    edges, asked = batch_boundaries(open_.t, task.live_batch), rows + len(open_) - len(new)
     place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
@@ -98,7 +98,7 @@ def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: n
         t: (Q,) times, none before the last event of the past.
     """
     open_, follower = past.events(past.settled), task.follow(past)
-    edges, position = batch_edges(open_.t, task.live_batch), np.searchsorted(open_.t, t, side="left")
+    edges, position = batch_boundaries(open_.t, task.live_batch), np.searchsorted(open_.t, t, side="left")
     if len(edges) > 1 and edges[-1] - edges[-2] < task.live_batch:
         edges = edges[:-1]  # the last batch is still open: it has moved nothing yet
     place = np.searchsorted(edges, position, side="right") - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.data.past import Past
-from hopstate.sampling.event_batches import batch_edges
+from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import in_blocks
 from hopstate.streaming.protocols import LinkFollower, LiveTask
 from hopstate.streaming.scores import check_scores
@@ -28,7 +28,7 @@ class PairQueries:
     def __init__(self, task: LiveTask[LinkFollower], past: Past) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
-        edges = batch_edges(self._open.t, task.live_batch)
+        edges = batch_boundaries(self._open.t, task.live_batch)
         full = len(edges) < 2 or edges[-1] - edges[-2] >= task.live_batch
         self._edges = edges if full else edges[:-1]  # the last batch is still open: it has moved nothing yet
         self._restart()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.errors import ShapeError
-from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.streaming.protocols import Replayable, Scores
 from hopstate.streaming.scores import check_scores
 
@@ -85,7 +85,7 @@ def replay_part(
         stream,
         np.searchsorted(rows, asked),
         rows=rows,
-        edges=batch_edges(stream.t[rows], batch_size),
+        edges=batch_boundaries(stream.t[rows], batch_size),
         history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
         wide=wide,
     )
@@ -113,7 +113,7 @@ def replay_anywhere(
         batch_size: events a batch.
         wide: scores may have several columns, (Q, C).
     """
-    edges = batch_edges(stream.t, batch_size)
+    edges = batch_boundaries(stream.t, batch_size)
     full = len(edges) < 2 or edges[-1] - edges[-2] >= batch_size
     closed = edges if full else edges[:-1]
     position = np.searchsorted(stream.t, t, side="left")

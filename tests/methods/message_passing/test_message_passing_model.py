@@ -23,7 +23,7 @@ def adjacency_of(dense: np.ndarray) -> Adjacency:
 
 
 def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Adjacency]:
-    dense = inputs[1].form("sum").to_dense().numpy()
+    dense = inputs[1].normalized_adjacency("sum").to_dense().numpy()
     return inputs[0][order], adjacency_of(dense[order][:, order])
 
 
@@ -69,7 +69,7 @@ def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
     own.load_state_dict(block.conv.state_dict())
     adjacency = adjacency_of(ring_with_chords())
     x = torch.randn(NODES, 6)
-    actual = block.conv(x, adjacency.form(block.weighting))
+    actual = block.conv(x, adjacency.normalized_adjacency(block.normalization))
     assert_close_rmse(actual, own(x, adjacency.edge_index()))
 
 

@@ -58,7 +58,7 @@ def whole_epoch_loss(t: MemoryLinkTask) -> torch.Tensor:
     rows, data = t.split.train, t.stream
     negatives = training_negatives(data, rows, t.batch_size, t.seed, 0)
     state, total, count = t.model.initial_state(data.num_nodes), torch.zeros(()), 0
-    for a, b in zip(t._edges[:-1], t._edges[1:], strict=True):
+    for a, b in zip(t._boundaries[:-1], t._boundaries[1:], strict=True):
         batch = data.take(rows[a:b])
         for dst, label in ((batch.dst, 1.0), (negatives[a:b], 0.0)):
             gap = t.train_inputs.query_gaps(batch.src, dst, batch.t)
@@ -106,7 +106,7 @@ def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
     data = stream()
     attr = data.edge_attr.copy()
     t = task(tmp_path, data, truncate=1)
-    row = int(t.split.train[t._edges[3]])
+    row = int(t.split.train[t._boundaries[3]])
     attr[row:] += 5
     other = task(tmp_path / "other", data.with_(edge_attr=attr), truncate=1)
     losses = [[float(x.loss(batch).detach()) for batch in x.batches(0)] for x in (t, other)]

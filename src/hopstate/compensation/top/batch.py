@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hopstate.compensation.top.ridge import Substitute
 from hopstate.errors import ConfigError
-from hopstate.layers.message import Adjacency, Weighting
+from hopstate.layers.message import Adjacency, Normalization
 
 
 class LinearTop:
@@ -20,24 +20,24 @@ class LinearTop:
     Args:
         inside: adjacency among the batch's nodes, weighted by the whole graph's degrees.
         missing: what stands for the sums over out-of-batch neighbours, for each layer or one for all.
-        weighting: the one weighting that `missing` was made for.
+        normalization: the one normalization that `missing` was made for.
     """
 
-    def __init__(self, inside: Adjacency, missing: list[Substitute], weighting: Weighting) -> None:
-        self.inside, self.missing, self.weighting = inside, missing, weighting
+    def __init__(self, inside: Adjacency, missing: list[Substitute], normalization: Normalization) -> None:
+        self.inside, self.missing, self.normalization = inside, missing, normalization
 
     def to(self, device: torch.device | str) -> LinearTop:
         """Return the batch on a device."""
-        return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.weighting)
+        return LinearTop(self.inside.to(device), [m.to(device) for m in self.missing], self.normalization)
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output, the sum that it makes compensated.
 
         Raises:
             ConfigError: the layer does not sum with these fixed weights.
         """
-        if weighting != self.weighting:
-            raise ConfigError(not_linear(type(conv).__name__, weighting))
+        if normalization != self.normalization:
+            raise ConfigError(not_linear(type(conv).__name__, normalization))
         missing = self.missing[layer % len(self.missing)]
 
         def add(_: nn.Module, inputs: tuple[object, dict[str, object]], out: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class LinearTop:
 
         handle = conv.register_message_and_aggregate_forward_hook(add)  # type: ignore[operator]
         try:
-            return self.inside.convolve(conv, weighting, layer, *nodes)
+            return self.inside.propagate(conv, normalization, layer, *nodes)
         finally:
             handle.remove()
 
@@ -73,19 +73,19 @@ class GeneralTop:
         missing = self.missing[layer % len(self.missing)]
         return torch.cat([h, missing.left.to(h.dtype) @ missing.weights(h)])
 
-    def convolve(self, conv: nn.Module, weighting: Weighting, layer: int, *nodes: Tensor) -> Tensor:
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
         """Return (|B|, F'): the layer's output where missing neighbours send made-up rows."""
-        return self.around.convolve(conv, weighting, layer, *(self.extended(h, layer) for h in nodes))
+        return self.around.propagate(conv, normalization, layer, *(self.extended(h, layer) for h in nodes))
 
 
-def not_linear(name: str, weighting: str) -> str:
+def not_linear(name: str, normalization: str) -> str:
     """Return the words that refuse the linear form.
 
     Args:
         name: of what does not sum its neighbours.
-        weighting: how it weighs them.
+        normalization: how it weighs them.
     """
     return (
-        f"{name} ({weighting}) does not sum its neighbours with fixed weights of the right kind, which TOP's linear "
-        f"form needs; use the general form (top.form=general), which works with any aggregator"
+        f"{name} ({normalization}) does not sum its neighbours with fixed weights of the right kind, which TOP's "
+        f"linear form needs; use the general form (top.form=general), which works with any aggregator"
     )

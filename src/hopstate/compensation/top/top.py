@@ -42,7 +42,7 @@ from hopstate.compensation.top.store import CompensationStore, fingerprint
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.evaluating import evaluating
-from hopstate.layers.message import Adjacency, Weighting
+from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
@@ -59,7 +59,7 @@ class Top:
     Args:
         graph: the whole graph.
         config: settings.
-        weighting: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
+        normalization: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
         seed: fixes initialisations and draws.
         rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
 
@@ -68,12 +68,18 @@ class Top:
     """
 
     def __init__(
-        self, graph: Graph, config: TopConfig, weighting: Weighting, *, seed: int, rows: np.ndarray | None = None
+        self,
+        graph: Graph,
+        config: TopConfig,
+        normalization: Normalization,
+        *,
+        seed: int,
+        rows: np.ndarray | None = None,
     ) -> None:
-        if config.form == "linear" and weighting not in LINEAR:
-            raise ConfigError(not_linear("the model's aggregator", weighting))
-        self.graph, self.config, self.weighting, self.seed = graph, config, weighting, seed
-        self.linear = config.form != "general" and weighting in LINEAR
+        if config.form == "linear" and normalization not in LINEAR:
+            raise ConfigError(not_linear("the model's aggregator", normalization))
+        self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
+        self.linear = config.form != "general" and normalization in LINEAR
         self._own = threading.local()  # a cutter for each thread
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
@@ -96,7 +102,7 @@ class Top:
         if not self.linear:
             return WholePass(forward)
         adjacency = whole or whole_adjacency(self.graph)
-        return WholePass(forward, lambda: adjacency.form(self.weighting), self.rows)
+        return WholePass(forward, lambda: adjacency.normalized_adjacency(self.normalization), self.rows)
 
     def prepare(self, model: nn.Module, embed: Embed) -> None:
         """Fit the basis on the model's weights, or on random initialisations.
@@ -208,7 +214,7 @@ class Top:
             for _ in pool.map(self.batch, batches):
                 pass
 
-    def convolver(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
+    def propagator(self, graph: Graph, cutter: Neighborhoods, nodes: np.ndarray) -> LinearTop | GeneralTop:
         """Return the compensated batch of nodes; graph and cutter are its own."""
         return self.batch(nodes)
 
@@ -217,7 +223,7 @@ class Top:
         around = self.cutter.induced(nodes, halo=not self.linear)
         adjacency = around_adjacency(self.graph, around)
         if self.linear:
-            return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.weighting)
+            return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.normalization)
         return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
 
     def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
@@ -237,7 +243,7 @@ class Top:
         rows, found = self._at(nodes), []
         for basis in self.bases:
             if self.linear:  # A_B,out times values
-                form = adjacency.form(self.weighting)
+                form = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
                     total[rows] - form.to(values.dtype) @ values[rows]
                     for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))

@@ -67,6 +67,6 @@ class GIN(nn.Module):
         h, c = inputs.x, self.config
         out = self.heads[0](pool(h, inputs.sequences, c.pooling))
         for conv, norm, head in zip(self.convs, self.norms, self.heads[1:]):
-            h = F.relu(norm(conv(h, inputs.graph.form("sum", wide(h)))))
+            h = F.relu(norm(conv(h, inputs.graph.normalized_adjacency("sum", wide(h)))))
             out = out + F.dropout(head(pool(h, inputs.sequences, c.pooling)), c.dropout, self.training)
         return out

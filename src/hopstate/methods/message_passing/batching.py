@@ -191,9 +191,9 @@ def prepared_top(
     block_size: int = 100_000,
 ) -> Top:
     """Return TOP's compensation made for model, for batches of rows (None: of any nodes)."""
-    if model.weighting is None:
+    if model.normalization is None:
         raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
-    top = Top(graph, config, model.weighting, seed=seed, rows=rows)
+    top = Top(graph, config, model.normalization, seed=seed, rows=rows)
     top.prepare(model, embedder(graph, top, block_size))
     return top
 
@@ -217,7 +217,7 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
             out = sent.new_empty(len(every), sent.shape[1])
             for start in range(0, len(every), ROWS):
                 part = rows_adjacency(graph, every[start : start + ROWS], degree)
-                out[start : start + ROWS] = part.form(top.weighting, sent.dtype) @ sent
+                out[start : start + ROWS] = part.normalized_adjacency(top.normalization, sent.dtype) @ sent
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)
@@ -283,7 +283,7 @@ def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
 
     The halo is for layers that take lists of edges, and where all nodes' representations may be too much for a device.
     """
-    halo = model.weighting == "edges" or next(model.parameters()).device.type != "cpu"
+    halo = model.normalization == "edges" or next(model.parameters()).device.type != "cpu"
     return lambda: blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
 
 

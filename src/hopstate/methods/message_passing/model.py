@@ -4,8 +4,8 @@ A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerN
 torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals and are
 ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block, or all of them
 (jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA and GIN
-(GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.convolve`, so that the same model
-runs on a whole graph and on any kind of batch.
+(GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the same
+model runs on a whole graph and on any kind of batch.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
 Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Hu et al. 2020,
@@ -25,14 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
-from hopstate.layers.message import Adjacency, Convolver, Weighting
+from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.types import Float, shapecheck
 
 STEP = 4096  # rows at a time where a function of single rows is applied to all nodes
 Cuts = Callable[[], Iterable[tuple[np.ndarray | None, Adjacency]]]
 """Blocks that cover all nodes as receivers: rows of the graph that the adjacency's nodes are (None: all of them)."""
 Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
-WEIGHTING: dict[str, Weighting | None] = {
+NORMALIZATION: dict[str, Normalization | None] = {
     "mlp": None,
     "gcn": "symmetric",
     "sage": "mean",
@@ -99,7 +99,7 @@ class ResidualBlock(nn.Module):
         self, kind: Kind, config: BackboneConfig, layer: int = 0, degrees: Tensor | None = None, edge_dim: int = 0
     ) -> None:
         super().__init__()
-        self.weighting, self.layer = weighting_of(kind, edge_dim), layer
+        self.normalization, self.layer = normalization_of(kind, edge_dim), layer
         dim, drop = config.dim, config.dropout
         self.plain = config.block == "plain"
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[config.norm](dim)
@@ -109,7 +109,7 @@ class ResidualBlock(nn.Module):
             return
         self.ffn = nn.Sequential(nn.Dropout(drop), nn.GELU(), nn.Linear(dim, dim), nn.Dropout(drop))
 
-    def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; the R receivers are the first rows of x."""
         z = self.received(self.sent(x), adjacency)
         return self.combined(x[: len(z)], z)
@@ -118,11 +118,11 @@ class ResidualBlock(nn.Module):
         """Return what nodes send their neighbours."""
         return x if self.plain else self.norm(x)
 
-    def received(self, sent: Tensor, adjacency: Convolver) -> Tensor:
+    def received(self, sent: Tensor, adjacency: Propagator) -> Tensor:
         """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim)."""
-        if self.weighting is None:
+        if self.normalization is None:
             return self.conv(sent)
-        return adjacency.convolve(self.conv, self.weighting, self.layer, sent)
+        return adjacency.propagate(self.conv, self.normalization, self.layer, sent)
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
         """Return (R, dim) the block's output from its receivers' input x and what they received, z, both (R, dim)."""
@@ -141,11 +141,11 @@ class GCNIIBlock(nn.Module):
         from torch_geometric.nn import GCN2Conv
 
         super().__init__()
-        self.weighting: Weighting = "symmetric"
+        self.normalization: Normalization = "symmetric"
         self.layer, self.drop = layer, nn.Dropout(config.dropout)
         self.conv = GCN2Conv(config.dim, config.alpha, config.theta, layer + 1, normalize=False)
 
-    def forward(self, x: Tensor, adjacency: Convolver, first: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; first is x_0, by default x."""
         return self.combined(x, self.received(self.sent(x), adjacency, x if first is None else first))
 
@@ -153,23 +153,23 @@ class GCNIIBlock(nn.Module):
         """Return what nodes send their neighbours."""
         return self.drop(x)
 
-    def received(self, sent: Tensor, adjacency: Convolver, first: Tensor) -> Tensor:
+    def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
         """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim), first (S, dim) their x_0."""
-        return adjacency.convolve(self.conv, "symmetric", self.layer, sent, first[: len(sent)])
+        return adjacency.propagate(self.conv, "symmetric", self.layer, sent, first[: len(sent)])
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
         """Return (R, dim) the block's output from what its receivers received, z (R, dim)."""
         return z.relu()
 
 
-def weighting_of(kind: str, edge_dim: int = 0) -> Weighting | None:
+def normalization_of(kind: str, edge_dim: int = 0) -> Normalization | None:
     """Return how a backbone's layers weigh neighbours.
 
     Args:
         kind: of the backbone.
         edge_dim: columns of the edge features.
     """
-    return "edges" if kind == "gin" and edge_dim else WEIGHTING[kind]
+    return "edges" if kind == "gin" and edge_dim else NORMALIZATION[kind]
 
 
 def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: int | None) -> nn.Module:
@@ -237,7 +237,7 @@ class Backbone(nn.Module):
         if edge_dim and kind not in WITH_EDGES:
             raise ConfigError(f"{kind} has no place for edge features; {', '.join(WITH_EDGES)} have one")
         self.config, self.kind, self.edge_dim = config, kind, edge_dim
-        self.weighting = weighting_of(kind, edge_dim)
+        self.normalization = normalization_of(kind, edge_dim)
         self.embed = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
         self.blocks = nn.ModuleList(
             GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees, edge_dim)  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ class Backbone(nn.Module):
         return self.norm.weight.device
 
     @shapecheck
-    def forward(self, x: Float[Tensor, "node feature"], adjacency: Convolver) -> Float[Tensor, "receiver class"]:
+    def forward(self, x: Float[Tensor, "node feature"], adjacency: Propagator) -> Float[Tensor, "receiver class"]:
         """Return logits of every node that the adjacency's last layer has as a receiver."""
         return self.logits(self._seen(self.embeddings(x, adjacency)))
 
@@ -264,7 +264,7 @@ class Backbone(nn.Module):
         """Return what the head sees of the representations before the first block and after each."""
         return kept if self.config.jump == "mean" else kept[1:] or kept
 
-    def embeddings(self, x: Tensor, adjacency: Convolver) -> list[Tensor]:
+    def embeddings(self, x: Tensor, adjacency: Propagator) -> list[Tensor]:
         """Return the representations before the first block and after each, (R_l, dim)."""
         kept = [self.embed(x)]
         for block in self.blocks:
@@ -318,7 +318,7 @@ class Backbone(nn.Module):
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
         own = _consecutive(adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu())
         device = adjacency.indptr.device
-        read = own if block.weighting is None else rows
+        read = own if block.normalization is None else rows
         there = sent[read].to(device)
         if isinstance(block, GCNIIBlock):
             z = block.received(there, adjacency, kept[0][read].to(device))
@@ -361,4 +361,4 @@ def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.dev
     return out
 
 
-__all__ = ["WEIGHTING", "Adjacency", "Backbone", "BackboneConfig", "ResidualBlock"]
+__all__ = ["NORMALIZATION", "Adjacency", "Backbone", "BackboneConfig", "ResidualBlock"]

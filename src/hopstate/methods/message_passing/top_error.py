@@ -19,7 +19,7 @@ from torch import Tensor
 from hopstate.compensation.gas import History
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
-from hopstate.layers.message import Convolver
+from hopstate.layers.message import Propagator
 from hopstate.methods.message_passing.batching import Batching, node_sampler, prepared_top
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.adjacency import around_adjacency, inside_adjacency
@@ -81,21 +81,21 @@ def _error(
 ) -> float:
     wrong = right = 0.0
     for chosen in sets:
-        found = model.embeddings(features(graph, chosen.nodes), _convolver(graph, source, chosen, kind))[-1]
+        found = model.embeddings(features(graph, chosen.nodes), _propagator(graph, source, chosen, kind))[-1]
         expected = exact[torch.from_numpy(chosen.nodes)]
         wrong += float((found - expected).double().square().sum())
         right += float(expected.double().square().sum())
     return (wrong / right) ** 0.5
 
 
-def _convolver(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) -> Convolver:
+def _propagator(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str) -> Propagator:
     if kind not in ("cluster", "cut"):
-        return source.convolver(chosen)
+        return source.propagator(chosen)
     local = source.cutter.induced(chosen.nodes)
     if kind == "cut":
         return around_adjacency(graph, local)
     if isinstance(source.sampler, SaintSampler):
-        return source.convolver(chosen)
+        return source.propagator(chosen)
     return inside_adjacency(graph, local)
 
 

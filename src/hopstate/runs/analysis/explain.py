@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.event_splits import instant
+from hopstate.data.event_splits import parse_time
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import draw_figure
 from hopstate.streaming.history_scorer import to_device
@@ -137,14 +137,14 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | F
 
     stream = task.stream
     if isinstance(task, Explains):
-        u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), instant(stream, t)
+        u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
     model = bare(task.model)
     if not isinstance(task, HistoryLinkTask) or not isinstance(model, ExplainsEvents):
         raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
     u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
-    t = instant(stream, t)
+    t = parse_time(stream, t)
     tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device

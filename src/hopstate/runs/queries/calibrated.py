@@ -19,7 +19,7 @@ import numpy as np
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
-from hopstate.sampling.event_batches import batch_edges, event_batches
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.streaming.live import fingerprint
 from hopstate.streaming.replay import replay
 from hopstate.training.tasks.link import LinkTask
@@ -153,7 +153,7 @@ def _of_validation(task: LinkTask) -> tuple[np.ndarray, np.ndarray, str]:
         stream,
         np.searchsorted(rows, row),
         rows=rows,
-        edges=batch_edges(stream.t[rows], size),
+        edges=batch_boundaries(stream.t[rows], size),
         history=event_batches(stream, np.arange(rows[0]), batch_size=size),
     )
     return scores, (np.arange(len(row)) < len(at)).astype(np.float64), strategy

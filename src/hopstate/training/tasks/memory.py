@@ -25,7 +25,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError
-from hopstate.sampling.event_batches import batch_edges, piece_edges
+from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.active_batch import ActiveBatch
@@ -45,7 +45,7 @@ class MemoryTask:
         train_inputs: batches of the stream, look-ups seeing the training events alone.
         inputs: stream → the same over all of it, for evaluation.
         batch_size: events that are scored, and move the memory, together; see
-            `hopstate.sampling.event_batches.piece_edges`. The memory moves by events of a time after all of
+            `hopstate.sampling.event_batches.piece_boundaries`. The memory moves by events of a time after all of
             them have been scored.
         cut_ties: False puts all events of a time into one batch, however many.
         truncate: T, batches that gradients flow back through, and batches of one optimiser step.
@@ -77,14 +77,14 @@ class MemoryTask:
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.truncate, self.seed = batch_size, truncate, seed
         self.cut_ties, t = cut_ties, stream.t[split.train]
-        self._edges = piece_edges(t, batch_size) if cut_ties else batch_edges(t, batch_size)
+        self._boundaries = piece_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
         # batches whose events are all earlier than batch k's: what its scores may know of
-        self._known = np.searchsorted(self._edges, np.searchsorted(t, t[self._edges[:-1]]))
+        self._known = np.searchsorted(self._boundaries, np.searchsorted(t, t[self._boundaries[:-1]]))
         self._state: NodeState | None = None
 
     def num_batches(self, epoch: int) -> int:
         """Return how many windows hold the training events."""
-        return -(-(len(self._edges) - 1) // self.truncate)
+        return -(-(len(self._boundaries) - 1) // self.truncate)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Any]]:
         """Yield windows in time order, what is random drawn from (seed, epoch); window 0 empties the memory.
@@ -100,7 +100,7 @@ class MemoryTask:
 
     def rehearsal(self, epoch: int, start: int) -> Iterator[dict[str, Any]]:
         """Yield windows from position start on, whatever the memory; without one they are scored from an empty one."""
-        drawn, known, last = self._draw(epoch), self._known, len(self._edges) - 1
+        drawn, known, last = self._draw(epoch), self._known, len(self._boundaries) - 1
         for first in range(start * self.truncate, last, self.truncate):
             stop, done = min(first + self.truncate, last), self._done(first)
             steps = []
@@ -122,7 +122,7 @@ class MemoryTask:
 
     def _step(self, k: int, done: int, drawn: Any) -> dict[str, Any]:
         """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
-        rows, edges = self.split.train, self._edges
+        rows, edges = self.split.train, self._boundaries
         made = [self.stream.take(rows[edges[j] : edges[j + 1]]) for j in range(done, self._known[k])]
         updates = [[vars(piece) for piece in self.train_inputs.batches(events)] for events in made]
         return {"updates": updates} | self._queries(slice(edges[k], edges[k + 1]), drawn)

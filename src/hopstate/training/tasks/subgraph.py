@@ -22,7 +22,7 @@ class Subgraphs(NodeBatches[Batch]):
     """Batches of a graph: whole blocks of nodes, or seeds with what was sampled around them.
 
     Args:
-        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, convolver).
+        source: makes batches; one depends on (epoch, number) alone. The model is called as model(x, propagator).
         labels: labels, splits and names.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation reads the graph.
         state, load_state: give and take what stands for missing neighbours, where that depends on training.
@@ -52,7 +52,7 @@ class Subgraphs(NodeBatches[Batch]):
         return self.source.num_batches(epoch)
 
     def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield (x, convolver, rows, labels, weights) from position start of an epoch."""
+        """Yield (x, propagator, rows, labels, weights) from position start of an epoch."""
         if self._refresh is not None and start == 0:
             self._refresh(model, epoch)
         made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
