@@ -16,7 +16,7 @@ from hopstate.data.readers.read_events import read_events
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
 from hopstate.io.opening import reading as naming
-from hopstate.methods.method import Context
+from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_made
 from hopstate.runs.data import (
     config_of_run,
@@ -77,22 +77,7 @@ class load_run:  # noqa: N801 - a context manager
     def _load(self) -> tuple[Trainer, Any]:
         method, settings = settings_of_run(self.folder, self.method)
         saved = load_checkpoint(self.folder.weights)
-        if self.device is not None:
-            settings["loop"]["device"] = self.device
-        if self.evaluation and "evaluation" not in settings:
-            raise ConfigError(f"{method.name} has no settings of evaluation to change")
-        if self.evaluation:
-            settings["evaluation"] |= self.evaluation
-        made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
-        if "scale" in self.read:
-            raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
-        if self.data is not None:
-            own = self._own_reading(method.data, settings["read"])
-            settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
-        if isinstance(self.data, (str, Path)):
-            settings["data"] = str(self.data)
-        config = config_of_run(self.folder, method, settings)
-        config = as_made(config, made) if self.data is None else config
+        config = self._config(method, settings)
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
         if in_memory and method.data == "events" and hasattr(self.data, "iloc"):
@@ -117,6 +102,25 @@ class load_run:  # noqa: N801 - a context manager
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
         task.model = trainer.fabric.setup_module(task.model)
         return trainer, task
+
+    def _config(self, method: Method, settings: dict[str, Any]) -> Any:
+        """Return the run's configuration with what is asked to be otherwise."""
+        if self.device is not None:
+            settings["loop"]["device"] = self.device
+        if self.evaluation and "evaluation" not in settings:
+            raise ConfigError(f"{method.name} has no settings of evaluation to change")
+        if self.evaluation:
+            settings["evaluation"] |= self.evaluation
+        made, filled = {"read": settings.get("read", {})}, settings.get("read", {}).get("missing", "error")
+        if "scale" in self.read:
+            raise ConfigError("a trained run scales features as it was trained to; leave read.scale out")
+        if self.data is not None:
+            own = self._own_reading(method.data, settings["read"])
+            settings["read"] = own | ({"missing": filled} if filled != "error" else {}) | dict(self.read)
+        if isinstance(self.data, (str, Path)):
+            settings["data"] = str(self.data)
+        config = config_of_run(self.folder, method, settings)
+        return as_made(config, made) if self.data is None else config
 
     def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return how the run's own data were read, as far as that says something of the others."""

@@ -13,7 +13,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import DELETE, EventStream
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.streaming.protocols import NodeFollower, Scores
-from hopstate.training.tasks.link import named_pairs
+from hopstate.training.tasks.link import to_user_ids
 from hopstate.training.tasks.target import ClassWeights, Target, class_weights
 
 
@@ -57,7 +57,7 @@ class ClassAnswers:
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
         """Return columns node, t and the outputs of events at rows."""
-        named = named_pairs(new, rows)
+        named = to_user_ids(new, rows)
         return {"node": named["src"], "t": named["t"]} | self.classes.columns(scores)
 
     def labelled(self, stream: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import HistoryNodeScorer, NodeTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.training.tasks.event_target import ClassAnswers, class_loss, event_target
-from hopstate.training.tasks.link import asked_of
+from hopstate.training.tasks.link import events_to_score
 from hopstate.training.tasks.target import Target
 
 
@@ -116,7 +116,7 @@ class HistoryNodeTask(ClassAnswers):
 
     def predict(self, split: str) -> dict[str, Any]:
         """Return a table of the events of a part (those of `evaluate`), or of "all"; see `ClassAnswers`."""
-        asked, rows = asked_of(self.stream, self.split, split)
+        asked, rows = events_to_score(self.stream, self.split, split)
         asked = self.asked(self.stream, asked)
         scores = score_node_events(self.scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch)
         return self.labelled(self.stream, asked, scores)

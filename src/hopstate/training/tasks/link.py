@@ -157,7 +157,7 @@ class LinkTask:
         if split != "all" and split not in PARTS:
             raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
         stream, scorer = self.stream, self.scorer(split)
-        asked, rows = asked_of(stream, self.split, split)
+        asked, rows = events_to_score(stream, self.split, split)
         asked = stream.additions(asked)
         scores = replay_part(
             scorer,
@@ -167,7 +167,7 @@ class LinkTask:
             rows=rows,
             batch_size=self.evaluation.batch_size,
         )
-        return named_pairs(stream, asked) | {"score": scores}
+        return to_user_ids(stream, asked) | {"score": scores}
 
     @property
     def live_batch(self) -> int:
@@ -193,7 +193,7 @@ class LinkTask:
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
         """Return columns src, dst, t and score of events at rows."""
-        return named_pairs(new, rows) | {"score": scores}
+        return to_user_ids(new, rows) | {"score": scores}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""
@@ -369,14 +369,14 @@ def even_parts(
         yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)
 
 
-def asked_of(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
+def events_to_score(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions of a part's events, or of "all", and those of the part that they are scored amid."""
     if part == "all":
         return np.arange(len(stream)), np.arange(len(stream))
     return split.rows(part), split.rows(part.removeprefix("new_"))
 
 
-def named_pairs(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
+def to_user_ids(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Return columns src, dst (the user's ids) and t of the events at rows."""
     src, dst, ids = stream.src[rows], stream.dst[rows], stream.node_ids
     names = (src, dst) if ids is None else (ids.names(src), ids.names(dst))

@@ -23,7 +23,7 @@ from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.event_target import ClassAnswers, class_loss
-from hopstate.training.tasks.link import asked_of
+from hopstate.training.tasks.link import events_to_score
 from hopstate.training.tasks.memory import MemoryTask
 from hopstate.training.tasks.target import Target
 
@@ -91,7 +91,7 @@ class MemoryNodeTask(ClassAnswers, MemoryTask):
 
     def predict(self, split: str) -> dict[str, Any]:
         """Return a table of the events of a part (those of `evaluate`), or of "all"; see `ClassAnswers`."""
-        asked, rows = asked_of(self.stream, self.split, split)
+        asked, rows = events_to_score(self.stream, self.split, split)
         asked = self.asked(self.stream, asked)
         scores = score_node_events(self._scorer(split), self.stream, asked, rows=rows, batch_size=self.eval_batch_size)
         return self.labelled(self.stream, asked, scores)
