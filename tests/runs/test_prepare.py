@@ -181,7 +181,11 @@ def test_a_run_of_0_1_0_means_what_it_meant():
             held.pop(key, None)
         Path("run-a", name).write_text(json.dumps(held))
     assert hopstate.evaluate("run-a") == now.metrics["test"]
-    shutil.copytree("run-a", "run-b")
+    for name in ("run-b", "run-c"):
+        shutil.copytree("run-a", name)
+    for key, asked in (("scale", "auto"), ("label_cells", "ask")):  # what is said, a default even, is meant
+        with pytest.raises(ConfigError, match=f"read.{key}"):
+            hopstate.fit("mlp", "a/e.csv", out="run-c", resume=True, read=read | {key: asked}, **SMALL)
     resumed = hopstate.fit("mlp", "a/e.csv", out="run-b", resume=True, read=read, **SMALL)
     assert resumed.metrics == now.metrics
     assert json.loads(Path("run-b/config.json").read_text())["read"]["scale"] == "none"

@@ -41,7 +41,7 @@ def run(argv: list[str]) -> int:
 
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
-    done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True)
+    done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True, settled=True)
     if done.interrupted:
         print(
             f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}",

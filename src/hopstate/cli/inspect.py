@@ -63,7 +63,7 @@ def _card(record: Graph | GraphSet | EventStream) -> Card:
 def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph | GraphSet | EventStream:
     """Return the record of a name or file; "auto" takes a table with sources, targets and times as events.
 
-    A TU collection's folder or text file is a set of graphs.
+    A TU collection's folder or text file is a set of graphs, and so is the address of one.
 
     Args:
         source: the file, folder or name.
@@ -72,9 +72,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     """
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
-    from hopstate.data.readers.read_graph_set import read_graph_set
-    from hopstate.data.readers.tu import is_tu_text
-    from hopstate.data.readers.tu_folder import is_tu_folder
+    from hopstate.data.readers.read_graph_set import is_set, read_graph_set
 
     read = dict(read or {})
     if find_dataset(source) is not None and not read:
@@ -82,7 +80,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     graphs = {f.name for f in fields(ReadOptions)} - {f.name for f in fields(EventReadOptions)}
     if kind == "auto" and read.keys() & graphs:
         kind = "graph"
-    if kind == "graphs" or (kind == "auto" and (is_tu_folder(source) or is_tu_text(source))):
+    if kind == "graphs" or (kind == "auto" and is_set(source)):
         return read_graph_set(source, **sets_reading(config_from(get_method("gin-graphs"), _given(source, read)).read))
     if kind == "events":
         return read_events(source, **_options("recency", source, read))

@@ -121,7 +121,7 @@ def fit(
     parse = parse_given(chosen, {**given, "data": str(source)})
     held = None if isinstance(data, (str, Path)) else data
     built, record = settle(chosen, parse, out=out, resume=resume, record=held)
-    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True)
+    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True)
 
 
 def fit_config(
@@ -134,6 +134,7 @@ def fit_config(
     splits: tuple[str, ...] = SPLITS,
     say: Callable[[str], None] | None = None,
     floors: bool = False,
+    settled: bool = False,
 ) -> Run:
     """Train with a method's own configuration dataclass.
 
@@ -145,19 +146,19 @@ def fit_config(
         splits: what the chosen weights are evaluated on; a search leaves the test split out.
         say: told, a line each, how the data were read and made ready; None shows it where progress is shown.
         floors: also judge what the method must stand above, into floors.json.
+        settled: config comes from `runs.data.settle`, and means what it says; else the defaults of settings that are
+            newer than a run that is resumed mean what was done when it was made.
 
     Raises:
         BusyError: another process is training in that folder.
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
-    if resume and (Path(str(out)) / "config.json").is_file():
-        config = resumed(method, config, RunFolder(str(out)).settings())
     defaults, idle = None, {}
     if resume:
         held = RunFolder(str(out)).settings()
         idle = idle_of(method, held) if held.get("method") == method.name else {}
-        config = as_made(config, held)
+        config = config if settled or not held else as_made(resumed(method, config, held), held)
         defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), held))
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder = out or new_folder(method.name, config.data)

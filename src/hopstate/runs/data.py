@@ -14,7 +14,7 @@ from hopstate.io.opening import at_most, exists, shown
 from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
-from hopstate.methods.settings import as_dict, config_from, with_earlier
+from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.target import remembered
@@ -134,8 +134,9 @@ def settle(
         config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
         held = flatten(with_earlier(method, RunFolder(out).settings()))
+        before = {f"read.{key}": value for key, value in BEFORE.items()}
         known = flatten(as_dict(config))
-        return parse({k: v for k, v in (held | idle_of(method, held)).items() if k in known}), record
+        return parse({k: v for k, v in (before | held | idle_of(method, held)).items() if k in known}), record
     if method.suit is None or (not suit and getattr(config, "init", None) is None):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record

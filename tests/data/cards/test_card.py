@@ -10,6 +10,7 @@ from hopstate.data.cards.set_card import inspect_set
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.read_graph_set import is_set
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
 
@@ -199,6 +200,22 @@ def test_targets_of_a_set_are_told(y, fact, value, to_fit):
 def test_doubts_about_a_set(y, words):
     doubts = inspect_set(ring_set(y)).suspicious
     assert any(words in sentence for sentence in doubts), doubts
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("pyg:GNNBenchmarkDataset:PATTERN", True),
+        ("pyg:TUDataset:MUTAG", True),
+        ("ogb:ogbg-molhiv", True),
+        ("pyg:Planetoid:Cora", False),
+        ("ogb:ogbn-arxiv", False),
+        ("nowhere.txt", False),
+        ("\0", False),
+    ],
+)
+def test_addresses_of_sets_are_known_without_a_download(address, expected):
+    assert is_set(address) is expected
 
 
 def test_the_command_knows_sets_of_graphs(tmp_path, capsys):

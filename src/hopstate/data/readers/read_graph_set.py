@@ -9,6 +9,8 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError
 from hopstate.io.opening import at_most, reading
 
+PYG_SETS = ("TUDataset", "GNNBenchmarkDataset", "LRGBDataset", "MalNetTiny", "ZINC")
+
 
 def read_graph_set(
     source: str,
@@ -32,6 +34,20 @@ def read_graph_set(
         return _read(source, {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops})
 
 
+def is_set(source: str) -> bool:
+    """Return whether a path or address is that of a set of graphs, as far as that can be told without reading it all.
+
+    Addresses are those of torch-geometric's TUDataset, GNNBenchmarkDataset, LRGBDataset, MalNetTiny and ZINC, and OGB's
+    ogbg data sets.
+    """
+    from hopstate.data.readers.tu import is_tu_text
+    from hopstate.data.readers.tu_folder import is_tu_folder
+
+    if source.startswith("pyg:"):
+        return source[4:].partition(":")[0] in PYG_SETS
+    return source.startswith("ogb:ogbg-") or is_tu_folder(source) or is_tu_text(source)
+
+
 def _read(source: str, build: dict[str, Any]) -> GraphSet:
     if source.startswith("pyg:"):
         from hopstate.data.readers.pyg_sets import read_pyg_set
@@ -52,4 +68,4 @@ def _read(source: str, build: dict[str, Any]) -> GraphSet:
     return read_tu(source, table=True, **build)
 
 
-__all__ = ["read_graph_set"]
+__all__ = ["is_set", "read_graph_set"]
