@@ -75,17 +75,9 @@ def read_edge_list(
             that could mean several things.
     """
     table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
-    first = table.column(source_column, SOURCES, 0, "source_column")
-    assert first is not None
-    after = list(table.frame.columns).index(first) + 1
-    second = table.column(target_column, [n for n in TARGETS if n != first], after, "target_column")
-    assert second is not None
-    if first == second:
-        raise DataError(
-            f"{path}: source and target are both column {first!r}; name them (source_column, target_column)"
-        )
-    pairs = [table.ids(first), table.ids(second)]
-    carried = _edge_features(table, (first, second), edge_columns, nan, missing)
+    ends = _ends(table, source_column, target_column)
+    pairs = [table.ids(end) for end in ends]
+    carried = _edge_features(table, ends, edge_columns, nan, missing)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
@@ -98,7 +90,7 @@ def read_edge_list(
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
         x = x.take(_rows_in_order(x_ids, num_nodes, str(features)))
-    nodes = _Nodes(table, (first, second), pairs, features, x_ids, labels, named, num_nodes)
+    nodes = _Nodes(table, ends, pairs, features, x_ids, labels, named, num_nodes)
     fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_table": carried}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
     fields |= named.fields(nodes.label_rows, nodes.count) if named is not None else {}
@@ -108,6 +100,20 @@ def read_edge_list(
     fields["notes"] = (*notes, *(named.notes if named is not None else ()))
     own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
+
+
+def _ends(table: Table, source_column: str | None, target_column: str | None) -> tuple[str, str]:
+    """Return the names of the columns of sources and targets."""
+    first = table.column(source_column, SOURCES, 0, "source_column")
+    assert first is not None
+    after = list(table.frame.columns).index(first) + 1
+    second = table.column(target_column, [n for n in TARGETS if n != first], after, "target_column")
+    assert second is not None
+    if first == second:
+        raise DataError(
+            f"{table.path}: source and target are both column {first!r}; name them (source_column, target_column)"
+        )
+    return first, second
 
 
 class _Nodes:

@@ -79,13 +79,7 @@ def events_from_table(
     notes: tuple[str, ...] = ()
     if columns[-1] is None:
         columns, notes = _one_label(table, columns)
-    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
-    named = [
-        _column(table, given, known, i if unnamed and i < 3 else None, option)
-        for i, (given, known, option) in enumerate(
-            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), OPTIONS, strict=True)
-        )
-    ]
+    named = _named(table, columns)
     source, target, time, kind, label = named
     assert source is not None
     assert target is not None
@@ -115,6 +109,17 @@ def events_from_table(
         edge_table=features,
         **own | fields,
     )
+
+
+def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:
+    """Return the columns of source, target, time, kind and label; those of a table without names go by their place."""
+    unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
+    return [
+        _column(table, given, known, i if unnamed and i < 3 else None, option)
+        for i, (given, known, option) in enumerate(
+            zip(columns, (SOURCES, TARGETS, TIMES, KINDS, LABELS), OPTIONS, strict=True)
+        )
+    ]
 
 
 def _feature_columns(table: Table, named: Sequence[str | None]) -> list[str]:
