@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM
+from hopstate.testing.asserts import assert_close_rmse
 
 
 def branch_naive(m: SelectiveSSM, z: torch.Tensor, delta: torch.Tensor | None = None) -> torch.Tensor:
@@ -34,19 +35,19 @@ def test_branch_is_algorithm_2(reverse, options):
     offsets = torch.tensor([0, 5, 5, 7])
     got = m(z, offsets)
     want = torch.cat([branch_naive(m, z[:5]), branch_naive(m, z[5:])])
-    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+    assert_close_rmse(got, want)
     parameters = [z, *m.parameters()]
     weight = torch.randn_like(want)
     for a, b in zip(
         torch.autograd.grad((got * weight).sum(), parameters), torch.autograd.grad((want * weight).sum(), parameters)
     ):
-        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
+        assert_close_rmse(a, b)
 
 
 def test_steps_may_be_given():
     m = SelectiveSSM(4, inner_dim=8, state_dim=3, step_rank=0).double()
     z, delta = torch.randn(5, 4, dtype=torch.float64), torch.rand(5, 8, dtype=torch.float64)
-    torch.testing.assert_close(m(z, torch.tensor([0, 5]), delta), branch_naive(m, z, delta), rtol=1e-9, atol=1e-10)
+    assert_close_rmse(m(z, torch.tensor([0, 5]), delta), branch_naive(m, z, delta))
     with pytest.raises(ShapeError, match="step_rank=0"):
         m(z, torch.tensor([0, 5]))
 
@@ -60,7 +61,7 @@ def test_block_adds_both_directions_and_the_input():
     assert backward.reverse
     assert not torch.equal(forward.input.weight, backward.input.weight)
     parts = [branch_naive(forward, z[a:b]) + branch_naive(backward, z[a:b]) for a, b in ((0, 4), (4, 9))]
-    torch.testing.assert_close(block(x, offsets), x + block.out(torch.cat(parts)), rtol=1e-9, atol=1e-10)
+    assert_close_rmse(block(x, offsets), x + block.out(torch.cat(parts)))
 
 
 def test_one_direction_never_looks_ahead_and_two_do():

@@ -14,6 +14,7 @@ from hopstate.methods.message_passing.model import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler
 from hopstate.sampling.subgraph import LayerSource, NodeSetSource, whole_graph
+from hopstate.testing.asserts import assert_close_rmse
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.subgraph import Subgraphs
 from hopstate.training.tasks.target import Target
@@ -42,7 +43,7 @@ def test_saint_sums_have_the_whole_graphs_degrees_and_the_edges_scale() -> None:
             column = local.indices[e]
             expected[row, column] += scale[e] / np.sqrt(degree[row] * degree[column])
         expected[row, row] += 1 / degree[row]
-    torch.testing.assert_close(batch.graph.normalized_adjacency("symmetric").to_dense(), expected, rtol=1e-5, atol=1e-6)
+    assert_close_rmse(batch.graph.normalized_adjacency("symmetric").to_dense(), expected)
     torch.testing.assert_close(batch.weight, torch.from_numpy(1 / sampler.node_probability[batch.nodes]).float() / 50)
 
 
