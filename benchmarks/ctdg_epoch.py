@@ -24,11 +24,11 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.ops.filters.transition import DenseTransition
 from hopstate.sampling.event_batches import event_batches
-from hopstate.training.tasks.memory import MemoryLinkTask
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.trainer import peak_memory_mb
 
 
-def epoch_seconds(task: MemoryLinkTask, windows: int | None = None) -> tuple[float, float, int]:
+def epoch_seconds(task: LinkTask, windows: int | None = None) -> tuple[float, float, int]:
     """Return seconds on the wall and of the processor, and windows, of the first windows of an epoch of training."""
     optimizer = torch.optim.Adam(task.model.parameters(), 1e-3)
     wall, cpu, count = time.perf_counter(), time.process_time(), 0

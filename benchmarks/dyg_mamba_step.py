@@ -30,7 +30,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 from hopstate.training.precision import matrix_products
-from hopstate.training.tasks.link import even_parts
+from hopstate.training.tasks.history import split_by_tokens
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ class Batch:
 
     def parts(self, most: int | None) -> Iterator[tuple[HistoryTokens, torch.Tensor]]:
         """Yield tokens and labels, cut as in training where there are more tokens than most."""
-        for tokens, pairs in even_parts(self.tokenizer, *self.queries, most):
+        for tokens, pairs in split_by_tokens(self.tokenizer, *self.queries, most):
             yield to_device((tokens, self.labels[pairs]), self.device)
 
 

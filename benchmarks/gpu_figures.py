@@ -23,7 +23,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.training.config import LoopConfig
 from hopstate.training.precision import make_fabric
-from hopstate.training.tasks.protocols import Parts
+from hopstate.training.tasks.protocols import Microbatches
 
 # nodes, events, seconds from the first to the last, and the length of histories in DyG-Mamba's and DyGFormer's tables
 STREAMS = {"uci": (1_899, 59_835, 16_736_181, 32), "enron": (184, 125_235, 113_740_399, 256)}
@@ -150,7 +150,7 @@ def one_step(task: Any, batch: Any, fabric: Any, optimizer: Any) -> float:
     """Take one step of the optimiser, as the training loop does, and return the loss."""
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
-    for part in batch if isinstance(batch, Parts) else (batch,):
+    for part in batch if isinstance(batch, Microbatches) else (batch,):
         with fabric.autocast():
             loss = task.loss(fabric.to_device(part))
         if loss is not None:

@@ -17,8 +17,8 @@ from hopstate.methods.ctdg_ssm.method import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.random import seed_everything
-from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
-from hopstate.training.tasks.link import training_negatives
+from hopstate.sampling.event_batches import batch_edges, event_batches, piece_edges
+from hopstate.training.tasks.training_pairs import training_negatives
 
 SIZE = 16
 
@@ -40,7 +40,7 @@ def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
 def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
     t = np.array(times, np.int64)
-    edges = piece_boundaries(t, size)
+    edges = piece_edges(t, size)
     assert edges[0] == 0
     assert edges[-1] == len(t)
     for a, b in pairwise(edges.tolist()):
@@ -48,43 +48,45 @@ def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int
         whole = (a == 0 or t[a - 1] < t[a]) and (b == len(t) or t[b - 1] < t[b])
         assert whole or (len(np.unique(t[a:b])) == 1 and b - a <= size)
     if not len(t) or np.unique(t, return_counts=True)[1].max() <= size:
-        assert edges.tolist() == batch_boundaries(t, size).tolist()
+        assert edges.tolist() == batch_edges(t, size).tolist()
     with pytest.raises(ConfigError, match="batch_size"):
-        piece_boundaries(t, 0)
+        piece_edges(t, 0)
 
 
 def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:
-    t = task(tmp_path, truncate=1)
+    t = task(tmp_path, tbptt_window=1)
     sizes = [len(step["labels"]) // 2 for batch in t.batches(0) for step in batch["steps"]]
     assert sum(sizes) == len(t.split.train)
     assert max(sizes) == SIZE
     assert len(sizes) >= len(t.split.train) / SIZE
     assert t.num_batches(0) == len(sizes)
-    old = task(tmp_path / "old", truncate=1, cut_ties=False)
+    old = task(tmp_path / "old", tbptt_window=1, cut_ties=False)
     assert old.num_batches(0) == len(np.unique(old.stream.t[old.split.train]))
 
 
 def epoch_loss(t: Any) -> torch.Tensor:
     """The loss of an epoch written out: all of a time is scored, then moves the memory piece by piece."""
     rows, data = t.split.train, t.stream
-    negatives, at = training_negatives(data, rows, t.batch_size, t.seed, 0), 0
+    negatives, at = training_negatives(data, rows, t.source.batch_size, t.source.questions.seed, 0), 0
     state, total = t.model.initial_state(data.num_nodes), torch.zeros(())
     for time in np.unique(data.t[rows]):
         mine = rows[data.t[rows] == time]
         batch, drawn = data.take(mine), negatives[at : at + len(mine)]
         at += len(mine)
         for dst, label in ((batch.dst, 1.0), (drawn, 0.0)):
-            gap = t.train_inputs.query_gaps(batch.src, dst, batch.t)
+            gap = t.source.train_inputs.query_gaps(batch.src, dst, batch.t)
             logits = t.model.link_logits(state, torch.from_numpy(batch.src), torch.from_numpy(dst), gap)
             total = total + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), reduction="sum")
-        for first in range(0, len(mine), t.batch_size):
-            state = t.model.update(state, t.train_inputs.batch(data.take(mine[first : first + t.batch_size])))
+        for first in range(0, len(mine), t.source.batch_size):
+            state = t.model.update(
+                state, t.source.train_inputs.batch(data.take(mine[first : first + t.source.batch_size]))
+            )
     return total / (2 * len(rows))
 
 
-@pytest.mark.parametrize("truncate", [1, 3, 5, 1000])
-def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, truncate: int) -> None:
-    t = task(tmp_path, truncate=truncate)
+@pytest.mark.parametrize("tbptt_window", [1, 3, 5, 1000])
+def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tbptt_window: int) -> None:
+    t = task(tmp_path, tbptt_window=tbptt_window)
     total = 0.0
     for batch in t.batches(0):
         loss = t.loss(batch)
@@ -94,7 +96,7 @@ def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tr
     assert windows  # the memory is trained in every window, the last among them
     expected = epoch_loss(t)
     assert total / (2 * len(t.split.train)) == pytest.approx(float(expected), rel=1e-5)
-    if truncate == 1000:
+    if tbptt_window == 1000:
         found = {name: p.grad.clone() for name, p in t.model.named_parameters() if p.grad is not None}
         t.model.zero_grad()
         expected.backward()
@@ -104,7 +106,7 @@ def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tr
 
 
 def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
-    t, other = task(tmp_path, truncate=3), task(tmp_path / "other", truncate=3)
+    t, other = task(tmp_path, tbptt_window=3), task(tmp_path / "other", tbptt_window=3)
     states, losses = [], []
     for batch in t.batches(0):
         states.append({k: v.clone() for k, v in t.state().items()})
@@ -115,15 +117,17 @@ def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
 
 
 def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) -> None:
-    t = task(tmp_path, truncate=2)
+    t = task(tmp_path, tbptt_window=2)
     with torch.no_grad():
         for batch in t.batches(0):
             t.loss(batch)
     scorer = t.scorer("train")
-    seen = t.split.train[: t._boundaries[t._known[-1]]]  # up to the last time, which nothing later is scored after
+    seen = t.split.train[
+        : t.source.batch_boundaries[t.source.known[-1]]
+    ]  # up to the last time, which nothing later is scored after
     for batch in event_batches(t.stream, seen, batch_size=SIZE):
         scorer.observe(batch)
-    assert torch.allclose(scorer.memory.memory, t._state.memory, atol=1e-6)
+    assert torch.allclose(scorer.memory.memory, t.source.memory.memory, atol=1e-6)
     for size in (1, 7, 1000):  # however the driver cuts, as long as it keeps times whole
         again = t.scorer("train")
         for batch in event_batches(t.stream, seen, batch_size=size):
@@ -135,12 +139,12 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
 def test_events_of_one_time_do_not_see_each_other(tmp_path: Path) -> None:
     """Other features of an event change no score of its own time, in training as in evaluation, in any protocol."""
     data = sessions()
-    t = task(tmp_path, data, truncate=1000)
+    t = task(tmp_path, data, tbptt_window=1000)
     time = data.t[t.split.train][-1]
     first = int(np.searchsorted(data.t, time))
     attr = data.edge_attr.copy()
     attr[first:] += 5
-    other = task(tmp_path / "other", data.with_(edge_attr=attr), truncate=1000)
+    other = task(tmp_path / "other", data.with_(edge_attr=attr), tbptt_window=1000)
     found = [_scores(task, time) for task in (t, other)]
     assert torch.equal(*found)
     assert not np.allclose(t.predict("test")["score"], other.predict("test")["score"])
@@ -161,8 +165,8 @@ def _scores(t: Any, time: float) -> torch.Tensor:
     for k, step in enumerate(batch["steps"]):
         for piece in (piece for update in step["updates"] for piece in update):
             state = t.model.update(state, ActiveBatch(**piece))
-        if t.stream.t[t.split.train[t._boundaries[k]]] == time:
-            found.append(t._logits(state, step))
+        if t.stream.t[t.split.train[t.source.batch_boundaries[k]]] == time:
+            found.append(t.source.questions.logits(t.model, state, step["asked"]))
     return torch.cat(found)
 
 

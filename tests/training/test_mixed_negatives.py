@@ -19,7 +19,7 @@ from hopstate.runs.api import fit
 from hopstate.runs.reproduce.recipes import all_recipes
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.link import beside, link_loss, training_negatives
+from hopstate.training.tasks.training_pairs import beside, link_loss, training_negatives
 from hopstate.training.trainer import Trainer, seed_everything
 
 LOOP = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.patience": None}
@@ -120,7 +120,7 @@ def test_parts_hold_whole_groups_and_add_up(method: str, tmp_path: Path) -> None
     task.model.eval()
     (whole,) = next(iter(task.batches(0)))
     loss = task.loss(whole)
-    task.pairs_at_once, task.tokens_at_once = 23, None if method == "graphmixer" else 60
+    task.source.microbatch_size, task.source.microbatch_tokens = 23, None if method == "graphmixer" else 60
     parts = next(iter(task.batches(0)))
     assert len(parts) > 2
     assert all(len(part[1]) % 5 == 0 and part[1][0] == 1 for part in parts)
@@ -130,7 +130,7 @@ def test_parts_hold_whole_groups_and_add_up(method: str, tmp_path: Path) -> None
 def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
     task, config = task_of("graphmixer", tmp_path)
     rows = task.split.train
-    src, dst = task._drawn.of(3)
+    src, dst = task.source.drawn.of(3)
     assert np.array_equal(dst[:, 0], training_negatives(task.stream, rows, 40, config.loop.seed, 3))
     assert np.array_equal(src[:, 0], task.stream.src[rows])
 

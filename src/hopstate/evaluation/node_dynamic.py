@@ -5,8 +5,6 @@ Source: Kumar et al. 2019, arXiv:1908.01207 (JODIE), the state change task; Yu e
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from hopstate.data.event_splits import EventSplit
@@ -21,7 +19,7 @@ def evaluate_dynamic_nodes(
     scorer: NodeScorer,
     stream: EventStream,
     split: EventSplit,
-    part: Literal["train", "val", "test"] = "test",
+    part: str = "test",
     *,
     classes: EventClasses | None = None,
     batch_size: int = 200,

@@ -116,7 +116,7 @@ class StreamingClassifier(_Stateful[StateT], NodeScorer, Protocol[StateT]):
     """A node classifier that moves through time: score_nodes, observe, state, restore."""
 
 
-class LooksUp(LinkScorer, Protocol):
+class LooksUp(LinkFollower, Protocol):
     """A scorer that can be put over the past of a live run."""
 
     def over(self, past: Past) -> LinkFollower:

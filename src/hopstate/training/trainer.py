@@ -42,7 +42,7 @@ from hopstate.training.precision import make_fabric, matrix_products
 from hopstate.training.progress import Reporter
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Parts, Task
+from hopstate.training.tasks.protocols import FitsWhole, Microbatches, Task
 
 SPLITS = ("train", "val", "test")
 
@@ -238,9 +238,9 @@ class Trainer:
         self.progress.learned += 1
 
     def _backward(self, batch: Any) -> torch.Tensor | None:
-        """Add a batch's gradients, part by part where it has parts, and return its loss; None where it has none."""
+        """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
         losses = []
-        for part in batch if isinstance(batch, Parts) else (batch,):
+        for part in batch if isinstance(batch, Microbatches) else (batch,):
             with self.arithmetic():
                 loss = self.task.loss(self.fabric.to_device(part))
             if loss is None:

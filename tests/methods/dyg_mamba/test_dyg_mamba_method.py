@@ -131,7 +131,7 @@ def test_training_looks_up_training_events_alone(tmp_path):
     with load_run(done.path) as (_, task):
         stream, train = task.stream, task.split.train
         end = np.full(stream.num_nodes, stream.t[-1] + 1)
-        seen = task.train_inputs.store.last(np.arange(stream.num_nodes), end, len(stream)).event_ids
+        seen = task.source.train_inputs.store.last(np.arange(stream.num_nodes), end, len(stream)).event_ids
     assert set(seen - stream.first_id) == set(train)
     assert len(train) <= train[-1]  # some events before the last of training are not for training
 

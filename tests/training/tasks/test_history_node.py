@@ -8,10 +8,12 @@ from hopstate.data.event_splits import chronological_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError
+from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.dyg_mamba.model import DyGMambaConfig, DyGMambaNodes
 from hopstate.streaming.history_scorer import HistoryNodeScorer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.tasks.history_node import HistoryNodeTask
+from hopstate.training.tasks.event_node import EventNodeTask, event_target
+from hopstate.training.tasks.history import HistoryNodes
 
 
 def _stream(events: int = 200) -> EventStream:
@@ -25,21 +27,26 @@ def _stream(events: int = 200) -> EventStream:
     return EventStream(src=src, dst=dst, t=np.arange(events) // 2, labels=np.array(labels), x=x)
 
 
-def _task(stream: EventStream | None = None, **options: object) -> HistoryNodeTask:
+def _task(stream: EventStream | None = None, **options: object) -> EventNodeTask:
     stream = _stream() if stream is None else stream
     split, history = chronological_split(stream), HistoryConfig(max_length=4, target="none")
     rows = split.train
     train = NeighborStore.from_events(stream.src[rows], stream.dst[rows], stream.t[rows], None, stream.num_nodes)
     torch.manual_seed(0)
     config = DyGMambaConfig(channel_dim=8, time_dim=4, out_dim=8)
-    return HistoryNodeTask(
+    classes = event_classes(stream)
+    target = event_target(classes, split)
+    source = HistoryNodes(
         DyGMambaNodes(config, **stream.used_features),
         stream,
         split,
         train_inputs=HistoryTokenizer(train, stream, history),
         inputs=lambda events: HistoryTokenizer(NeighborStore.from_stream(events), events, history),
-        **{"batch_size": 32, **options},
+        y=classes.y,
+        target=target,
+        batch_size=options.pop("batch_size", 32),
     )
+    return EventNodeTask(source, classes=classes, target=target, **options)
 
 
 def test_batches_hold_the_training_events_in_order():
@@ -72,7 +79,7 @@ def test_it_learns_what_the_past_tells():
 
 def test_a_live_scorer_equals_one_over_the_whole_stream():
     task = _task()
-    live = HistoryNodeScorer(task.model, _task().inputs, live=True)
+    live = HistoryNodeScorer(task.model, _task().source.inputs, live=True)
     live.tokenizer.store = NeighborStore(task.stream.num_nodes, time_dtype=task.stream.t.dtype)
     for batch in (task.stream.take(np.arange(i, i + 50)) for i in range(0, 150, 50)):
         live.observe(batch)

@@ -24,8 +24,8 @@ from hopstate.streaming.memory_scorer import ActiveEvents, StreamEnds
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
-from hopstate.training.tasks.link import LinkEvaluation, training_negatives
-from hopstate.training.tasks.memory import MemoryLinkTask
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.training_pairs import training_negatives
 from hopstate.training.trainer import Trainer, seed_everything
 
 
@@ -40,7 +40,7 @@ def stream(events: int = 240, nodes: int = 20, seed: int = 0) -> EventStream:
     )
 
 
-def task(tmp_path: Path, data: EventStream | None = None, **settings: Any) -> MemoryLinkTask:
+def task(tmp_path: Path, data: EventStream | None = None, **settings: Any) -> LinkTask:
     seed_everything(0)
     options = {"model.dim": 6, "model.time_dim": 4, "model.static": "random", "model.static_dim": 3, "batch_size": 16}
     strategies = LinkEvaluation(strategies=("random",), batch_size=16)
@@ -49,28 +49,28 @@ def task(tmp_path: Path, data: EventStream | None = None, **settings: Any) -> Me
     return build(data, config, Context(run=tmp_path, cache=tmp_path))
 
 
-def gradients(t: MemoryLinkTask) -> dict[str, torch.Tensor]:
+def gradients(t: LinkTask) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in t.model.named_parameters() if p.grad is not None}
 
 
-def whole_epoch_loss(t: MemoryLinkTask) -> torch.Tensor:
+def whole_epoch_loss(t: LinkTask) -> torch.Tensor:
     """The loss of an epoch written out: score a batch, then update with it; gradients flow through all of it."""
     rows, data = t.split.train, t.stream
-    negatives = training_negatives(data, rows, t.batch_size, t.seed, 0)
+    negatives = training_negatives(data, rows, t.source.batch_size, t.source.questions.seed, 0)
     state, total, count = t.model.initial_state(data.num_nodes), torch.zeros(()), 0
-    for a, b in zip(t._boundaries[:-1], t._boundaries[1:], strict=True):
+    for a, b in zip(t.source.batch_boundaries[:-1], t.source.batch_boundaries[1:], strict=True):
         batch = data.take(rows[a:b])
         for dst, label in ((batch.dst, 1.0), (negatives[a:b], 0.0)):
-            gap = t.train_inputs.query_gaps(batch.src, dst, batch.t)
+            gap = t.source.train_inputs.query_gaps(batch.src, dst, batch.t)
             logits = t.model.link_logits(state, torch.from_numpy(batch.src), torch.from_numpy(dst), gap)
             total = total + F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), reduction="sum")
             count += len(logits)
-        state = t.model.update(state, t.train_inputs.batch(batch))
+        state = t.model.update(state, t.source.train_inputs.batch(batch))
     return total / count
 
 
 def test_a_window_of_all_batches_is_back_propagation_through_the_epoch(tmp_path: Path) -> None:
-    t = task(tmp_path, truncate=1000)
+    t = task(tmp_path, tbptt_window=1000)
     assert t.num_batches(0) == 1
     loss = t.loss(next(t.batches(0)))
     loss.backward()
@@ -86,7 +86,7 @@ def test_a_window_of_all_batches_is_back_propagation_through_the_epoch(tmp_path:
 def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_memory(tmp_path: Path) -> None:
     losses, cells = {}, {}
     for length in (1, 3, 1000):
-        t = task(tmp_path, truncate=length)
+        t = task(tmp_path, tbptt_window=length)
         total, sizes = 0.0, 0
         for batch in t.batches(0):
             loss = t.loss(batch)
@@ -105,10 +105,10 @@ def test_a_batch_is_scored_from_what_came_before_it(tmp_path: Path) -> None:
     """Other features of a batch change its own scores nowhere, and later ones somewhere."""
     data = stream()
     attr = data.edge_attr.copy()
-    t = task(tmp_path, data, truncate=1)
-    row = int(t.split.train[t._boundaries[3]])
+    t = task(tmp_path, data, tbptt_window=1)
+    row = int(t.split.train[t.source.batch_boundaries[3]])
     attr[row:] += 5
-    other = task(tmp_path / "other", data.with_(edge_attr=attr), truncate=1)
+    other = task(tmp_path / "other", data.with_(edge_attr=attr), tbptt_window=1)
     losses = [[float(x.loss(batch).detach()) for batch in x.batches(0)] for x in (t, other)]
     assert losses[0][:4] == losses[1][:4]
     assert losses[0][4:] != losses[1][4:]
@@ -121,7 +121,7 @@ def test_resume_in_mid_epoch_is_bit_exact(tmp_path: Path) -> None:
         )
         folder = RunFolder.create(tmp_path / name, {}, resume=(tmp_path / name).exists())
         for stop in [*stops, None]:
-            t = task(tmp_path / "negatives", truncate=2)
+            t = task(tmp_path / "negatives", tbptt_window=2)
             trainer = Trainer(t, config, folder, method="ctdg-ssm")
             if stop is not None:  # a kill after a checkpoint in the midst of an epoch
                 step = trainer._step
@@ -238,7 +238,7 @@ def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> 
     assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=1e-6)  # both begin at event 0
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"truncate": 0}, {"num_neighbors": 0}])
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"tbptt_window": 0}, {"num_neighbors": 0}])
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         CTDGSSMRun(data="x", **wrong)
@@ -250,7 +250,7 @@ def test_a_checkpoint_keeps_the_memory_with_its_clock(tmp_path: Path) -> None:
         t.loss(batch)
     other = task(tmp_path / "other")
     other.load_state(t.state())
-    assert t._state is not None
-    assert other._state is not None
-    assert other._state.clock == t._state.clock > 0
-    assert torch.equal(other._state.memory, t._state.memory)
+    assert t.source.memory is not None
+    assert other.source.memory is not None
+    assert other.source.memory.clock == t.source.memory.clock > 0
+    assert torch.equal(other.source.memory.memory, t.source.memory.memory)

@@ -106,7 +106,7 @@ def test_class_crosses_the_path_by_the_graph_and_not_without_it() -> None:
 
 def test_truncation_cuts_gradients_and_not_values() -> None:
     data = paths(8, 8)
-    whole, cut = task(data), task(data, truncate=2)
+    whole, cut = task(data), task(data, tbptt_window=2)
     batch = next(whole.batches(0))
     losses = [t.loss(batch) for t in (whole, cut)]
     assert torch.equal(losses[0], losses[1])

@@ -14,7 +14,9 @@ from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.tasks.link import HistoryLinkTask, LinkEvaluation, ScorerLinkTask
+from hopstate.training.tasks.events import Untrained
+from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 
 def _stream(num_events: int = 300) -> EventStream:
@@ -28,7 +30,7 @@ def _stream(num_events: int = 300) -> EventStream:
     return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 200, num_events)).astype(np.float64))
 
 
-def _task(kind: str = "dygformer", **options: object) -> HistoryLinkTask:
+def _task(kind: str = "dygformer", **options: object) -> LinkTask:
     torch.manual_seed(0)
     stream = _stream()
     split = chronological_split(stream)
@@ -42,17 +44,19 @@ def _task(kind: str = "dygformer", **options: object) -> HistoryLinkTask:
     else:
         model = GraphMixer(GraphMixer.Config(num_links=5, dim=8, time_dim=8, out_dim=8, dropout=0.1))
         tokenizers = [RecentLinkTokenizer(s, stream, num_links=5) for s in stores]
-    return HistoryLinkTask(
+    judged = {name: options.pop(name) for name in ("evaluation", "negatives") if name in options}
+    source = HistoryPairs(
         model,
         stream,
         split,
         train_inputs=tokenizers[0],
         inputs=lambda events: tokenizers[1],
-        **{"batch_size": 32, "evaluation": LinkEvaluation(strategies=("random",)), **options},
+        **{"batch_size": 32, **options},
     )
+    return LinkTask(source, **{"evaluation": LinkEvaluation(strategies=("random",)), **judged})
 
 
-def _train(task: HistoryLinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
+def _train(task: LinkTask, epochs: int, lr: float = 3e-3) -> list[float]:
     torch.manual_seed(1)
     optimizer, losses = torch.optim.Adam(task.model.parameters(), lr=lr), []
     for epoch in range(epochs):
@@ -90,7 +94,7 @@ def test_training_sees_training_events_alone():
     ids = np.concatenate([tokens.event_ids.numpy() for ((tokens, _, _),) in task.batches(0)])
     assert np.isin(ids[ids >= 0], task.split.train).all()
     task = _task()
-    later = task.inputs.pairs(np.array([0]), np.array([8]), np.array([1e9]))
+    later = task.source.inputs.pairs(np.array([0]), np.array([8]), np.array([1e9]))
     assert int(later.event_ids.max()) > task.split.val[0]
 
 
@@ -107,22 +111,22 @@ def test_batches_depend_on_seed_and_epoch_and_can_start_anywhere():
 
 
 def test_a_batch_in_parts_holds_the_same_pairs():
-    whole, parts = list(_task().batches(0)), list(_task(pairs_at_once=7).batches(0))
+    whole, parts = list(_task().batches(0)), list(_task(microbatch_size=7).batches(0))
     for ((tokens, labels, count),), batch in zip(whole, parts, strict=True):
         assert torch.equal(torch.cat([labels for _, labels, _ in batch]), labels)
         assert {n for _, _, n in batch} == {count}
         assert max(len(labels) for _, labels, _ in batch) <= 7
         assert sum(len(t.nodes) for t, _, _ in batch) == len(tokens.nodes)
-    with pytest.raises(ConfigError, match="pairs_at_once"):
-        _task(pairs_at_once=0)
-    with pytest.raises(ConfigError, match="tokens_at_once"):
-        _task(tokens_at_once=0)
+    with pytest.raises(ConfigError, match="microbatch_size"):
+        _task(microbatch_size=0)
+    with pytest.raises(ConfigError, match="microbatch_tokens"):
+        _task(microbatch_tokens=0)
 
 
 @pytest.mark.parametrize(("pairs", "tokens"), [(None, 40), (7, 10), (None, 1), (3, 10**6)])
 def test_a_batch_is_cut_evenly_by_its_tokens(pairs, tokens):
     whole = list(_task().batches(0))
-    parts = list(_task(pairs_at_once=pairs, tokens_at_once=tokens).batches(0))
+    parts = list(_task(microbatch_size=pairs, microbatch_tokens=tokens).batches(0))
     for ((every, labels, count),), batch in zip(whole, parts, strict=True):
         assert torch.equal(torch.cat([part for _, part, _ in batch]), labels)
         assert {n for _, _, n in batch} == {count}
@@ -162,7 +166,7 @@ def test_scores_do_not_depend_on_order_or_company(kind):
     scores = task.scorer("test").score(src, dst, t)
     order = rng.permutation(40)
     torch.testing.assert_close(task.scorer("test").score(src[order], dst[order], t[order]), scores[order])
-    small = HistoryScorer(task.model, task.inputs, max_queries=3).score(src, dst, t)
+    small = HistoryScorer(task.model, task.source.inputs, max_queries=3).score(src, dst, t)
     torch.testing.assert_close(small, scores)
     assert task.scorer("test").score(src[:0], dst[:0], t[:0]).shape == (0,)
 
@@ -180,8 +184,8 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
     stream, half = task.stream, 150
     while stream.t[half] == stream.t[half - 1]:
         half += 1
-    task.inputs.store = NeighborStore(14)
-    live = HistoryScorer(task.model, task.inputs, live=True)
+    task.source.inputs.store = NeighborStore(14)
+    live = HistoryScorer(task.model, task.source.inputs, live=True)
     live.reset()
     assert live.tokenizer.store.num_events == 0
     for start in range(0, half, 40):
@@ -192,7 +196,7 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
     assert torch.equal(live.score(*query), whole.scorer("test").score(*query))
     whole_scorer = whole.scorer("test")
     whole_scorer.observe(EventBatch(event_ids=np.array([0]), src=np.array([0]), dst=np.array([9]), t=np.array([1e6])))
-    assert whole.inputs.store.num_events == 300
+    assert whole.source.inputs.store.num_events == 300
 
 
 def test_metrics_of_every_part():
@@ -239,17 +243,19 @@ def test_predictions_carry_the_user_s_ids():
 
 def test_a_scorer_without_parameters_is_evaluated_alike():
     task = _task()
-    fixed = ScorerLinkTask(task.scorer_over, task.stream, task.split, evaluation=task.evaluation)
+    fixed = LinkTask(
+        Untrained(lambda events: task.scorer_over(events), task.stream, task.split), evaluation=task.evaluation
+    )
     assert fixed.evaluate("test") == task.evaluate("test")
     assert fixed.num_batches(0) == 0
     assert list(fixed.batches(0)) == []
-    assert fixed.loss(None) == 0
+    assert fixed.loss(None) is None
     assert fixed.state() == {}
     assert not list(fixed.model.parameters())
 
 
 def test_nested_inputs_move_with_their_types():
-    links = _task("graphmixer").inputs.pairs(np.array([0]), np.array([8]), np.array([90.0]))
+    links = _task("graphmixer").source.inputs.pairs(np.array([0]), np.array([8]), np.array([90.0]))
     moved = to_device((links, torch.ones(2), None, 3), torch.device("meta"))
     assert type(moved[0]) is type(links)
     assert type(moved[0].tokens) is type(links.tokens)

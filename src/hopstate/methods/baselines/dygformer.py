@@ -16,7 +16,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
-from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.link import LinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class DyGFormerRun(HistoryLinkRun):
     model: DyGFormer.Config = field(default_factory=DyGFormer.Config)
 
 
-def build(stream: EventStream, config: DyGFormerRun, context: Context) -> HistoryLinkTask:
+def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTask:
     """Return the task of training DyGFormer on stream."""
     history = HistoryConfig(max_length=config.model.max_length, target="first")
     return history_task(

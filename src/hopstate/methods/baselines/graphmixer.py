@@ -20,7 +20,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.tokens.history import Deletions
-from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.link import LinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class GraphMixerRun(HistoryLinkRun):
             raise ConfigError("num_neighbors must be at least 1, and window above 0 or null")
 
 
-def build(stream: EventStream, config: GraphMixerRun, context: Context) -> HistoryLinkTask:
+def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkTask:
     """Return the task of training GraphMixer on stream."""
     if context.trained is None and len(stream) and not stream.has_node_features:
         why = "they choose whose features are averaged, and this stream has no node features"

@@ -6,7 +6,7 @@
 | Sec. 5: active nodes, graph before and after a batch | `streaming.active_batch.ActiveBatch`, `recent_context` |
 | Alg. 1-3 | `model.CTDGSSM` |
 | static embeddings and decoders | `heads.StaticEmbedding`, `make_decoder` |
-| training through time | `training.tasks.memory.MemoryLinkTask` |
+| training through time | `training.tasks.memory.MemoryWindows` |
 | going on over new events | `streaming.live.go_on`, `data.past.Past`, `data.past_store.save_past` |
 | sequence classification | `datasets.temporal_generators.path_sequences`, `training.tasks.sequence.SequenceTask` |
 """

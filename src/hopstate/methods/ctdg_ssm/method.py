@@ -6,11 +6,12 @@ Deviation: the norm of a node's memory is bounded by 100 (`model.max_norm`; null
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
@@ -35,9 +36,9 @@ from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.link import LinkEvaluation
-from hopstate.training.tasks.memory import MemoryLinkTask
-from hopstate.training.tasks.memory_node import MemoryNodeTask
+from hopstate.training.tasks.event_node import EventNodeTask
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.memory import ClassQuestions, DrawnT, LinkQuestions, MemoryWindows, Questions
 from hopstate.training.tasks.target import ClassWeights
 
 
@@ -143,64 +144,92 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
     refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
 
 
-def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> MemoryLinkTask:
+def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
     """Return the task of predicting links of stream."""
-    model, clock, parts = _parts(stream, config, context, "link")
-    negatives = kept_negatives(stream, parts["split"], config.evaluation, context.run / "negatives")
-    kept: dict[str, Any] = {"negatives": negatives, "mixture": config.negatives}
-    task = MemoryLinkTask(model, stream, evaluation=config.evaluation, **kept, **parts)
-    task.clock = clock
-    return task
+    made = _Parts.of(stream, config, context, "link")
+    questions = LinkQuestions(
+        stream,
+        made.split,
+        made.train_inputs,
+        batch_size=config.batch_size,
+        seed=config.loop.seed,
+        mixture=config.negatives,
+    )
+    source = made.windows(stream, config, questions, config.evaluation.batch_size)
+    negatives = kept_negatives(stream, made.split, config.evaluation, context.run / "negatives")
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=made.clock)
 
 
-def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> MemoryNodeTask:
+def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -> EventNodeTask:
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
-    model, clock, parts = _parts(stream, config, built, "node", len(classes.names))
-    frozen = take_backbone(model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
-    kept: dict[str, Any] = {"classes": classes, "target": target, "bootstrap": config.bootstrap}
-    task = MemoryNodeTask(model, stream, eval_batch_size=config.batch_size, **kept, **parts)
-    task.frozen = frozen
-    task.clock = clock
-    return task
-
-
-def _parts(
-    stream: EventStream,
-    config: CTDGSSMRun | CTDGSSMNodeRun,
-    context: Context,
-    decoder: Literal["link", "node"],
-    num_classes: int = 2,
-) -> tuple[CTDGSSM, Clock, dict[str, Any]]:
-    """Return the model, its clock, and what both tasks are built from."""
-    split = config.split.of(stream)
-    clock = clock_of(stream, split, config.gap_unit, context)
-    model = CTDGSSM(
-        config.model,
-        **used_features(stream, context),
-        num_nodes=stream.num_nodes,
-        decoder=decoder,
-        num_classes=num_classes,
+    made = _Parts.of(stream, config, built, "node", len(classes.names))
+    frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
+    questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
+    return EventNodeTask(
+        made.windows(stream, config, questions, config.batch_size),
+        classes=classes,
+        target=target,
+        eval_batch_size=config.batch_size,
+        bootstrap=config.bootstrap,
+        clock=made.clock,
+        frozen=frozen,
     )
 
-    def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
-        store = NeighborStore.from_stream(events) if store is None else store
-        return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock)
 
-    return (
-        model,
-        clock,
-        {
-            "split": split,
-            "train_inputs": inputs(stream, training_store(stream, split)),
-            "inputs": inputs,
-            "batch_size": config.batch_size,
-            "truncate": config.tbptt_window,
-            "cut_ties": config.cut_ties,
-            "seed": config.loop.seed,
-        },
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """What both tasks are built from."""
+
+    model: CTDGSSM
+    split: EventSplit
+    clock: Clock
+    inputs: Callable[[EventStream], ActiveEvents]
+    train_inputs: ActiveEvents
+
+    @classmethod
+    def of(
+        cls,
+        stream: EventStream,
+        config: CTDGSSMRun | CTDGSSMNodeRun,
+        context: Context,
+        decoder: Literal["link", "node"],
+        num_classes: int = 2,
+    ) -> _Parts:
+        """Return the parts for a stream."""
+        split = config.split.of(stream)
+        clock = clock_of(stream, split, config.gap_unit, context)
+        widths = used_features(stream, context)
+        model = CTDGSSM(config.model, **widths, num_nodes=stream.num_nodes, decoder=decoder, num_classes=num_classes)
+
+        def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
+            store = NeighborStore.from_stream(events) if store is None else store
+            return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock)
+
+        known = inputs(stream, training_store(stream, split))
+        return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
+
+    def windows(
+        self,
+        stream: EventStream,
+        config: CTDGSSMRun | CTDGSSMNodeRun,
+        questions: Questions[DrawnT],
+        eval_batch_size: int,
+    ) -> MemoryWindows[DrawnT]:
+        """Return the training windows."""
+        return MemoryWindows(
+            self.model,
+            stream,
+            self.split,
+            questions=questions,
+            train_inputs=self.train_inputs,
+            inputs=self.inputs,
+            batch_size=config.batch_size,
+            eval_batch_size=eval_batch_size,
+            tbptt_window=config.tbptt_window,
+            cut_ties=config.cut_ties,
+        )
 
 
 def _suit_nodes(stream: EventStream, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:

@@ -82,7 +82,7 @@ def build(data: PathSequences, config: CTDGSSMSequenceRun, context: Context) -> 
         seed=config.loop.seed,
         read=config.read_node,
         neighbors=config.num_neighbors,
-        truncate=config.tbptt_window,
+        tbptt_window=config.tbptt_window,
         clock=clock,
     )
 

@@ -36,8 +36,9 @@ from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
-from hopstate.training.tasks.history_node import HistoryNodeTask
-from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.event_node import EventNodeTask
+from hopstate.training.tasks.history import HistoryNodes
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.target import ClassWeights
 
 # Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
@@ -74,7 +75,7 @@ class DyGMambaRun(HistoryLinkRun):
     pairs_at_once: int | None = None
 
 
-def build(stream: EventStream, config: DyGMambaRun, context: Context) -> HistoryLinkTask:
+def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
     """Return the task of training DyG-Mamba on stream."""
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
     return history_task(
@@ -83,8 +84,8 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> History
         context,
         model=DyGMamba(config.model, **history_features(used_features(stream, context), stream, config, context)),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
-        pairs_at_once=at_once if config.pairs_at_once is None else config.pairs_at_once,
-        tokens_at_once=MAX_TOKENS if config.pairs_at_once is None else None,
+        microbatch_size=at_once if config.pairs_at_once is None else config.pairs_at_once,
+        microbatch_tokens=MAX_TOKENS if config.pairs_at_once is None else None,
     )
 
 
@@ -139,7 +140,7 @@ class DyGMambaNodesRun:
             )
 
 
-def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> HistoryNodeTask:
+def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:
     """Return the task of training DyG-Mamba to classify the sources of stream."""
     split = config.split.of(stream)
     classes, target = learned_classes(stream, split, config, context)
@@ -154,19 +155,17 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         config.model, classes.width, **history_features(used_features(stream, built), stream, config, built)
     )
     frozen = take_backbone(model, config, context, links="dyg-mamba", head=("head",))
-    task = HistoryNodeTask(
+    source = HistoryNodes(
         model,
         stream,
         split,
         train_inputs=tokenizer(training_store(stream, split, deletions=held), stream),
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events),
         batch_size=config.batch_size,
-        bootstrap=config.bootstrap,
-        classes=classes,
+        y=classes.y,
         target=target,
     )
-    task.clock, task.frozen = clock, frozen
-    return task
+    return EventNodeTask(source, classes=classes, target=target, bootstrap=config.bootstrap, clock=clock, frozen=frozen)
 
 
 SPACE: Space = {"history.max_length": [32, 64, 128, 256, 512, 1024, 2048]}  # appendix D.3

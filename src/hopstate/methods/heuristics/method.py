@@ -16,7 +16,8 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
-from hopstate.training.tasks.link import LinkEvaluation, ScorerLinkTask
+from hopstate.training.tasks.events import Untrained
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +74,17 @@ class EdgeBankRun:
         return EdgeBank(stream.num_nodes, self.model)
 
 
-def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> ScorerLinkTask:
+def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> LinkTask:
     """Return the task of evaluating a scorer on stream."""
     split = config.split.of(stream)
     unit: GapUnit = config.gap_unit if isinstance(config, RecencyRun) else "raw"
     clock = clock_of(stream, split, unit, context)
-    task = ScorerLinkTask(
-        lambda events: config.scorer(events, clock),
-        stream,
-        split,
+    return LinkTask(
+        Untrained(lambda events: config.scorer(events, clock), stream, split),
         evaluation=config.evaluation,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
+        clock=clock,
     )
-    task.clock = clock
-    return task
 
 
 METHODS = {

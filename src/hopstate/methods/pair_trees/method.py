@@ -7,14 +7,17 @@ neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
@@ -34,8 +37,10 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.space import Range
+from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.protocols import BLOCK
 from hopstate.training.config import LoopConfig
+from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import FeatureShares
 
@@ -113,101 +118,104 @@ class PairTreesScorer:
         return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
 
 
-class PairTreesTask(LinkTask):
-    """Training and evaluation of trees over pairs.
+class TreeFeatures(EventSource[PairTreesScorer]):
+    """Trees over the features of pairs, as scorers; nothing is learned from batches.
 
     Args:
         model: the trees, empty or trained.
-        stream: the data.
-        config: of the run.
+        stream, split: the data.
         clock: what a gap of 1 is.
-        rest: split, negatives.
+    """
+
+    def __init__(self, model: PairTrees, stream: EventStream, split: EventSplit, clock: Clock) -> None:
+        super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
+        self.trees, self.clock = model, clock
+
+    def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
+        """Return the features of pairs, looked up in a store."""
+        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
+
+    def num_batches(self, epoch: int) -> int:
+        """Return 0: trees are not grown by batches."""
+        return 0
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield nothing."""
+        return iter(())
+
+    def loss(self, model: nn.Module, batch: Any) -> None:
+        """Return None: nothing is learned from a batch."""
+
+    def scorer(self, model: nn.Module, part: str) -> PairTreesScorer:
+        """Return the trees over the training events for "train", else over the whole stream."""
+        rows = self.split.train if part == "train" else None
+        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(self.stream, rows), self.stream))
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
+        """Return the trees over another stream."""
+        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
+
+    def follow(self, model: nn.Module, past: Past) -> PairTreesScorer:
+        """Return the trees over a past."""
+        return PairTreesScorer(self.trees, self.over(NeighborStore(0), self.stream).over(past))
+
+
+class PairTreesTask(LinkTask):
+    """Links from trees over pairs, which are grown at once.
+
+    Args:
+        source: of the features.
+        config: of the run.
+        negatives: see `LinkTask`.
         folder: of the run, for the table of importances; None writes none.
     """
 
-    model: Any
     calibrated = True
     keep_importances = True  # as a table in the run folder
 
     def __init__(
         self,
-        model: PairTrees,
-        stream: EventStream,
+        source: TreeFeatures,
         config: PairTreesRun,
-        clock: Clock,
         *,
+        negatives: Mapping[tuple[str, str], Negatives],
         folder: Path | None = None,
-        **rest: Any,
     ) -> None:
-        super().__init__(model, stream, evaluation=config.evaluation, **rest)
-        self.config, self.clock, self._folder = config, clock, folder
-
-    def _features(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
-        assert self.clock is not None
-        return PairFeatures(store, stream, self.clock, self.model.columns.numpy())
+        super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
+        self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
         begin, c, stream, split = time.perf_counter(), self.config, self.stream, self.split
-        known = self._features(training_store(stream, split), stream)
+        known = self.features.over(training_store(stream, split), stream)
         training = training_pairs(stream, split, known, seed=c.loop.seed, most=c.max_events)
-        whole = self._features(NeighborStore.from_stream(stream), stream)
+        whole = self.features.over(NeighborStore.from_stream(stream), stream)
         validation = validation_pairs(stream, split, whole, most=c.max_events)
-        found = grow(self.model, training, validation, historical=c.historical, seed=c.loop.seed)
+        found = grow(self.trees, training, validation, historical=c.historical, seed=c.loop.seed)
         if self._folder is not None and self.keep_importances:
             write_text(self._folder / "importances.csv", self._importances(whole.names))
         spent = round(time.perf_counter() - begin, 4)
         rows = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
-        return [row | {"seconds": spent} for row in rows], self.model.kept
+        return [row | {"seconds": spent} for row in rows], self.trees.kept
 
     def _importances(self, names: tuple[str, ...]) -> str:
-        share = self.model.importances()
+        share = self.trees.importances()
         order = np.argsort(-share, kind="stable")
         return "feature,gain\n" + "".join(f'"{names[i]}",{share[i]:.6g}\n' for i in order)
-
-    def scorer(self, part: str) -> PairTreesScorer:
-        """Return the trees over the training events for "train", else over the whole stream."""
-        rows = self.split.train if part == "train" else None
-        return PairTreesScorer(self.model, self._features(NeighborStore.from_stream(self.stream, rows), self.stream))
-
-    def scorer_over(self, stream: EventStream) -> PairTreesScorer:
-        """Return the trees over another stream."""
-        return PairTreesScorer(self.model, self._features(NeighborStore.from_stream(stream), stream))
-
-    @property
-    def feature_dims(self) -> tuple[int, int]:
-        """Features of a node and of an event that the trees look at."""
-        return 0, self.model.edge_dim
-
-    def follow(self, past: Past) -> PairTreesScorer:
-        """Return the trees over a past."""
-        none = self._features(NeighborStore(0), self.stream)
-        return PairTreesScorer(self.model, none.over(past))
 
     def explain_query(self, u: int, v: int, t: float) -> FeatureShares:
         """Return what each feature added to the score of rows u and v at t; see `FeatureExplanation`."""
         import pandas as pd
 
-        scorer = self.scorer("test")
+        scorer = self.features.scorer(self.model, "test")
         x = scorer.features.pairs(np.array([u]), np.array([v]), np.array([t]))
         parts, rest = scorer.forest.contributions(x)
         order = np.argsort(-np.abs(parts[0]), kind="stable")
         names = np.array(scorer.features.names)
         logit = scorer.forest.scores(x)
         columns = {"feature": names[order], "value": x[0, order], "contribution": parts[0, order]}
-        probability = float(self.model.calibrated(logit)[0])
+        probability = float(self.trees.calibrated(logit)[0])
         return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
-
-    def num_batches(self, epoch: int) -> int:
-        """Return 0: trees are not grown by batches."""
-        return 0
-
-    def batches(self, epoch: int, start: int = 0) -> Any:
-        """Yield nothing."""
-        return iter(())
-
-    def loss(self, batch: Any) -> None:
-        """Return None: nothing is learned from a batch."""
 
 
 def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTreesTask:
@@ -219,11 +227,8 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     model = PairTrees(config.model, len(NAMES) + 3 * few, columns, width)
     return PairTreesTask(
-        model,
-        stream,
+        TreeFeatures(model, stream, split, clock),
         config,
-        clock,
-        split=split,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
         folder=context.run if context.trained is None else None,
     )

@@ -8,7 +8,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
 from hopstate.methods.method import Context
-from hopstate.training.tasks.event_target import event_target
+from hopstate.training.tasks.event_node import event_target
 from hopstate.training.tasks.target import Target, trained_target
 
 

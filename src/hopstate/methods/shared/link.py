@@ -23,7 +23,8 @@ from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.link import HistoryLinkTask, LinkEvaluation
+from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {
@@ -190,36 +191,34 @@ def history_task(
     *,
     model: HistoryModel,
     tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
-    pairs_at_once: int | None = None,
-    tokens_at_once: int | None = None,
-) -> HistoryLinkTask:
+    microbatch_size: int | None = None,
+    microbatch_tokens: int | None = None,
+) -> LinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
         config: fields split, evaluation, negatives, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
         tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
-        pairs_at_once, tokens_at_once: pairs and tokens computed together in a training step; None for all.
+        microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     kept = deletions_of(stream, config.deletions, context)
     held = kept != "left-out"
-    task = HistoryLinkTask(
+    source = HistoryPairs(
         model,
         stream,
         split,
         train_inputs=tokenizer(training_store(stream, split, deletions=held), stream, clock, kept),
         inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events, clock, kept),
         batch_size=config.batch_size,
-        pairs_at_once=pairs_at_once,
-        tokens_at_once=tokens_at_once,
+        microbatch_size=microbatch_size,
+        microbatch_tokens=microbatch_tokens,
         seed=config.loop.seed,
         mixture=config.negatives,
-        evaluation=config.evaluation,
-        negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
     )
-    task.clock = clock
-    return task
+    negatives = kept_negatives(stream, split, config.evaluation, context.run / "negatives")
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:

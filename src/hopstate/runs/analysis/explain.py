@@ -20,7 +20,8 @@ from hopstate.io.figure import draw_figure
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.training.precision import bare
-from hopstate.training.tasks.link import HistoryLinkTask
+from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.protocols import Explains, ExplainsEvents
 
 if TYPE_CHECKING:
@@ -140,12 +141,13 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | F
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
     model = bare(task.model)
-    if not isinstance(task, HistoryLinkTask) or not isinstance(model, ExplainsEvents):
+    fed = isinstance(task, LinkTask) and isinstance(task.source, HistoryPairs)
+    if not fed or not isinstance(model, ExplainsEvents):
         raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
     u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
     t = parse_time(stream, t)
-    tokens = task.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
+    tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device
     part, rest = (x.double().cpu().numpy() for x in model.contributions(to_device(tokens, device)))

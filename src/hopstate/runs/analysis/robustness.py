@@ -15,9 +15,12 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.figure import draw_figure
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.tokens.noise import NoisyLookups, noisy_edges
-from hopstate.training.tasks.link import HistoryLinkTask
-from hopstate.training.tasks.memory import MemoryLinkTask
+from hopstate.training.precision import bare
+from hopstate.training.tasks.history import HistoryPairs
+from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.memory import MemoryWindows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,10 +82,10 @@ def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:
 
 
 def _kinds(task: Any) -> tuple[Noise, ...]:
-    if isinstance(task, HistoryLinkTask):
+    if isinstance(task, LinkTask) and isinstance(task.source, HistoryPairs):
         return ("sequences", "stream")
-    if isinstance(task, MemoryLinkTask):
-        return ("stream", "laplacian") if hasattr(task.model, "laplacian_noise") else ("stream",)
+    if isinstance(task, LinkTask) and isinstance(task.source, MemoryWindows):
+        return ("stream", "laplacian") if isinstance(task.source.memory_model, CTDGSSM) else ("stream",)
     raise ConfigError(
         "robustness needs a run on links of a model with a past: dyg-mamba, dygformer, graphmixer or ctdg-ssm"
     )
@@ -90,27 +93,28 @@ def _kinds(task: Any) -> tuple[Noise, ...]:
 
 def _scorer(task: Any, kind: Noise, sigma: float, seed: int) -> Any:
     """Return the model as a scorer under noise."""
-    stream, store = task.stream, task.inputs.store
+    stream, source = task.stream, task.source
     if kind == "sequences":
-        return task.scorer_with(NoisyLookups(store, sigma, seed))
+        return source.scorer_with(task.model, NoisyLookups(source.inputs.store, sigma, seed))
     if kind == "laplacian":
         if not 0 <= sigma <= 1:
             raise ConfigError(f"a level of noise lies in [0, 1]; got {sigma}")
-        task.model.laplacian_noise = sigma
+        source.memory_model.laplacian_noise = sigma
         return task.scorer("test")
-    memory = isinstance(task, MemoryLinkTask)
+    memory = isinstance(source, MemoryWindows)
     if memory and stream.has_deletes:
         raise ConfigError("made-up edges of a memory's stream cannot be told from deleted ones; take noise=laplacian")
-    deletions = False if memory else task.inputs.deletions
+    deletions = False if memory else source.inputs.deletions
     src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=deletions)
     if memory:  # a memory's paths tell edges apart by their ids
         ids = np.where(ids < 0, -2 - np.arange(len(ids)), ids)
-    return task.scorer_with(NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
+    return source.scorer_with(task.model, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
 
 
 def _measure(task: Any, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
     """Return a row for each setting of the test part."""
-    stream, trained_with = task.stream, getattr(task.model, "laplacian_noise", 0.0)
+    stream, model = task.stream, bare(task.model)
+    trained_with = model.laplacian_noise if isinstance(model, CTDGSSM) else 0.0
     try:
         report = evaluate_link(
             _scorer(task, kind, sigma, seed),
@@ -123,8 +127,8 @@ def _measure(task: Any, kind: Noise, sigma: float, seed: int) -> list[dict[str, 
             negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
         )
     finally:
-        if kind == "laplacian":
-            task.model.laplacian_noise = trained_with
+        if isinstance(model, CTDGSSM):
+            model.laplacian_noise = trained_with
     return [
         {"noise": kind, "sigma": sigma, "setting": row["setting"], "ap": row["ap"], "auc": row["auc"]}
         for row in report.rows

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from hopstate.tokens.history import HistoryTokens
 
 
-class Parts(tuple[Any, ...]):
-    """A batch that is computed part by part, to hold less memory: the parts' losses add up to the batch's loss."""
+class Microbatches(tuple[Any, ...]):
+    """A batch that is computed a microbatch at a time, to hold less memory; their losses add up to the batch's loss."""
 
 
 class Task(Protocol):
@@ -37,11 +37,11 @@ class Task(Protocol):
         ...
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the epoch's batches from position start on (nested tuples or dicts of CPU tensors, or `Parts`)."""
+        """Yield the epoch's batches from position start on: nested tuples or dicts of tensors, or `Microbatches`."""
         ...
 
     def loss(self, batch: Any) -> Tensor | None:
-        """Return the scalar training loss of a batch, or of one of its parts, already on the model's device.
+        """Return the scalar training loss of a batch, or of one of its microbatches, already on the model's device.
 
         None where there is nothing to learn from: no step is taken then.
         """
@@ -119,7 +119,7 @@ __all__ = [
     "FitsWhole",
     "HistoryModel",
     "MemoryModel",
-    "Parts",
+    "Microbatches",
     "Rehearses",
     "Task",
 ]

@@ -44,7 +44,7 @@ class SequenceTask:
         seed: fixes the batch order.
         read: the node, of a stream's n, whose representation is classified: -1 the last event's target.
         neighbors: most recent neighbours followed per node.
-        truncate: events that gradients flow back through; None for all.
+        tbptt_window: events that gradients flow back through; None for all.
         clock: what a gap of 1 is; None takes times as they stand.
         eval_batch_size: sequences a step when evaluating.
     """
@@ -62,7 +62,7 @@ class SequenceTask:
         seed: int = 0,
         read: int = -1,
         neighbors: int = 10,
-        truncate: int | None = None,
+        tbptt_window: int | None = None,
         clock: Clock | None = None,
         eval_batch_size: int = 512,
     ) -> None:
@@ -71,7 +71,7 @@ class SequenceTask:
             ("eval_batch_size", eval_batch_size, 1),
             ("hops", hops, 0),
             ("neighbors", neighbors, 1),
-            ("truncate", truncate, 1),
+            ("tbptt_window", tbptt_window, 1),
         ):
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}; got {value}")
@@ -80,7 +80,7 @@ class SequenceTask:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
         self.model: nn.Module = model  # as the loop wraps it
         self.memory_model, self.data, self.seed, self.clock = model, data, seed, clock or Clock()
-        self.batch_size, self.eval_batch_size, self.truncate = batch_size, eval_batch_size, truncate
+        self.batch_size, self.eval_batch_size, self.tbptt_window = batch_size, eval_batch_size, tbptt_window
         self.read = int(data.pairs[-1, 1]) if read == -1 else read
         self._gaps = self._all_gaps()
         whole = model.update_all
@@ -151,7 +151,7 @@ class SequenceTask:
         model, inference = self.memory_model, not torch.is_grad_enabled()
         state = model.initial_state(R * n)
         for k in range(len(self.steps)):
-            if self.truncate is not None and k % self.truncate == 0:
+            if self.tbptt_window is not None and k % self.tbptt_window == 0:
                 state = state.detached()
             state = model.update(state, self._batch(k, columns), in_place=inference)
         first = torch.arange(R, device=columns["y"].device) * n

@@ -106,6 +106,22 @@ class Target:
             return cells.sum() / known.sum().clamp(min=1)
         return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
 
+    def class_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean cross-entropy of classes, weighted by the target's weights of classes.
+
+        Args:
+            logits: (Q, C), or (Q, 1) of the second of two classes.
+            y: (Q,) classes, -1 unknown: left out.
+        """
+        if logits.shape[1] > 1:
+            return self.loss(logits, y)
+        if self.class_weights is not None:
+            return self.loss(torch.cat([torch.zeros_like(logits), logits], 1), y)
+        known = y >= 0
+        if not known.any():
+            return 0 * logits.sum()
+        return F.binary_cross_entropy_with_logits(logits[known, 0], y[known].to(logits.dtype))
+
     def _cells(self, out: Tensor, y: Tensor) -> Tensor:
         if self.goal == "labels":
             return F.binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none")

@@ -1,0 +1,115 @@
+"""Classes of an event's source at the time of the event, before it is seen, as a `Task`.
+
+Source: Kumar et al. 2019, arXiv:1908.01207 (the task); DyG-Mamba, arXiv:2408.06966, algorithm 3; CTDG-SSM,
+arXiv:2606.04672, algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from hopstate.data.clock import Clock
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import DELETE, EventStream
+from hopstate.evaluation.event_classes import EventClasses, shown_labels
+from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
+from hopstate.streaming.protocols import NodeFollower, Scores
+from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
+from hopstate.training.tasks.target import ClassWeights, Target, class_weights
+
+
+def event_target(classes: EventClasses, split: EventSplit, weights: ClassWeights = "none") -> Target:
+    """Return how classes are learned, weighted by the training events whose class is known.
+
+    Raises:
+        ConfigError: weights of an unknown kind.
+    """
+    found = class_weights(classes.y[split.train], len(classes.names), weights)
+    return Target(goal="classes", names=classes.names, metrics=(classes.metric,), class_weights=found)
+
+
+class EventNodeTask(EventTask[NodeFollower]):
+    """Classification of an event's source, from what came before the event.
+
+    Tables have columns node and t, those of `EventClasses.columns`, and label where the stream has labels.
+
+    Args:
+        source: of the batches, and of the model as a scorer.
+        classes: of the events.
+        target: how they are learned.
+        eval_batch_size: events scored, then seen, together in evaluation.
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        clock: of the gaps that the model sees, kept with the run.
+        frozen: parts that were trained before, and stay as they are.
+    """
+
+    def __init__(
+        self,
+        source: EventSource[NodeFollower],
+        *,
+        classes: EventClasses,
+        target: Target,
+        eval_batch_size: int = 200,
+        bootstrap: int = 0,
+        clock: Clock | None = None,
+        frozen: Sequence[nn.Module] = (),
+    ) -> None:
+        super().__init__(source, clock=clock)
+        self.classes, self.target, self.metric = classes, target, classes.metric
+        self.eval_batch_size, self.bootstrap, self.frozen = eval_batch_size, bootstrap, frozen
+
+    def loss(self, batch: Any) -> Tensor | None:
+        """Return the source's loss."""
+        for part in self.frozen:
+            part.eval()
+        return super().loss(batch)
+
+    def node_scorer_over(self, stream: EventStream) -> NodeFollower:
+        """Return the model over another stream of the same nodes."""
+        return self.source.scorer_over(self.model, stream)
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return pooled metrics of a part's sources (`EventClasses.metrics`); of "train" from training events alone."""
+        return evaluate_dynamic_nodes(
+            self.scorer(split),
+            self.stream,
+            self.split,
+            split,
+            classes=self.classes,
+            batch_size=self.eval_batch_size,
+            bootstrap=self.bootstrap if split == "test" else 0,
+        )
+
+    def predict(self, split: str) -> dict[str, np.ndarray]:
+        """Return a table of the events of a part (those of `evaluate`), or of "all"."""
+        at, rows = events_to_score(self.stream, self.split, split)
+        at = self._scored(self.stream, at)
+        scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
+        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
+
+    # ---- going on --------------------------------------------------------------------------------------
+    @property
+    def live_batch(self) -> int:
+        """Events of a batch where the model goes on over new ones."""
+        return self.eval_batch_size
+
+    def ask(self, follower: NodeFollower, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Scores:
+        """Return (Q,) or (Q, C) outputs of the sources of events."""
+        return follower.score_nodes(src, t)
+
+    def asked(self, new: EventStream) -> np.ndarray:
+        """Return the positions of the events whose sources are scored: not where a node is deleted."""
+        return self._scored(new, np.arange(len(new)))
+
+    def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+        """Return columns node, t and the outputs of events at rows."""
+        named = to_user_ids(new, rows)
+        return {"node": named["src"], "t": named["t"]} | self.classes.columns(scores)
+
+    @staticmethod
+    def _scored(stream: EventStream, rows: np.ndarray) -> np.ndarray:
+        return rows[stream.kind[rows] <= DELETE] if stream.has_gone and stream.kind is not None else rows

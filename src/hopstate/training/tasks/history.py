@@ -1,0 +1,216 @@
+"""Batches of models that are fed past events, of pairs or of nodes; look-ups see training events alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.event_splits import EventSplit
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
+from hopstate.errors import ConfigError
+from hopstate.sampling.mixture import TrainingNegatives
+from hopstate.sampling.prefetch import Prefetcher
+from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, Input, NodeTokenizer, PairTokenizer
+from hopstate.streaming.protocols import HistoryModel
+from hopstate.tokens.history import HistoryTokens
+from hopstate.training.tasks.events import EventSource
+from hopstate.training.tasks.protocols import Microbatches
+from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
+
+
+class HistoryPairs(EventSource[HistoryScorer]):
+    """Events in time order, and pairs that did not meet beside them.
+
+    Args:
+        model: input of P pairs → (P,) logits.
+        stream, split: the data.
+        train_inputs: tokenizer over the training events alone.
+        inputs: stream → tokenizer over all of it, for evaluation.
+        batch_size: training events a step.
+        seed: fixes the negatives of training.
+        mixture: what stands beside the events in training; None is one random pair each.
+        prefetch: prepare the next batch in a background thread.
+        microbatch_size: pairs computed together, to bound memory; a step's gradient is the whole batch's all the same.
+            None computes all at once.
+        microbatch_tokens: pairs that hold more tokens than this are cut once more, evenly; None does not look.
+
+    Raises:
+        ConfigError: batch_size, microbatch_size or microbatch_tokens under 1.
+    """
+
+    def __init__(
+        self,
+        model: HistoryModel,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        train_inputs: PairTokenizer,
+        inputs: Callable[[EventStream], PairTokenizer],
+        batch_size: int = 200,
+        seed: int = 0,
+        mixture: TrainingNegatives | None = None,
+        prefetch: bool = True,
+        microbatch_size: int | None = None,
+        microbatch_tokens: int | None = None,
+    ) -> None:
+        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
+        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        sizes = (batch_size, microbatch_size, microbatch_tokens)
+        if min(size for size in sizes if size is not None) < 1:
+            raise ConfigError(
+                "batch_size, microbatch_size and microbatch_tokens must be at least 1; got {}, {}, {}".format(*sizes)
+            )
+        self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
+        self.batch_size, self.prefetch = batch_size, prefetch
+        self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
+        self.drawn = EpochNegatives(stream, self._rows, batch_size, seed, self.mixture)
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training events."""
+        return -(-len(self._rows) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Microbatches]:
+        """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
+        made = self._batches(epoch, start)
+        yield from Prefetcher(made) if self.prefetch else made
+
+    def _batches(self, epoch: int, start: int) -> Iterator[Microbatches]:
+        rows, stream = self._rows, self.stream
+        drawn = self.drawn.of(epoch)
+        for first in range(start * self.batch_size, len(rows), self.batch_size):
+            own = slice(first, first + self.batch_size)
+            src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
+            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+
+    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches:
+        group, found = self.mixture.group, []
+        size = max(group, (self.microbatch_size or len(u)) // group * group)
+        for first in range(0, len(u), size):
+            p = slice(first, first + size)
+            for tokens, q in split_by_tokens(self.train_inputs, u[p], v[p], t[p], self.microbatch_tokens, group):
+                found.append((tokens, labels[p][q], len(labels)))
+        return Microbatches(found)
+
+    def loss(self, model: nn.Module, batch: tuple[Input, Tensor, int]) -> Tensor:
+        """Return the microbatch's share of the batch's mean cross-entropy."""
+        inputs, labels, count = batch
+        return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
+
+    def scorer(self, model: nn.Module, part: str) -> HistoryScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return self._scorer(model, self.train_inputs if part == "train" else self.inputs)
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
+        """Return the model over another stream."""
+        return self._scorer(model, self._make(stream))
+
+    def scorer_with(self, model: nn.Module, store: NeighborStore) -> HistoryScorer:
+        """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
+        inputs = self._make(self.stream)
+        inputs.store = store
+        return self._scorer(model, inputs)
+
+    def follow(self, model: nn.Module, past: Past) -> HistoryScorer:
+        """Return the model over a past."""
+        return self._scorer(model, self.inputs.over(past))
+
+    def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
+        return HistoryScorer(model, inputs, max_queries=min(512, self.microbatch_size or 512))
+
+
+class HistoryNodes(EventSource[HistoryNodeScorer]):
+    """Sources of the events with a class, in time order.
+
+    Args:
+        model: input of S nodes → (S, C) logits; (S, 1) of two classes.
+        stream, split: the data.
+        y: (E,) classes, -1 unknown: those events teach nothing.
+        target: how they are learned.
+        train_inputs, inputs: as in `HistoryPairs`.
+        batch_size: training events a step.
+
+    Raises:
+        ConfigError: batch_size under 1.
+    """
+
+    def __init__(
+        self,
+        model: HistoryModel,
+        stream: EventStream,
+        split: EventSplit,
+        *,
+        y: np.ndarray,
+        target: Target,
+        train_inputs: NodeTokenizer,
+        inputs: Callable[[EventStream], NodeTokenizer],
+        batch_size: int = 200,
+    ) -> None:
+        self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
+        super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        self.y, self.target, self.batch_size = y, target, batch_size
+        self._rows = split.train[y[split.train] >= 0]
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold the training events with a class."""
+        return -(-len(self._rows) // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Input, Tensor]]:
+        """Yield (input, classes) of the events with a class, in time order."""
+        yield from Prefetcher(self._batches(start))
+
+    def _batches(self, start: int) -> Iterator[tuple[Input, Tensor]]:
+        rows, stream = self._rows, self.stream
+        for first in range(start * self.batch_size, len(rows), self.batch_size):
+            own = rows[first : first + self.batch_size]
+            yield self.train_inputs.nodes(stream.src[own], stream.t[own]), torch.from_numpy(self.y[own])
+
+    def loss(self, model: nn.Module, batch: tuple[Input, Tensor]) -> Tensor:
+        """Return the mean cross-entropy."""
+        inputs, y = batch
+        return self.target.class_loss(model(inputs), y)
+
+    def scorer(self, model: nn.Module, part: str) -> HistoryNodeScorer:
+        """Return the model over the training events for "train", else over the whole stream."""
+        return HistoryNodeScorer(model, self.train_inputs if part == "train" else self.inputs)
+
+    def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
+        """Return the model over another stream of the same nodes."""
+        return HistoryNodeScorer(model, self._make(stream))
+
+    def follow(self, model: nn.Module, past: Past) -> HistoryNodeScorer:
+        """Return the model over a past."""
+        return HistoryNodeScorer(model, self.inputs.over(past))
+
+
+def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:
+    """Return features of a node and of an event that a model takes from a stream, without the mark of a deletion."""
+    node, edge = model.feature_dims
+    return node, edge - marked
+
+
+def split_by_tokens(
+    inputs: PairTokenizer, u: np.ndarray, v: np.ndarray, t: np.ndarray, most: int | None, group: int = 1
+) -> Iterator[tuple[Input, slice]]:
+    """Yield the input of P pairs and which of them it holds, cut into about equally many tokens each, at most `most`.
+
+    A microbatch may hold up to one pair's tokens more (one group's, of pairs that are told apart together), and no
+    history is ever cut. None, or few tokens, gives one microbatch.
+    """
+    tokens = inputs.pairs(u, v, t)
+    if most is None or not isinstance(tokens, HistoryTokens) or len(tokens.nodes) <= most:
+        yield tokens, slice(0, len(u))
+        return
+    until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
+    parts = -(-until[-1] // most)
+    inner = np.searchsorted(until, until[-1] * np.arange(1, parts) / parts, side="right")
+    for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
+        yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)
