@@ -17,7 +17,7 @@ from hopstate.methods.ctdg_ssm.method import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.random import seed_everything
-from hopstate.sampling.event_batches import batch_edges, event_batches, piece_edges
+from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
 from hopstate.training.tasks.training_pairs import training_negatives
 
 SIZE = 16
@@ -40,7 +40,7 @@ def task(folder: Path, data: EventStream | None = None, **settings: Any) -> Any:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
 def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int) -> None:
     t = np.array(times, np.int64)
-    edges = piece_edges(t, size)
+    edges = piece_boundaries(t, size)
     assert edges[0] == 0
     assert edges[-1] == len(t)
     for a, b in pairwise(edges.tolist()):
@@ -48,9 +48,9 @@ def test_a_batch_holds_whole_times_or_a_piece_of_one(times: list[int], size: int
         whole = (a == 0 or t[a - 1] < t[a]) and (b == len(t) or t[b - 1] < t[b])
         assert whole or (len(np.unique(t[a:b])) == 1 and b - a <= size)
     if not len(t) or np.unique(t, return_counts=True)[1].max() <= size:
-        assert edges.tolist() == batch_edges(t, size).tolist()
+        assert edges.tolist() == batch_boundaries(t, size).tolist()
     with pytest.raises(ConfigError, match="batch_size"):
-        piece_edges(t, 0)
+        piece_boundaries(t, 0)
 
 
 def test_an_epoch_has_as_many_batches_as_its_size_says(tmp_path: Path) -> None:

@@ -113,6 +113,9 @@ class Context:
     trained: Mapping[str, Any] | None = None
 
 
+Floor = Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]]
+
+
 @dataclass(frozen=True)
 class Method:
     """A named method.
@@ -141,5 +144,5 @@ class Method:
     earlier: Mapping[str, Any] = field(default_factory=dict)
     reads_edges: Callable[[Any], bool] = lambda config: False
     suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
-    floors: Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]] | None = None
+    floors: Floor | None = None
     space: Space = field(default_factory=dict)

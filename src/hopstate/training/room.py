@@ -86,3 +86,16 @@ def machine_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return 1 << 62
+
+
+def peak_memory_mb() -> float | None:
+    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
+    import sys
+
+    try:
+        import resource
+    except ImportError:
+        return None
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)

@@ -9,13 +9,11 @@ on a GPU up to the device's own determinism), else equal to rounding, which a re
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,54 +35,17 @@ from hopstate.training.checkpoint import (
 )
 from hopstate.training.conditions import conditions, first_conditions, told_changes
 from hopstate.training.config import LoopConfig
+from hopstate.training.interrupts import interrupts
 from hopstate.training.optim import lr_at, make_optimizer
+from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matrix_products
 from hopstate.training.progress import Reporter
 from hopstate.training.rehearsal import step_seconds
+from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
 from hopstate.training.tasks.protocols import FitsWhole, Microbatches, Task
 
 SPLITS = ("train", "val", "test")
-
-
-@dataclass
-class Progress:
-    """Where a run stands; all of it is in the checkpoint."""
-
-    epoch: int = 0  # epochs completed
-    step: int = 0  # batches of the current epoch done
-    total_steps: int = 0  # optimiser steps since the start
-    loss_sum: float = 0.0  # over the current epoch's batches
-    learned: int = 0  # of them, those that had something to learn from
-    best: float | None = None
-    best_loss: float = math.inf  # validation loss of the best epoch, which decides between equal metrics
-    best_epoch: int = 0
-    seconds: float = 0.0  # training time, evaluation included
-
-
-def _progress(saved: dict[str, Any]) -> Progress:
-    """Return the position that a checkpoint tells.
-
-    Raises:
-        ValueError: a part is missing or cannot be.
-    """
-    found = Progress(**{"learned": saved["step"], **saved})  # all were, before it was counted
-    whole = (found.epoch, found.step, found.total_steps, found.learned, found.best_epoch)
-    if not all(type(n) is int and 0 <= n < 2**53 for n in whole) or found.best_epoch > found.epoch:
-        raise ValueError(f"it stands at {saved}")
-    numbers = (found.loss_sum, found.best_loss, found.seconds, 0.0 if found.best is None else found.best)
-    if not all(type(n) in (int, float) for n in numbers):
-        raise ValueError(f"it stands at {saved}")
-    return found
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """What a run ended with: interrupted or not, the best epoch, final metrics by split (of the best weights)."""
-
-    interrupted: bool
-    progress: Progress
-    metrics: dict[str, dict[str, float]]
 
 
 class Trainer:
@@ -135,7 +96,7 @@ class Trainer:
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
-        with _interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+        with interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
             if isinstance(task, FitsWhole) and not self.progress.epoch:
                 self._fit_whole(task, reporter)
                 if stop.is_set():
@@ -323,7 +284,7 @@ class Trainer:
             self.task.load_state(saved.tensors.get("task", {}))
             self.best = saved.tensors.get("best", {})
             check_weights(self.task.model, self.best, f"the best epoch of {where}", some=not self.best)
-            self.progress = _progress(saved.record["progress"])
+            self.progress = Progress.of_record(saved.record["progress"])
             self._precision.load_state_dict(saved.record.get("precision", {}))
             set_rng_state(saved.tensors["rng"])
         before = saved.record.get("conditions") or first_conditions(self.run, self.fabric.device.type)
@@ -364,38 +325,4 @@ class Trainer:
         }
 
 
-def peak_memory_mb() -> float | None:
-    """Return the largest resident memory of this process so far, in MB (10^6 bytes), or None."""
-    import sys
-
-    try:
-        import resource
-    except ImportError:
-        return None
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak * (1 if sys.platform == "darwin" else 1024) / 1e6, 1)
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into an event that the loop looks at; a second one stops at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def on_signal(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "seed_everything"]
+__all__ = ["FitResult", "LoopConfig", "Progress", "Trainer", "peak_memory_mb", "seed_everything"]

@@ -6,15 +6,13 @@ Source: Yu et al., NeurIPS 2023, arXiv:2303.13047; settings of its Table 6 for s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from hopstate.data.events import EventStream
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
-from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
-from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.tasks.link import LinkTask
 
@@ -24,18 +22,7 @@ class DyGFormerRun(HistoryLinkRun):
     """Configuration of a DyGFormer run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: the Transformer over past events; its max_length is also how much of the past is looked up.
-        evaluation: protocol and negatives.
-        negatives: pairs that stand beside the events in training.
-        batch_size: events a step.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
-        loop: training.
     """
 
     model: DyGFormer.Config = field(default_factory=DyGFormer.Config)
@@ -54,16 +41,13 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
 
 
 METHODS = {
-    "dygformer": Method(
+    "dygformer": history_method(
         "dygformer",
         DyGFormerRun,
         build,
-        "events",
-        "a Transformer over two nodes' past events, with co-occurrence counts",
-        "arXiv:2303.13047",
+        summary="a Transformer over two nodes' past events, with co-occurrence counts",
+        source="arXiv:2303.13047",
         floors=link_floors,
-        suit=partial(suit_history, budget=BUDGET["dygformer"]),
-        earlier={**SECONDS, **RANDOM},
         space={
             "model.max_length,model.patch_size": ["32,1", "64,2", "128,4", "256,8", "512,16", "1024,32"],
             "model.dropout": DYGLIB_DROPOUT,

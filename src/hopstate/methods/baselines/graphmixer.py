@@ -6,7 +6,6 @@ Source: Cong et al., ICLR 2023, arXiv:2302.11636; settings of DyGLib (arXiv:2303
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
@@ -15,10 +14,9 @@ from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
-from hopstate.methods.method import Context, Method
+from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
-from hopstate.methods.shared.link import RANDOM, SECONDS, HistoryLinkRun, feature_dims, history_features, history_task
-from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.tokens.history import Deletions
 from hopstate.training.tasks.link import LinkTask
 
@@ -28,20 +26,9 @@ class GraphMixerRun(HistoryLinkRun):
     """Configuration of a GraphMixer run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: the MLP-Mixer over recent links; its num_links is also how many are looked up.
         num_neighbors: most recent neighbours whose features are averaged.
         window: only neighbours met at most this long before are averaged, in the stream's unit; null for no limit.
-        evaluation: protocol and negatives.
-        negatives: pairs that stand beside the events in training.
-        batch_size: events a step.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
-        loop: training.
     """
 
     model: GraphMixer.Config = field(default_factory=GraphMixer.Config)
@@ -75,16 +62,13 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
 
 
 METHODS = {
-    "graphmixer": Method(
+    "graphmixer": history_method(
         "graphmixer",
         GraphMixerRun,
         build,
-        "events",
-        "an MLP-Mixer over each node's most recent links",
-        "arXiv:2302.11636",
+        summary="an MLP-Mixer over each node's most recent links",
+        source="arXiv:2302.11636",
         floors=link_floors,
-        suit=partial(suit_history, budget=BUDGET["graphmixer"]),
-        earlier={**SECONDS, **RANDOM},
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
     )
 }

@@ -10,21 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
+from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, learned_classes
 from hopstate.methods.shared.link import (
     RANDOM,
     RAW,
-    EventReadOptions,
-    LinkSplitConfig,
+    EventRun,
     clock_of,
     kept_negatives,
     training_store,
@@ -39,11 +39,10 @@ from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.memory import ClassQuestions, DrawnT, LinkQuestions, MemoryWindows, Questions
-from hopstate.training.tasks.target import ClassWeights
 
 
-def _model() -> CTDGSSM.Config:
-    return CTDGSSM.Config(max_norm=100.0)  # at the critical start a dense graph's memory would grow without bound
+def _model() -> CTDGSSMConfig:
+    return CTDGSSMConfig(max_norm=100.0)  # at the critical start a dense graph's memory would grow without bound
 
 
 def _loop() -> LoopConfig:
@@ -52,32 +51,22 @@ def _loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMRun:
+class CTDGSSMRun(EventRun):
     """Configuration of a CTDG-SSM run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
         negatives: pairs that stand beside the events in training.
         batch_size: events that are scored, then move the memory, together.
         tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
         evaluation: protocol and negatives; its batch_size is how many events move the memory together then.
-        loop: training.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    model: CTDGSSM.Config = field(default_factory=_model)
+    model: CTDGSSMConfig = field(default_factory=_model)
     num_neighbors: int = 10
-    gap_unit: GapUnit = "median"
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 128
     tbptt_window: int = 4
@@ -90,46 +79,23 @@ class CTDGSSMRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CTDGSSMNodeRun:
+class CTDGSSMNodeRun(EventNodeRun):
     """Configuration of a CTDG-SSM run that classifies an event's source at the time of the event.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, and those without one count in neither loss nor metrics.
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: the memory model; its order is also how many hops active nodes reach.
         num_neighbors: N_u, most recent events of context per end of a batch's events.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
         batch_size: events that are scored, then move the memory, together.
         tbptt_window: batches that gradients flow back through, and batches of an optimiser step.
         cut_ties: cut the events of one time into batches too, of at most batch_size; all of them are scored before any
             moves the memory.
-        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
-            balanced_accuracy.
-        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
-            "complement" (1 - its share).
-        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
-        init: a run of ctdg-ssm to begin from: its weights but for the decoder, and its settings where none are given.
-        freeze: hold what init gave as it is, and train the decoder alone, as published; false trains end to end.
-        loop: training.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
-    model: CTDGSSM.Config = field(default_factory=_model)
+    model: CTDGSSMConfig = field(default_factory=_model)
     num_neighbors: int = 10
-    gap_unit: GapUnit = "median"
     batch_size: int = 128
     tbptt_window: int = 4
     cut_ties: bool = True
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
-    bootstrap: int = 0
-    init: str | None = None
-    freeze: bool = False
     loop: LoopConfig = field(default_factory=_loop)
 
     def __post_init__(self) -> None:

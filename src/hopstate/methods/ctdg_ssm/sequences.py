@@ -11,6 +11,7 @@ from typing import Literal
 
 from hopstate.data.clock import Clock, GapUnit, elapsed
 from hopstate.datasets.temporal_generators import PathSequences
+from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
 from hopstate.methods.space import Range
@@ -56,7 +57,7 @@ class CTDGSSMSequenceRun:
 
     data: str
     read: PathOptions = field(default_factory=PathOptions)
-    model: CTDGSSM.Config = field(default_factory=lambda: CTDGSSM.Config(order=2, time_dim=0))
+    model: CTDGSSMConfig = field(default_factory=lambda: CTDGSSMConfig(order=2, time_dim=0))
     num_neighbors: int = 10
     gap_unit: GapUnit = "median"
     batch_size: int = 128

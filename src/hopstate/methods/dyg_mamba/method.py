@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from hopstate.data.clock import GapUnit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
@@ -16,30 +15,26 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaN
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, learned_classes
 from hopstate.methods.shared.link import (
-    RANDOM,
     SECONDS,
-    EventReadOptions,
     HistoryLinkRun,
-    LinkSplitConfig,
     check_deletions,
     clock_of,
     deletions_of,
     event_loop,
     history_features,
+    history_method,
     history_task,
     training_store,
     used_features,
 )
-from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.methods.space import Space
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.history import HistoryNodes
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.target import ClassWeights
 
 # Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
 # 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
@@ -53,21 +48,10 @@ class DyGMambaRun(HistoryLinkRun):
     """Configuration of a DyG-Mamba run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: encodings, state-space blocks, head.
         history: how much of the past a sequence holds, and where the node itself stands in it.
-        evaluation: protocol and negatives.
-        negatives: pairs that stand beside the events in training.
-        batch_size: events a step.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
         pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
-        loop: training.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
@@ -90,45 +74,22 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
 
 
 @dataclass(frozen=True, kw_only=True)
-class DyGMambaNodesRun:
+class DyGMambaNodesRun(EventNodeRun):
     """Configuration of a DyG-Mamba run that classifies an event's source at the event's time.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, and those without one count in neither loss nor metrics.
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: encodings, state-space blocks, head; without co-occurrence, independent encoders and cross-attention,
             which take a pair.
         history: how much of the past a sequence holds, and where the node itself stands in it.
         batch_size: events a step.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
         deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
             tokens like any other.
-        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
-            balanced_accuracy.
-        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
-            "complement" (1 - its share).
-        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
-        init: a run of dyg-mamba to begin from: its weights but for the head, and its settings where none are given.
-        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
-        loop: training.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     batch_size: int = 200
-    gap_unit: GapUnit = "median"
     deletions: Deletions = "marked"
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
-    bootstrap: int = 0
-    init: str | None = None
-    freeze: bool = False
     loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
@@ -182,16 +143,13 @@ METHODS = {
         earlier=SECONDS,
         space=SPACE,
     ),
-    "dyg-mamba": Method(
+    "dyg-mamba": history_method(
         "dyg-mamba",
         DyGMambaRun,
         build,
-        "events",
-        "state spaces over two nodes' past events, stepped by the time between them",
-        "arXiv:2408.06966",
+        summary="state spaces over two nodes' past events, stepped by the time between them",
+        source="arXiv:2408.06966",
         floors=link_floors,
-        suit=partial(suit_history, budget=BUDGET["dyg-mamba"]),
-        earlier={**SECONDS, **RANDOM},
         space=SPACE,
     ),
 }

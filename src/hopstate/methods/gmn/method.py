@@ -26,10 +26,10 @@ from hopstate.methods.gmn.structural import (
     random_walk_encoding,
     relative_encoding,
 )
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
 from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.node import NodeRun, check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_gmn
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
@@ -37,7 +37,6 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeTask
-from hopstate.training.tasks.target import ClassWeights
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
 _NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
@@ -96,13 +95,10 @@ class EncodingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GMNRun:
+class GMNRun(NodeRun):
     """Configuration of a Graph Mamba Network run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which nodes are for training, validation and test.
         walks: random-walk tokens.
         encoding: positional and structural encodings.
         order: of the node sequence.
@@ -112,15 +108,8 @@ class GMNRun:
             read them; "features" takes the features alone, where they are read, and "drop" nothing.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
-            or "complement" (1 - its share).
-        loop: training.
     """
 
-    data: str
-    read: ReadOptions = field(default_factory=ReadOptions)
-    split: SplitConfig = field(default_factory=SplitConfig)
     walks: WalksConfig = field(default_factory=WalksConfig)
     encoding: EncodingConfig = field(default_factory=EncodingConfig)
     order: OrderConfig = field(default_factory=OrderConfig)
@@ -128,8 +117,6 @@ class GMNRun:
     edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )

@@ -13,7 +13,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
-from hopstate.methods.shared.link import RAW, EventReadOptions, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.methods.shared.link import RAW, EventReadOptions, EventRun, LinkSplitConfig, clock_of, kept_negatives
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
@@ -21,25 +21,16 @@ from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecencyRun:
+class RecencyRun(EventRun):
     """Configuration of the recency score: minus the logarithm of the time since the pair last met.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         directed: count only meetings in the direction asked for.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
         evaluation: protocol and negatives.
         loop: only its seed and device matter, nothing is trained.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     directed: bool = False
-    gap_unit: GapUnit = "median"
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 

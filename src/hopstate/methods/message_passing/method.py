@@ -15,7 +15,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, batched_task
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
     FORMERLY,
     EdgeConfig,
@@ -25,41 +25,28 @@ from hopstate.methods.shared.edges import (
     message_graph,
 )
 from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.node import NodeRun, check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_backbone
 from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import NodeTask, WholeGraph
-from hopstate.training.tasks.target import ClassWeights
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullBatchRun:
+class FullBatchRun(NodeRun):
     """Configuration of a backbone's run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which nodes are for training, validation and test.
         edges: which way messages flow, and what weights and features of edges are for.
         model: layers, width, dropout.
         batching: whole graph or batches, and how they are cut.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
-            or "complement" (1 - its share).
-        loop: training.
     """
 
-    data: str
-    read: ReadOptions = field(default_factory=ReadOptions)
-    split: SplitConfig = field(default_factory=SplitConfig)
     edges: EdgeConfig = field(default_factory=EdgeConfig)
     model: BackboneConfig = field(default_factory=BackboneConfig)
     batching: Batching = field(default_factory=Batching)
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=1000, patience=200, optim=OptimConfig(lr=1e-3, weight_decay=0.0))
     )

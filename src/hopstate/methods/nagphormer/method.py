@@ -13,19 +13,18 @@ from torch import Tensor
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.io.sizes import parse_bytes
-from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
+from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.methods.shared.node import NodeRun, check_width, node_labels
 from hopstate.methods.shared.suit_nodes import suit_nagphormer
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import NodeTask, RowBatches
-from hopstate.training.tasks.target import ClassWeights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,32 +52,20 @@ class HopTokensConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAGphormerRun:
+class NAGphormerRun(NodeRun):
     """Configuration of a NAGphormer run.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which nodes are for training, validation and test.
         edges: which way hops are averaged, and what weights edges.
         tokens: Hop2Token.
         model: the transformer over hops.
         batch_size: nodes a step.
-        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
-            or "complement" (1 - its share).
-        loop: training.
     """
 
-    data: str
-    read: ReadOptions = field(default_factory=ReadOptions)
-    split: SplitConfig = field(default_factory=SplitConfig)
     edges: EdgeConfig = field(default_factory=EdgeConfig)
     tokens: HopTokensConfig = field(default_factory=HopTokensConfig)
     model: NAGphormer.Config = field(default_factory=NAGphormer.Config)
     batch_size: int = 2000
-    metric: str = "auto"
-    class_weights: ClassWeights = "none"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=500, patience=50, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )

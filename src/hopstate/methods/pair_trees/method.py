@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventBatch, EventStream
 from hopstate.data.neighbor_store import NeighborStore
@@ -29,8 +29,7 @@ from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatur
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
-    EventReadOptions,
-    LinkSplitConfig,
+    EventRun,
     clock_of,
     kept_negatives,
     training_store,
@@ -46,29 +45,20 @@ from hopstate.training.tasks.protocols import FeatureShares
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTreesRun:
+class PairTreesRun(EventRun):
     """Configuration of boosted trees over the histories of pairs.
 
     Args:
-        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
-        read: how a file is read.
-        split: which events are for training, validation and test.
         model: the trees.
         historical: weight of pairs that met before among those that did not meet; random ones have the rest.
         max_events: latest training events that trees are grown from; all are looked up.
-        gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
-            own numbers.
         evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
     """
 
-    data: str
-    read: EventReadOptions = field(default_factory=EventReadOptions)
-    split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
     historical: float = 0.25
     max_events: int = 300_000
-    gap_unit: GapUnit = "median"
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 

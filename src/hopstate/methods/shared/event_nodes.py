@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
 from hopstate.methods.method import Context
+from hopstate.methods.shared.backbone import check_init
+from hopstate.methods.shared.link import EventRun
 from hopstate.training.tasks.event_node import event_target
-from hopstate.training.tasks.target import Target, trained_target
+from hopstate.training.tasks.target import ClassWeights, Target, trained_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventNodeRun(EventRun):
+    """What the configurations of methods that classify nodes at their events share.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
+            as labels, of any number, and those without one count in neither loss nor metrics.
+        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
+            balanced_accuracy.
+        class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
+            "complement" (1 - its share).
+        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        init: a run of links of the same model to begin from: its weights but for the head, and its settings where none
+            are given.
+        freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.
+    """
+
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    bootstrap: int = 0
+    init: str | None = None
+    freeze: bool = False
+
+    def __post_init__(self) -> None:
+        check_init(self.init, self.freeze)
 
 
 def learned_classes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,7 +15,9 @@ from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_s
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
-from hopstate.methods.method import Context
+from hopstate.methods.method import Context, Floor, Method
+from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import load_or_draw, one_against_many
@@ -25,6 +28,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.protocols import Task
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {
@@ -134,32 +138,41 @@ def event_loop() -> LoopConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryLinkRun:
-    """What the configurations of models fed from histories share.
+class EventRun:
+    """What the configurations of methods for event streams share.
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`).
         read: how a file is read.
         split: which events are for training, validation and test.
-        evaluation: protocol and negatives.
-        negatives: pairs that stand beside the events in training.
-        batch_size: events a step.
         gap_unit: what a gap in time of 1 is: the "median" gap between training events, "seconds", or "raw", the file's
             own numbers.
-        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
-            tokens like any other.
         loop: training.
     """
 
     data: str
     read: EventReadOptions = field(default_factory=EventReadOptions)
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
+    gap_unit: GapUnit = "median"
+    loop: LoopConfig = field(default_factory=event_loop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLinkRun(EventRun):
+    """What the configurations of models fed from histories share.
+
+    Args:
+        evaluation: protocol and negatives.
+        negatives: pairs that stand beside the events in training.
+        batch_size: events a step.
+        deletions: what histories make of them: "marked", tokens with a feature that says so; "left-out"; or "unmarked",
+            tokens like any other.
+    """
+
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     negatives: TrainingNegatives = field(default_factory=TrainingNegatives)
     batch_size: int = 200
-    gap_unit: GapUnit = "median"
     deletions: Deletions = "marked"
-    loop: LoopConfig = field(default_factory=event_loop)
 
     def __post_init__(self) -> None:
         check_deletions(self.deletions)
@@ -275,3 +288,24 @@ def kept_negatives(
         else:
             found[part, strategy] = load_or_draw(path, stream, split, part, strategy)  # type: ignore[arg-type]
     return found
+
+
+def history_method(
+    name: str,
+    config: type[HistoryLinkRun],
+    build: Callable[[Any, Any, Context], Task],
+    *,
+    summary: str,
+    source: str,
+    floors: Floor,
+    space: Space,
+) -> Method:
+    """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
+
+    Args:
+        name, config, build, summary, source, floors, space: see `Method`.
+    """
+    suit, earlier = partial(suit_history, budget=BUDGET[name]), {**SECONDS, **RANDOM}
+    return Method(
+        name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,9 +12,32 @@ from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.io.files import replace_file
-from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.method import Context, ReadOptions, SplitConfig
+from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
 from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRun:
+    """What the configurations of methods for nodes share.
+
+    Args:
+        data: a file, a folder, or the name of a data set (see `hopstate datasets`).
+        read: how a file is read.
+        split: which nodes are for training, validation and test.
+        metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
+            or "complement" (1 - its share).
+        loop: training.
+    """
+
+    data: str
+    read: ReadOptions = field(default_factory=ReadOptions)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    metric: str = "auto"
+    class_weights: ClassWeights = "none"
+    loop: LoopConfig = field(default_factory=LoopConfig)
 
 
 def node_labels(
