@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Progress as Bar
 
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.figure import draw_figure
+from hopstate.training.position import Progress
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Reporter:
         self._told = True  # until `begin`
         self._expected: float | None = None  # seconds of an epoch's steps, as last told
         self._writer = _tensorboard(config.tensorboard, run.path)
-        self._bar = Progress(
+        self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
@@ -72,7 +73,7 @@ class Reporter:
         if self._writer is not None:
             self._writer.close()
 
-    def begin(self, parameters: int, steps: int, progress: Any, seconds: float | None = None) -> None:
+    def begin(self, parameters: int, steps: int, progress: Progress, seconds: float | None = None) -> None:
         """Say how large a run is before its first step, and how long it may take; else its first steps tell.
 
         Args:
@@ -92,7 +93,7 @@ class Reporter:
         if seconds is not None:
             self._tell(seconds * steps, progress, steps)
 
-    def _tell(self, epoch: float, progress: Any, count: int) -> None:
+    def _tell(self, epoch: float, progress: Progress, count: int) -> None:
         """Say what an epoch, and all that are left, are expected to take; seconds of an epoch's steps."""
         self._expected = epoch
         left = epoch * max(0.0, self.config.epochs - progress.epoch - progress.step / count)
@@ -102,7 +103,7 @@ class Reporter:
             f"left{early}"
         )
 
-    def _expect(self, progress: Any, count: int) -> None:
+    def _expect(self, progress: Progress, count: int) -> None:
         """Say once what the first steps tell, where that is not what was expected; the first compile and do not count.
 
         What would take less than `QUIET_SECONDS` is not worth another line.
@@ -124,7 +125,7 @@ class Reporter:
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False)
 
-    def step(self, progress: Any, count: int) -> None:
+    def step(self, progress: Progress, count: int) -> None:
         """Note one training step of count in the epoch."""
         if self.config.progress and not self._told:
             self._expect(progress, count)
@@ -135,7 +136,7 @@ class Reporter:
             where = f"epoch {progress.epoch + 1}/{self.config.epochs}: batch {progress.step}/{count}"
             self.console.print(where, soft_wrap=True, highlight=False)
 
-    def epoch(self, row: dict[str, Any], progress: Any) -> None:
+    def epoch(self, row: dict[str, Any], progress: Progress) -> None:
         """Note a finished epoch and its metrics."""
         value = row.get(f"val_{self.metric}")
         best = f", best {progress.best:.4f} at {progress.best_epoch}" if progress.best is not None else ""
@@ -167,7 +168,7 @@ class Reporter:
                 soft_wrap=True, highlight=False,
             )  # fmt: skip
 
-    def draw(self, rows: list[dict[str, Any]], progress: Any) -> None:
+    def draw(self, rows: list[dict[str, Any]], progress: Progress) -> None:
         """Write the curves of loss and validation metric, the chosen epoch marked."""
         if rows:
             draw_curves(self.run.curves, rows, self.metric, progress.best_epoch)
