@@ -132,7 +132,7 @@ class ActiveEvents:
         ends, until = self.ends, int(events.event_ids[-1])
         if isinstance(ends, StreamEnds):
             return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends.ends, until, self.first_id)
-        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until)  # type: ignore[call-arg, arg-type]
+        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until)  # type: ignore[arg-type]
 
     def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""

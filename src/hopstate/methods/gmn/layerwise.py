@@ -113,7 +113,7 @@ class _Pass:
         for number, branch in enumerate(block.branches):
             carried: Carried | None = None
             last = number == len(block.branches) - 1
-            for rows in reversed(parts) if branch.reverse else parts:  # type: ignore[attr-defined]
+            for rows in reversed(parts) if branch.reverse else parts:
                 own = y[rows].to(self.device)  # parts to come are still unchanged, and those gone by are carried
                 z, carried = branch.part(block.norm(own), carried)  # type: ignore[operator]
                 z = z if number == 0 else sums[rows].to(self.device) + z

@@ -106,7 +106,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     def _resampler(self, every: int) -> Resampler:
         m = self.material
         return Resampler(
-            m.table, self.nodes, m.settings, kind=self.kind, seed=self.seed, every=every,  # type: ignore[union-attr]
+            m.table, self.nodes, m.settings, kind=self.kind, seed=self.seed, every=every,
             edges=self.edge_attr is not None,
         )  # fmt: skip
 

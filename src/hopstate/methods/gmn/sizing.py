@@ -191,7 +191,7 @@ def choose_graphs(
     """
     most = np.cumsum(np.sort(nodes)[::-1]), np.cumsum(np.sort(edges)[::-1])
     degree = float(edges.sum() / max(1, nodes.sum()))
-    start = _start(degree, model, max_length, repeats, walks, **options)  # type: ignore[arg-type]
+    start = _start(degree, model, max_length, repeats, walks, **options)
     sizes = [batch_size] if batch_size is not None else [32, 16, 8, 4, 2, 1]
     needed, last = 0, 0
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):

@@ -2,7 +2,7 @@
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
-| backbones; App. B.2: GCNII with jumping knowledge | `model.Backbone`, `BackboneConfig` |
+| backbones; App. B.2: GCNII with jumping knowledge | `model.Backbone`, `blocks.BackboneConfig` |
 | A_ij = 1 if (j, i) is an edge; what edges carry | `data.incoming.Incoming`, `methods.shared.edges.EdgeConfig` |
 | Tables 3, 7, 8: relative error | `top_error.relative_errors` |
 

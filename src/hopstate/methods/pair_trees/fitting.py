@@ -60,7 +60,7 @@ def training_pairs(
     for strategy in ("random", "historical"):
         drawn_from = int(named_rng(seed, "negatives", strategy).integers(2**32))
         with suppress(DataError):
-            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from)  # type: ignore[arg-type]
+            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from)
             others[strategy] = features.pairs(found.src[last], found.dst[last], stream.t[rows[last]])
     return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
 
