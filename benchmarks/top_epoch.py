@@ -24,7 +24,7 @@ import psutil
 import torch
 
 from common import machine, require_green
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.data.graph import Graph
@@ -188,7 +188,7 @@ def make_task(
         if o.refresh:
             refresher = Refresher(missing, model, embedder(graph, missing, BLOCK), o.refresh)
     elif o.kind == "gas":
-        missing = History(graph.num_nodes, [o.dim] * o.layers)
+        missing = GasCache(graph.num_nodes, [o.dim] * o.layers)
     source = NodeSetSource(graph, sampler, train, missing)
     return NodeTask(model, Subgraphs(source, labels, exact_inference(graph, BLOCK), ahead=0, refresh=refresher))
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common import machine, require_green
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.batching import prepared_top
@@ -93,9 +93,9 @@ def measure(o: argparse.Namespace, graph: Graph) -> None:
         optimizer.step()
 
 
-def exact_history(model: Backbone, whole: WholeSource) -> History:
+def exact_history(model: Backbone, whole: WholeSource) -> GasCache:
     """Return histories of what every node sends with the present weights."""
-    history = History(len(whole.nodes), [model.config.dim] * model.config.num_layers)
+    history = GasCache(len(whole.nodes), [model.config.dim] * model.config.num_layers)
     model.eval()
     with torch.no_grad():
         for layer, (block, h) in enumerate(zip(model.blocks, model.embeddings(whole.x, whole.adjacency))):

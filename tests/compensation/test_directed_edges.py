@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric import nn as gnn
 
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap.module import top
@@ -115,7 +115,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
         return NodeSetSource(graph, uniform, train, made)
 
     def histories() -> NodeSetSource:
-        return NodeSetSource(graph, uniform, train, History(N, [8, 8]))
+        return NodeSetSource(graph, uniform, train, GasCache(N, [8, 8]))
 
     seeds = np.arange(0, N, 3)
     return {

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.compensation.gas import GasBatch, History
+from hopstate.compensation.gas import GasBatch, GasCache
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, StorageError
 from hopstate.methods.message_passing.model import Backbone
@@ -36,7 +36,7 @@ def backbone(kind: str, **settings) -> Backbone:
 def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str, on_disk: bool, tmp_path) -> None:
     """Weights fixed; the pass that first reads only fresh histories equals full batch, the ones before do not."""
     graph, model = random_graph(), backbone(kind)
-    history = History(60, [8, 8, 8], folder=tmp_path if on_disk else None)
+    history = GasCache(60, [8, 8, 8], folder=tmp_path if on_disk else None)
     sampler = UniformSampler(np.arange(60), 20, seed=0, shuffle=False)
     source = NodeSetSource(graph, sampler, np.arange(60), history)
     full, errors = model(*whole_graph(graph)), []
@@ -51,22 +51,22 @@ def test_gas_is_full_batch_after_a_pass_more_than_layers(kind: str, on_disk: boo
 
 
 def test_history_survives_a_checkpoint_and_refuses_another_graph(tmp_path) -> None:
-    history = History(5, [3])
+    history = GasCache(5, [3])
     history.push(0, torch.tensor([1, 4]), torch.ones(2, 3))
-    other = History(5, [3], folder=tmp_path)
+    other = GasCache(5, [3], folder=tmp_path)
     other.load_state(history.state())
     assert torch.equal(other.pull(0, torch.arange(5)), history.pull(0, torch.arange(5)))
     with pytest.raises(CheckpointError, match="another graph"):
-        History(6, [3]).load_state(history.state())
+        GasCache(6, [3]).load_state(history.state())
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="choose another folder"):
-        History(5, [3], folder=tmp_path / "file")
+        GasCache(5, [3], folder=tmp_path / "file")
 
 
 def test_gas_batch_without_missing_neighbours() -> None:
     graph = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.eye(4, 5, dtype=np.float32))
     sampler = PartSampler(np.array([0, 0, 1, 1]), 1, seed=0)
-    batch = NodeSetSource(graph, sampler, np.arange(4), History(4, [8] * 3)).batch(0, 0)
+    batch = NodeSetSource(graph, sampler, np.arange(4), GasCache(4, [8] * 3)).batch(0, 0)
     assert isinstance(batch.graph, GasBatch)
     model = backbone("gcn")
     assert relative_rmse(model(batch.x, batch.graph), model(*whole_graph(graph))[batch.nodes]) < 1e-6
@@ -115,7 +115,7 @@ def test_training_rows_and_weights_of_a_batch() -> None:
     assert torch.equal(batch.x, torch.tensor(graph.x[batch.nodes]))
 
 
-def written(history: History, seed: int) -> list[torch.Tensor]:
+def written(history: GasCache, seed: int) -> list[torch.Tensor]:
     """Push to some rows of both tables, twice to a few; return copies of the tables."""
     draws = torch.Generator().manual_seed(seed)
     for _ in range(3):
@@ -126,19 +126,19 @@ def written(history: History, seed: int) -> list[torch.Tensor]:
 
 
 def test_tables_on_disk_go_back_to_the_last_two_checkpoints(tmp_path) -> None:
-    history = History(20, [3, 3], folder=tmp_path)
+    history = GasCache(20, [3, 3], folder=tmp_path)
     written(history, 0)
     history.state()
     older, first = written(history, 1), history.state()
     newer, second = written(history, 2), history.state()
     for seed, state, expected in ((3, second, newer), (4, second, newer), (5, first, older)):  # stopped three times
         written(history, seed)
-        history = History(20, [3, 3], folder=tmp_path)
+        history = GasCache(20, [3, 3], folder=tmp_path)
         history.load_state(state)
         for table, wanted in zip(history.tables, expected, strict=True):
             assert torch.equal(table, wanted)
     again, third = written(history, 6), history.state()
-    history = History(20, [3, 3], folder=tmp_path)
+    history = GasCache(20, [3, 3], folder=tmp_path)
     history.load_state(third)
     assert torch.equal(history.tables[0], again[0])
     history.state()
@@ -146,30 +146,30 @@ def test_tables_on_disk_go_back_to_the_last_two_checkpoints(tmp_path) -> None:
     history.state()
     written(history, 8)
     with pytest.raises(CheckpointError, match="of a later checkpoint"):
-        History(20, [3, 3], folder=tmp_path).load_state(first)
+        GasCache(20, [3, 3], folder=tmp_path).load_state(first)
     with pytest.raises(CheckpointError, match="another graph"):
-        History(20, [3, 3], folder=tmp_path).load_state({})
+        GasCache(20, [3, 3], folder=tmp_path).load_state({})
     with pytest.raises(CheckpointError, match="another graph"):
-        History(21, [3, 3], folder=tmp_path / "other").load_state(third)
+        GasCache(21, [3, 3], folder=tmp_path / "other").load_state(third)
     with pytest.raises(CheckpointError, match="another graph"):
-        History(20, [3, 3]).load_state(third)
+        GasCache(20, [3, 3]).load_state(third)
 
 
 def test_a_journal_cut_off_in_the_middle_of_an_entry_still_goes_back(tmp_path) -> None:
-    history = History(20, [3, 3], folder=tmp_path)
+    history = GasCache(20, [3, 3], folder=tmp_path)
     before, state = written(history, 0), history.state()
     history.push(0, torch.arange(5), torch.ones(5, 3))
     with (tmp_path / "journal-1").open("ab") as file:
         np.array([1, 4, 0, 1], np.int64).tofile(file)  # killed while it was written, before the table changed
-    history = History(20, [3, 3], folder=tmp_path)
+    history = GasCache(20, [3, 3], folder=tmp_path)
     history.load_state(state)
     assert torch.equal(history.tables[0], before[0])
     assert torch.equal(history.tables[1], before[1])
 
 
 def test_a_start_from_the_beginning_empties_what_is_left_on_disk(tmp_path) -> None:
-    written(History(20, [3, 3], folder=tmp_path), 0)
-    assert not History(20, [3, 3], folder=tmp_path).pull(0, torch.arange(20)).any()
+    written(GasCache(20, [3, 3], folder=tmp_path), 0)
+    assert not GasCache(20, [3, 3], folder=tmp_path).pull(0, torch.arange(20)).any()
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
@@ -179,7 +179,7 @@ def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
     graph = random_graph()
     config = Backbone.Config(dim=8, num_layers=3, dropout=0.5, norm=norm)
     model = Backbone(config, kind=kind, in_dim=5, num_classes=3)
-    history = History(60, [8, 8, 8])
+    history = GasCache(60, [8, 8, 8])
     source = NodeSetSource(graph, UniformSampler(np.arange(60), 60, seed=0), np.arange(60), history)
     batch = source.batch(0, 0)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -192,6 +192,6 @@ def test_histories_are_kept_without_dropout(kind: str, norm: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(kept, history.tables))
     plain = Backbone(Backbone.Config(dim=8, num_layers=3, dropout=0.0, norm=norm), kind=kind, in_dim=5, num_classes=3)
     plain.load_state_dict(before)
-    other = History(60, [8, 8, 8])
+    other = GasCache(60, [8, 8, 8])
     plain(batch.x, GasBatch(batch.graph.around, batch.graph.nodes, other))
     assert all(relative_rmse(a, b) < 1e-6 for a, b in zip(history.tables, other.tables))

@@ -24,7 +24,7 @@ import torch
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.store import CompensationStore
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import write_events
@@ -61,7 +61,7 @@ def events(seed: int) -> EventStream:
 
 
 def histories(folder: Path, seed: int) -> None:
-    history = History(BIG, [2], folder=folder)
+    history = GasCache(BIG, [2], folder=folder)
     history.push(0, torch.arange(BIG), torch.rand(BIG, 2))
 
 
@@ -177,7 +177,7 @@ def test_metrics_and_journals_that_cannot_be_added_to_are_named(tmp_path: Path) 
     with largest(30), pytest.raises(StorageError, match=r"could not add to .*metrics\.jsonl"):
         run.append_metrics({"epoch": 2, "loss": 1.0})
     assert run.history() == [{"epoch": 1, "loss": 1.0}]  # a torn line does not count
-    history = History(BIG, [2], folder=tmp_path)
+    history = GasCache(BIG, [2], folder=tmp_path)
     with largest(1000), pytest.raises(StorageError, match=r"could not add to .*journal-0"):
         history.push(0, torch.arange(BIG), torch.rand(BIG, 2))
     assert not history.pull(0, torch.arange(BIG)).any()

@@ -13,7 +13,7 @@ import torch
 from forgetful_disk import Disk
 
 import hopstate
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.errors import DataError, HopstateError
 from hopstate.io import folders
 from hopstate.io.files import replace_file
@@ -117,11 +117,11 @@ def histories(tmp_path: Path) -> None:
     root.mkdir()
     held: dict[int, torch.Tensor] = {}  # mark → what the table held then
 
-    def push(history: History, rows: list[int], value: float) -> None:
+    def push(history: GasCache, rows: list[int], value: float) -> None:
         history.push(0, torch.tensor(rows), torch.full((len(rows), 2), value))
 
     with Disk(root) as noted:
-        history = History(4, [2], folder=root)
+        history = GasCache(4, [2], folder=root)
         for step in range(3):
             push(history, [step, 3], step + 1.0)
             push(history, [0, step], step + 1.5)
@@ -131,7 +131,7 @@ def histories(tmp_path: Path) -> None:
         push(history, [0, 1, 2, 3], 9.0)
 
     def check() -> None:
-        again = History(4, [2], folder=root)
+        again = GasCache(4, [2], folder=root)
         if (root / "checkpoint").exists():
             mark = int((root / "checkpoint").read_text())
             again.load_state({"mark": torch.tensor([mark, 4, 2])})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.datasets.generators import stochastic_block_model
@@ -93,7 +93,7 @@ def test_histories_lose_no_digit(tmp_path: Path) -> None:
     model = Backbone(config, kind="gcn", in_dim=5, num_classes=3).double().eval()
     x = torch.tensor(graph.x, dtype=torch.float64)
     for folder in (None, tmp_path):
-        history = History(90, [6, 6], folder=folder, dtype=torch.float64)
+        history = GasCache(90, [6, 6], folder=folder, dtype=torch.float64)
         with torch.no_grad():
             whole = model(x, whole_adjacency(graph))
             for _ in range(3):

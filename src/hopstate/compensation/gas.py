@@ -26,7 +26,7 @@ from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.adjacency import around_adjacency
 
 
-class History:
+class GasCache:
     """What every node sent last, for each layer: (N, d) tables on the CPU, pinned where there is a GPU, or on disk.
 
     Args:
@@ -223,7 +223,7 @@ class GasBatch:
         writes: whether it is written.
     """
 
-    def __init__(self, around: Adjacency, nodes: Tensor, history: History, *, writes: bool = True) -> None:
+    def __init__(self, around: Adjacency, nodes: Tensor, history: GasCache, *, writes: bool = True) -> None:
         self.around, self.nodes, self.history, self.writes = around, nodes, history, writes
 
     def to(self, device: torch.device | str) -> GasBatch:

@@ -102,7 +102,7 @@ class NodeSetSource:
         graph: the whole graph.
         sampler: draws the node sets.
         train: (t,) rows whose loss counts.
-        missing: what stands for out-of-batch neighbours, such as a `Top` or a `History`; None leaves them out.
+        missing: what stands for out-of-batch neighbours, such as a `Top` or a `GasCache`; None leaves them out.
     """
 
     def __init__(

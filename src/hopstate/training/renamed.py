@@ -12,6 +12,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 # former name → today's
 RENAMED = {
     "loop.products": "loop.matmul_precision",
+    "pairs_at_once": "microbatch_size",
     "truncate": "tbptt_window",
 }
 

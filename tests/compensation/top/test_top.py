@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hopstate.compensation.top.basis import range_basis
 from hopstate.compensation.top.batch import GeneralTop, LinearTop
 from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.probes import Received, basic_embeddings, current_embeddings
+from hopstate.compensation.top.probes import LayerInputs, basic_embeddings, current_embeddings
 from hopstate.compensation.top.ridge import best_ridge, ridge_inverse
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
@@ -181,7 +181,7 @@ def test_embeddings_that_are_not_finite_or_all_zero_are_refused() -> None:
     bad[2, 1] = torch.nan
     with pytest.raises(DataError, match="NaN or infinities"):
         range_basis([torch.ones(5, 2), bad], 2, seed=0)
-    graph, (zeros, some) = random_graph(), [Received(x, x) for x in (torch.zeros(40, 3), torch.randn(40, 3))]
+    graph, (zeros, some) = random_graph(), [LayerInputs(x, x) for x in (torch.zeros(40, 3), torch.randn(40, 3))]
     with pytest.raises(DataError, match="all zero"):
         Top(graph, TopConfig(), "symmetric", seed=0).take([[zeros]])
     half = Top(graph, TopConfig(), "symmetric", seed=0)
@@ -306,7 +306,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"GATConv.*general form"):
         backbone("gat")(features(graph, np.arange(9)), prepared(graph, backbone("gcn")).batch(np.arange(9)))
     with pytest.raises(ConfigError, match="no torch-geometric message-passing layer"):
-        current_embeddings(backbone("mlp"), lambda m: None, lambda x: Received(x, x))
+        current_embeddings(backbone("mlp"), lambda m: None, lambda x: LayerInputs(x, x))
     wrongs = [{"rank": 0}, {"ridge": -1.0}, {"refresh": -1}, {"samples": 0}, {"folder": "x", "refresh": 2}]
     for wrong in [*wrongs, {"directions": -1}, {"directions": 1, "refresh": 0}]:
         with pytest.raises(ConfigError):

@@ -181,7 +181,7 @@ def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
 def test_the_held_network_is_the_network_at_its_input(options, block):
     model, tokens = _model(block, **options), _tokens()
     parts = model._parts(tokens)
-    held = model._logits(model._encode(parts), parts, tokens, held=True)
+    held = model._logits(model._encode(parts), parts, tokens, detach_gates=True)
     torch.testing.assert_close(held, model(tokens), rtol=1e-9, atol=1e-10)
     part, _ = model.contributions(tokens)
     assert part.shape == (len(tokens.nodes),)

@@ -157,8 +157,8 @@ def test_settings_that_cannot_work(run, tmp_path):
     for wrong in ({"batch_size": 0}, {"bootstrap": -1}):
         with pytest.raises(ConfigError, match="batch_size is at least 1"):
             fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **wrong})
-    with pytest.raises(ConfigError, match="pairs_at_once"):
-        fit("dyg-mamba", "messages-generated", out=tmp_path / "run", pairs_at_once=0, **OPTIONS)
+    with pytest.raises(ConfigError, match="microbatch_size"):
+        fit("dyg-mamba", "messages-generated", out=tmp_path / "run", microbatch_size=0, **OPTIONS)
     for pairs in ({"model__encoders": "independent"}, {"model__cross_attention": 2}):
         with pytest.raises(ConfigError, match="are for pairs"):
             fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **pairs})
@@ -249,7 +249,7 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path, monkeypatch):
     """Seven pairs at a time, cut by tokens, or all at once: the same losses, and the same training up to rounding."""
     settings = {**OPTIONS, "evaluation__strategies": ["random"], "model__block__dropout": 0.0, "loop__epochs": 2}
     settings["batch_size"] = 100
-    runs = [fit("dyg-mamba", _few(), out=tmp_path / str(n), pairs_at_once=n, **settings) for n in (200, 7)]
+    runs = [fit("dyg-mamba", _few(), out=tmp_path / str(n), microbatch_size=n, **settings) for n in (200, 7)]
     monkeypatch.setattr("hopstate.methods.dyg_mamba.method.MAX_TOKENS", 300)
     runs.append(fit("dyg-mamba", _few(), out=tmp_path / "tokens", **settings))
     with load_run(runs[2].path, _few()) as (_, task):
@@ -258,5 +258,5 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path, monkeypatch):
     for parts in cut:
         assert parts.train_loss.tolist() == pytest.approx(whole.train_loss.tolist(), rel=1e-5)
         assert parts.val_ap.tolist() == pytest.approx(whole.val_ap.tolist(), abs=1e-3)
-    with pytest.raises(ConfigError, match="pairs_at_once"):
-        fit("dyg-mamba", _few(), out=tmp_path / "none", pairs_at_once=-1, **settings)
+    with pytest.raises(ConfigError, match="microbatch_size"):
+        fit("dyg-mamba", _few(), out=tmp_path / "none", microbatch_size=-1, **settings)

@@ -11,7 +11,7 @@ import torch
 
 import hopstate
 from hopstate.errors import DataError
-from hopstate.methods.gmn.nodes import Material, WholeSequence
+from hopstate.methods.gmn.nodes import PreparedGraph, WholeSequence
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.shared.edges import turned
 
@@ -33,7 +33,7 @@ def model(config, tokens=1):
 def test_outputs_are_those_of_a_run():
     data, config = graph(undirected=False), hopstate.GMN.Config(dim=8, mpnn_layers=1)
     over = turned(data)
-    ready = Material(
+    ready = PreparedGraph(
         indptr=over.indptr, indices=over.indices, x=np.array(data.x), edge_attr=None,
         key=np.arange(10, 0, -1).astype(float), settings=WalkSettings(max_length=0, repeats=1, walks=1),
     )  # fmt: skip

@@ -9,7 +9,7 @@
 | Eq. 12: least squares for a batch | `ridge.fit_in_range` |
 | App. B.1, Eq. 10: any aggregator | `batch.GeneralTop` |
 | Alg. 2, Eq. 13: a training step of any model | `wrap.module.top`, `ToppedModel` |
-| GAS, to compare with | `compensation.gas.History`, `GasBatch` |
+| GAS, to compare with | `compensation.gas.GasCache`, `GasBatch` |
 
 `store` keeps what is prepared in files; `refresh` makes it anew from a model's present weights.
 """

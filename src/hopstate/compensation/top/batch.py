@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.ridge import Substitute
+from hopstate.compensation.top.ridge import LowRankCompensation
 from hopstate.errors import ConfigError
 from hopstate.layers.message import Adjacency, Normalization
 
@@ -23,7 +23,7 @@ class LinearTop:
         normalization: the one normalization that `missing` was made for.
     """
 
-    def __init__(self, inside: Adjacency, missing: list[Substitute], normalization: Normalization) -> None:
+    def __init__(self, inside: Adjacency, missing: list[LowRankCompensation], normalization: Normalization) -> None:
         self.inside, self.missing, self.normalization = inside, missing, normalization
 
     def to(self, device: torch.device | str) -> LinearTop:
@@ -61,7 +61,7 @@ class GeneralTop:
         missing: what stands for those neighbours' rows, for each layer or one for all.
     """
 
-    def __init__(self, around: Adjacency, missing: list[Substitute]) -> None:
+    def __init__(self, around: Adjacency, missing: list[LowRankCompensation]) -> None:
         self.around, self.missing = around, missing
 
     def to(self, device: torch.device | str) -> GeneralTop:

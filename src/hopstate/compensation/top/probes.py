@@ -28,7 +28,7 @@ CHANGES = 0.1  # how much less than messages their changes count where a basis c
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
+class LayerInputs:
     """What a layer received, (n, d), and its sums over all neighbours, (n, d) or (n, 0), at the rows that are kept.
 
     weight is 1 for what it did receive, less for what only a gradient passes through.
@@ -39,7 +39,7 @@ class Received:
     weight: float = 1.0
 
 
-Embed = Callable[[nn.Module], Iterable[list[Received]]]  # for each layer, one for each of its calls
+Embed = Callable[[nn.Module], Iterable[list[LayerInputs]]]  # for each layer, one for each of its calls
 
 
 class WholePass:
@@ -55,17 +55,17 @@ class WholePass:
         self.forward, self.form = forward, form
         self.rows = None if rows is None else torch.from_numpy(rows)
 
-    def __call__(self, model: nn.Module) -> list[list[Received]]:
+    def __call__(self, model: nn.Module) -> list[list[LayerInputs]]:
         """Return what each layer of model receives with its present weights."""
         form = None if self.form is None else self.form()
         if form is not None and self.rows is not None:
             form = select_rows(form, self.rows)
         return current_embeddings(model, self.forward, lambda values: self._kept(values, form))
 
-    def _kept(self, values: Tensor, form: Tensor | None) -> Received:
+    def _kept(self, values: Tensor, form: Tensor | None) -> LayerInputs:
         values = values.cpu()
         kept = values if self.rows is None else values[self.rows]
-        return Received(kept, kept[:, :0] if form is None else form.to(values.dtype) @ values)
+        return LayerInputs(kept, kept[:, :0] if form is None else form.to(values.dtype) @ values)
 
 
 class BlockPass:
@@ -85,12 +85,12 @@ class BlockPass:
     ) -> None:
         self.run, self.sums, self.rows = run, sums, rows
 
-    def __call__(self, model: nn.Module) -> Iterator[list[Received]]:
+    def __call__(self, model: nn.Module) -> Iterator[list[LayerInputs]]:
         """Yield what each layer of model receives with its present weights, one layer in memory at a time."""
         with torch.no_grad():
             for sent in self.run(model):
                 kept = sent if self.rows is None else sent[torch.from_numpy(self.rows)]
-                yield [Received(kept, kept[:, :0] if self.sums is None else self.sums(sent, self.rows))]
+                yield [LayerInputs(kept, kept[:, :0] if self.sums is None else self.sums(sent, self.rows))]
 
 
 def select_rows(form: Tensor, rows: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def select_rows(form: Tensor, rows: Tensor) -> Tensor:
     return torch.sparse_csr_tensor(*parts, (len(rows), form.shape[1]), check_invariants=False)
 
 
-def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[Received]]:
+def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[LayerInputs]]:
     """Return what each message-passing layer of freshly initialised copies of model receives, one for each copy.
 
     Args:
@@ -115,7 +115,7 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
     Raises:
         ConfigError: the model has no message-passing layer, or trains parameters that nothing draws anew.
     """
-    found: list[list[Received]] = [[] for _ in message_layers(model)]
+    found: list[list[LayerInputs]] = [[] for _ in message_layers(model)]
     for number in range(initialisations):
         other = _with_statistics_of_its_own(_reinitialised(model, seed + number), embed)
         for layer, embeddings in zip(found, embed(other)):
@@ -123,7 +123,7 @@ def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, se
     return found
 
 
-def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[Received]]:
+def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> Iterator[list[LayerInputs]]:
     """Yield what each layer of model receives, and how that changes with its weights in random directions.
 
     All weights change by draws of the same small spread, as in a step of an optimiser that scales its gradients.
@@ -137,22 +137,24 @@ def with_changes(model: nn.Module, embed: Embed, count: int, *, seed: int) -> It
     passes = [embed(_moved(model, seed + number)) for number in range(count)]
     for layer, *moved in zip(embed(model), *passes):
         yield layer + [
-            Received(after.values - before.values, after.sums - before.sums, CHANGES)
+            LayerInputs(after.values - before.values, after.sums - before.sums, CHANGES)
             for other in moved
             for before, after in zip(layer, other)
         ]
 
 
-def current_embeddings(model: nn.Module, forward: Forward, keep: Callable[[Tensor], Received]) -> list[list[Received]]:
+def current_embeddings(
+    model: nn.Module, forward: Forward, keep: Callable[[Tensor], LayerInputs]
+) -> list[list[LayerInputs]]:
     """Return what is kept of what each message-passing layer of model receives, one for each of its calls.
 
     Raises:
         ConfigError: the model has no message-passing layer.
     """
     layers = message_layers(model)
-    found: list[list[Received]] = [[] for _ in layers]
+    found: list[list[LayerInputs]] = [[] for _ in layers]
 
-    def keeper(kept: list[Received]) -> Callable[..., None]:
+    def keeper(kept: list[LayerInputs]) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             first = next(iter([*args, *kwargs.values()]))
             tensor = first[0] if isinstance(first, (tuple, list)) else first

@@ -18,7 +18,7 @@ RIDGES = tuple(10.0**k for k in range(-8, 2))
 PROBES = 16  # random combinations of other embeddings, to choose the ridge by
 
 
-class Substitute:
+class LowRankCompensation:
     """left (m, k) @ (right (k, s) @ h[rows]): what stands for m missing rows, or for their sums."""
 
     def __init__(self, left: Tensor, right: Tensor, rows: Tensor | None) -> None:
@@ -28,10 +28,10 @@ class Substitute:
         """Return right @ h[rows], (k, d)."""
         return self.right.to(h.dtype) @ (h if self.rows is None else h[self.rows])
 
-    def to(self, device: torch.device | str) -> Substitute:
+    def to(self, device: torch.device | str) -> LowRankCompensation:
         """Return it on a device."""
         rows = None if self.rows is None else self.rows.to(device)
-        return Substitute(self.left.to(device), self.right.to(device), rows)
+        return LowRankCompensation(self.left.to(device), self.right.to(device), rows)
 
 
 @dataclass
@@ -102,7 +102,7 @@ def best_ridge(known: Tensor, missing: Tensor, probes: Tensor, target: Tensor) -
 
 def fit_in_range(
     chosen: Tensor, rows: Tensor | None, missing: Tensor, rank: int, ridge: float, *, seed: int
-) -> Substitute:
+) -> LowRankCompensation:
     """Equation 12: express missing (m, r) by Q_S^T H_S, Q an orthonormal basis of the range of chosen (b, r)."""
     draw = torch.Generator().manual_seed(seed)
     test = torch.randn(chosen.shape[1], min(rank, *chosen.shape), generator=draw)
@@ -111,4 +111,4 @@ def fit_in_range(
         q = torch.linalg.qr(chosen @ torch.linalg.qr(chosen.T @ q)[0])[0]
     right = (q if rows is None else q[rows]).T.contiguous()
     known = right @ (chosen if rows is None else chosen[rows])  # (k, r)
-    return Substitute(missing @ ridge_inverse(known, ridge), right, rows)
+    return LowRankCompensation(missing @ ridge_inverse(known, ridge), right, rows)

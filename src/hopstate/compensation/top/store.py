@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.ridge import Substitute
+from hopstate.compensation.top.ridge import LowRankCompensation
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError
 from hopstate.io.cache import DAY
@@ -76,12 +76,12 @@ class CompensationStore:
         """
         self._write(self.folder / "basis.safetensors", bases)
 
-    def batch(self, nodes: np.ndarray) -> list[Substitute] | None:
+    def batch(self, nodes: np.ndarray) -> list[LowRankCompensation] | None:
         """Return what stands for missing neighbours of a batch in each layer, or None where it is not kept yet."""
         kept = self._groups(self._path(nodes))
-        return None if kept is None else [Substitute(t["left"], t["right"], t.get("rows")) for t in kept]
+        return None if kept is None else [LowRankCompensation(t["left"], t["right"], t.get("rows")) for t in kept]
 
-    def keep_batch(self, nodes: np.ndarray, made: list[Substitute]) -> None:
+    def keep_batch(self, nodes: np.ndarray, made: list[LowRankCompensation]) -> None:
         """Write it.
 
         Raises:

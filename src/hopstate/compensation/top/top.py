@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from hopstate.compensation.top.basis import random_mixing, range_mixing, times
 from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
 from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.probes import Embed, Forward, Received, WholePass, basic_embeddings, with_changes
+from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
 from hopstate.compensation.top.ridge import (
     FIXED_RIDGE,
     PROBES,
     Basis,
-    Substitute,
+    LowRankCompensation,
     best_ridge,
     fit_in_range,
     ridge_inverse,
@@ -88,7 +88,7 @@ class Top:
         )
         self.bases: list[Basis] = []
         self._of_present_weights = False
-        self.previous: list[Received] | None = None  # probes for the next refresh
+        self.previous: list[LayerInputs] | None = None  # probes for the next refresh
         self._store: CompensationStore | None = None
 
     # ---- making the basis ------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ class Top:
 
     def take(
         self,
-        embeddings: Iterable[list[Received]],
+        embeddings: Iterable[list[LayerInputs]],
         *,
-        probes: list[Received] | None = None,
+        probes: list[LayerInputs] | None = None,
         sets: int = 1,
         keep_probes: bool = False,
-    ) -> list[Received] | None:
+    ) -> list[LayerInputs] | None:
         """Fit bases on what each layer received, one or several times; return probes of them where they are asked for.
 
         Args:
@@ -171,7 +171,7 @@ class Top:
             few = min(every, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
             rank = every if self.config.basis == "batch" else self.config.rank or few
             made = _mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
-            probe = Received(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
+            probe = LayerInputs(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             width = max(e.values.shape[1] for e in group)
             bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
             if keep_probes:
@@ -181,13 +181,13 @@ class Top:
         self.bases = bases
         return kept if keep_probes else None
 
-    def _groups(self, embeddings: Iterable[list[Received]]) -> Iterable[list[Received]]:
+    def _groups(self, embeddings: Iterable[list[LayerInputs]]) -> Iterable[list[LayerInputs]]:
         """Return embeddings by the basis that they go into."""
         if self.config.layers == "shared":
             return [[e for layer in embeddings for e in layer]]
         return embeddings
 
-    def _probe(self, group: list[Received]) -> Received:
+    def _probe(self, group: list[LayerInputs]) -> LayerInputs:
         """Return random combinations of messages that go into a basis."""
         group = [e for e in group if e.weight == 1]
         return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
@@ -226,7 +226,7 @@ class Top:
             return LinearTop(adjacency, self._stored(nodes, adjacency, around), self.normalization)
         return GeneralTop(adjacency, self._stored(nodes, adjacency, around))
 
-    def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
+    def _stored(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
         """Return what stands for missing neighbours in each layer, from the folder where it is kept there.
 
         What is made once is the same for any number of threads, in a folder or not.
@@ -239,7 +239,7 @@ class Top:
                 self._store.keep_batch(nodes, found)
         return found
 
-    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[Substitute]:
+    def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
         for basis in self.bases:
             if self.linear:  # A_B,out times values
@@ -254,7 +254,9 @@ class Top:
             found.append(self._fit(nodes, rows, basis, missing, target))
         return found
 
-    def _fit(self, nodes: np.ndarray, every: Tensor, basis: Basis, missing: Tensor, target: Tensor) -> Substitute:
+    def _fit(
+        self, nodes: np.ndarray, every: Tensor, basis: Basis, missing: Tensor, target: Tensor
+    ) -> LowRankCompensation:
         """Return what stands for missing (m, r), rows of which are functions of the basis at nodes.
 
         Args:
@@ -278,7 +280,7 @@ class Top:
         tight = len(known) < 2 * known.shape[1]
         if target.numel() and (tight or not self._of_present_weights):  # else present messages are well determined
             ridge = best_ridge(known, missing, basis.probe[place], target)
-        return Substitute(missing.contiguous(), ridge_inverse(known, ridge), rows)
+        return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
     def _width(self, basis: Basis) -> int:
         """Return k of a basis for each batch."""
@@ -292,7 +294,7 @@ class Top:
         return torch.from_numpy(place)
 
 
-def _mixed(group: list[Received], mixing: list[Tensor]) -> Received:
+def _mixed(group: list[LayerInputs], mixing: list[Tensor]) -> LayerInputs:
     sums = [e.sums for e in group]
     none = mixing[0].new_zeros(len(sums[0]), 0)
-    return Received(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)
+    return LayerInputs(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)

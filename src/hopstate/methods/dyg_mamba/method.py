@@ -36,7 +36,7 @@ from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.history import HistoryNodes
 from hopstate.training.tasks.link import LinkTask
 
-# Computed together, unless pairs_at_once says otherwise. More tokens than this by 400 inner channels are more than
+# Computed together, unless microbatch_size says otherwise. More tokens than this by 400 inner channels are more than
 # 32 MiB, and then glibc gives it back to the system at every use: page faults make a CPU's step half as long again.
 MAX_TOKENS = 20_480
 LOOKED_UP = 65_536  # tokens looked up together, before the count tells how to cut; of scoring, computed together
@@ -50,13 +50,13 @@ class DyGMambaRun(HistoryLinkRun):
     Args:
         model: encodings, state-space blocks, head.
         history: how much of the past a sequence holds, and where the node itself stands in it.
-        pairs_at_once: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
-            is the whole batch's all the same. null: so many that a part has about 20,000 tokens.
+        microbatch_size: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
+            is the whole batch's all the same. null: so many that a microbatch has about 20,000 tokens.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
-    pairs_at_once: int | None = None
+    microbatch_size: int | None = None
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
@@ -68,8 +68,8 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
         context,
         model=DyGMamba(config.model, **history_features(used_features(stream, context), stream, config, context)),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
-        microbatch_size=at_once if config.pairs_at_once is None else config.pairs_at_once,
-        microbatch_tokens=MAX_TOKENS if config.pairs_at_once is None else None,
+        microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
+        microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
     )
 
 

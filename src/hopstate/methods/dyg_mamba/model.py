@@ -107,12 +107,12 @@ class HistoryEncoder(nn.Module):
         }
         return torch.cat([self._project(name, values, len(tokens.nodes)) for name, values in encodings.items()], 1)
 
-    def forward(self, z: Tensor, tokens: HistoryTokens, *, held: bool = False) -> Tensor:
-        """Return z (token, 4 channel_dim) after the blocks; `TimeSpanBlock.forward` says what held is."""
+    def forward(self, z: Tensor, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
+        """Return z (token, 4 channel_dim) after the blocks; `TimeSpanBlock.forward` says what detach_gates is."""
         plain = self.config.block.step_function == "unnormalized"
         ratio = (tokens.spans if plain else tokens.span_ratios()).to(z.dtype)
         for block in self.blocks:
-            z = block(z, tokens.offsets, ratio, held)
+            z = block(z, tokens.offsets, ratio, detach_gates)
         return z
 
     def _counts(self, encoding: CountEncoding, tokens: HistoryTokens) -> Tensor:
@@ -171,7 +171,7 @@ class DyGMamba(HistoryModel):
         parts = self._parts(tokens)
         z = self._encode(parts).detach().requires_grad_()
         with torch.enable_grad():
-            logits = self._logits(z, parts, tokens, held=True)
+            logits = self._logits(z, parts, tokens, detach_gates=True)
             (gradient,) = torch.autograd.grad(logits.sum(), z)
         part = (gradient * z.detach()).sum(1)
         ends = segment_sum(part.unsqueeze(1), tokens.offsets).view(2, -1)
@@ -180,12 +180,12 @@ class DyGMamba(HistoryModel):
     def _encode(self, parts: EncoderParts) -> Tensor:
         return torch.cat([encoder.encode(part) for encoder, part in parts])
 
-    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens, *, held: bool = False) -> Tensor:
+    def _logits(self, z: Tensor, parts: EncoderParts, tokens: HistoryTokens, *, detach_gates: bool = False) -> Tensor:
         pieces = z.split([len(part.nodes) for _, part in parts])
-        done = [encoder(piece, part, held=held) for (encoder, part), piece in zip(parts, pieces)]
+        done = [encoder(piece, part, detach_gates=detach_gates) for (encoder, part), piece in zip(parts, pieces)]
         z = done[0] if len(done) == 1 else torch.cat(done)
         if self.cross is not None:
-            z = self.cross(z, tokens.offsets, tokens.longest, held=held)
+            z = self.cross(z, tokens.offsets, tokens.longest, detach_gates=detach_gates)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
         return self.head(u, v)
 

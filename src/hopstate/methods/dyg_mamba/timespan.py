@@ -157,24 +157,24 @@ class _Direction(nn.Module):
                 register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
 
-    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, held: bool) -> Tensor:
+    def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, detach_gates: bool) -> Tensor:
         """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
-        u = self._inputs(x, offsets, held)
-        known = u.detach() if held else u
+        u = self._inputs(x, offsets, detach_gates)
+        known = u.detach() if detach_gates else u
         B, C = self._maps(known, ratio)
         delta, A = self._steps(known, ratio), -self.A_log.exp()
         y = selective_scan(u, delta, A, B, C, z=gate, offsets=offsets, reverse=self.reverse)
         assert isinstance(y, Tensor)
         return y
 
-    def _inputs(self, x: Tensor, offsets: Tensor, held: bool) -> Tensor:
+    def _inputs(self, x: Tensor, offsets: Tensor, detach_gates: bool) -> Tensor:
         """Return m = SiLU(Conv(x)), equation 7."""
         if self.conv is None:
-            return x * torch.sigmoid(x.detach()) if held else F.silu(x)
+            return x * torch.sigmoid(x.detach()) if detach_gates else F.silu(x)
         weights = self.conv.weight.squeeze(1), self.conv.bias
-        activation: Literal["none", "silu"] = "none" if held else "silu"
+        activation: Literal["none", "silu"] = "none" if detach_gates else "silu"
         x = conv1d(x, *weights, offsets=offsets, reverse=self.reverse, activation=activation)
-        return x * torch.sigmoid(x.detach()) if held else x
+        return x * torch.sigmoid(x.detach()) if detach_gates else x
 
     def _steps(self, u: Tensor, ratio: Tensor) -> Tensor:
         parts = [] if self.span_step is None else [self.span_step(ratio)]
@@ -220,7 +220,7 @@ class TimeSpanBlock(nn.Module):
         z: Float[Tensor, "token channel"],
         offsets: Int[Tensor, "bound"],
         ratio: Float[Tensor, "token"],
-        held: bool = False,
+        detach_gates: bool = False,
     ) -> Float[Tensor, "token channel"]:
         """Return the tokens after one block.
 
@@ -228,15 +228,15 @@ class TimeSpanBlock(nn.Module):
             z: packed tokens.
             offsets: bounds of the sequences.
             ratio: span of each token, (t_{k+1} - t_k) / (tau - t_1), t_{L+1} = tau; or what step_function takes.
-            held: take every factor that multiplies a token's value (norms, gates, steps, B and C) as a constant, so
-                that the gradient is the exact linear map of theorem 4.2 at this input.
+            detach_gates: take every factor that multiplies a token's value (norms, gates, steps, B and C) as a
+                constant, so that the gradient is the exact linear map of theorem 4.2 at this input.
         """
-        normed = held_layer_norm(z, self.norm) if held else self.norm(z)
+        normed = held_layer_norm(z, self.norm) if detach_gates else self.norm(z)
         x = self.input(normed)
-        gate = None if self.gate is None else self.gate(normed.detach() if held else normed)
-        y = self.directions[0](x, gate, offsets, ratio, held)
+        gate = None if self.gate is None else self.gate(normed.detach() if detach_gates else normed)
+        y = self.directions[0](x, gate, offsets, ratio, detach_gates)
         for direction in self.directions[1:]:
-            y = y + direction(x, gate, offsets, ratio, held)
+            y = y + direction(x, gate, offsets, ratio, detach_gates)
         out = self.dropout(self.output(y))
         return z + out if self.residual else out
 

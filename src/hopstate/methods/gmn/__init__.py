@@ -14,7 +14,7 @@
 | GPS + Mamba | `gps.GPSLayer` |
 | a graph beyond memory | `layerwise.all_outputs`, `inference.NodeOutputs` |
 | Table 6: settings, and what is searched | `method.GMNRun`, `SPACE`, `sizing.choose` |
-| classes of graphs; graphs packed | `graphs.GMNGraphsRun`, `packing.Packer` |
+| classes of graphs; graphs packed | `graphs.GMNGraphsRun`, `packing.Collator` |
 
 `whole_graph.gmn_inputs` makes what the model reads for loops of one's own.
 `method` is for nodes of one graph, `graphs` for sets of graphs.

@@ -34,10 +34,10 @@ from hopstate.methods.gmn.method import (
     walk_weights,
 )
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import Material
+from hopstate.methods.gmn.nodes import PreparedGraph
 from hopstate.methods.gmn.order import node_keys
-from hopstate.methods.gmn.packing import Flow, Packer, pack, receiving
-from hopstate.methods.gmn.sizing import Choice, choose_graphs
+from hopstate.methods.gmn.packing import Collator, Flow, pack, receiving
+from hopstate.methods.gmn.sizing import WalkPlan, choose_graphs
 from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features
@@ -138,7 +138,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
         degrees=torch.from_numpy(np.diff(ready.indptr)),
     )
     check_same_edges(graphs.name, model.edge_dim, context.trained)
-    collate = Packer(
+    collate = Collator(
         graphs, ready, config.model, seed=config.loop.seed, resample_every=config.walks.resample_every,
         level=config.level,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     )
 
 
-def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[Material, Choice]:
+def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
     union, kind = graphs.union, config.encoding
     if config.model.variant == "gmn-":
@@ -198,7 +198,7 @@ def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
             config.loop,
             f"walks: at most {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)",
         )
-    ready = Material(
+    ready = PreparedGraph(
         indptr=over.indptr, indices=over.indices, x=np.array(x, np.float32),
         edge_attr=None if edge_attr is None else np.array(edge_attr, np.float32),
         key=node_keys(union, config.order, graphs.offsets), settings=choice.walks,

@@ -18,7 +18,7 @@ from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.layerwise import Cut, NodeGraph, all_outputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import Material, token_inputs
+from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import TokenKind, token_order, walk_tokens
 from hopstate.training.precision import bare
@@ -35,7 +35,9 @@ class NodeOutputs:
         folder: where arrays of a row a node lie; None keeps them in memory.
     """
 
-    def __init__(self, material: Material, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None) -> None:
+    def __init__(
+        self, material: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None
+    ) -> None:
         self.material, self.kind, self.seed, self.cut = material, kind, seed, cut
         self.store = Scratch(folder)
         self._known: tuple[bytes, Tensor] | None = None

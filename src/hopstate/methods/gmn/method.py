@@ -17,9 +17,9 @@ from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
-from hopstate.methods.gmn.nodes import Material, VisitedNodes, WholeSequence
+from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
 from hopstate.methods.gmn.order import OrderConfig, node_keys
-from hopstate.methods.gmn.sizing import Choice, choose, cut_of
+from hopstate.methods.gmn.sizing import WalkPlan, choose, cut_of
 from hopstate.methods.gmn.structural import (
     anonymous_walk_encoding,
     nondiagonal_encoding,
@@ -149,7 +149,7 @@ def asked_walks(config: WalksConfig, context: Context) -> dict[str, Any]:
     return {name: kept.get(name) if value is None else value for name, value in given.items()}
 
 
-def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, edge_dim: int = 0) -> Choice:
+def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, edge_dim: int = 0) -> WalkPlan:
     """Return the walk settings and batch size of a run; width and edge_dim are the columns of x and of edge features.
 
     Raises:
@@ -184,7 +184,7 @@ def reads_edges(config: Any) -> bool:
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
-def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, Choice]:
+def material(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return the graph made ready, and the settings for it."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
@@ -204,7 +204,7 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[Material, 
         note(
             config.loop, f"walks: {choice} (set walks.max_length, walks.repeats, walks.walks or batch_size for others)"
         )
-    ready = Material(
+    ready = PreparedGraph(
         indptr=over.indptr,
         indices=over.indices,
         x=np.array(x, np.float32),

@@ -24,7 +24,7 @@ from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, device_o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class PreparedGraph:
     """A graph made ready for a GMN.
 
     Args:
@@ -91,7 +91,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     """
 
     def __init__(
-        self, config: GMN.Config, material: Material, labels: NodeLabels, *, seed: int, resample_every: int = 0
+        self, config: GMN.Config, material: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0
     ) -> None:
         super().__init__(labels)
         self.material, self.seed, self.resample_every, self.kind = material, seed, resample_every, config.token_kind
@@ -170,7 +170,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def __init__(
         self,
         config: GMN.Config,
-        material: Material,
+        material: PreparedGraph,
         labels: NodeLabels,
         *,
         seed: int,

@@ -11,7 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
-from hopstate.methods.gmn.nodes import Material, token_inputs
+from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
 from hopstate.methods.gmn.ordering import node_order
 from hopstate.methods.gmn.walk_tokens import token_order, walk_tokens
 from hopstate.methods.shared.edges import turned
@@ -52,7 +52,7 @@ def receiving(graphs: GraphSet, flow: Flow) -> Graph:
     return graphs.union if flow == "target_to_source" else turned(graphs.union)
 
 
-class Packer:
+class Collator:
     """Packs graphs of a set into the inputs of a GMN.
 
     Args:
@@ -64,7 +64,14 @@ class Packer:
     """
 
     def __init__(
-        self, graphs: GraphSet, material: Material, model: GMN.Config, *, seed: int, resample_every: int, level: str
+        self,
+        graphs: GraphSet,
+        material: PreparedGraph,
+        model: GMN.Config,
+        *,
+        seed: int,
+        resample_every: int,
+        level: str,
     ) -> None:
         self.graphs, self.material, self.model, self.level = graphs, material, model, level
         self.seed, self.resample_every = seed, resample_every
@@ -114,4 +121,4 @@ class Packer:
         return {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
 
 
-__all__ = ["Flow", "Packed", "Packer", "pack", "receiving"]
+__all__ = ["Collator", "Flow", "Packed", "pack", "receiving"]

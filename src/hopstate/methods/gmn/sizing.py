@@ -22,7 +22,7 @@ _SMALLEST_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Choice:
+class WalkPlan:
     """Walk settings, nodes or graphs a step (None: all at once), and the bytes a step is expected to take.
 
     recompute: make each layer's inside again in the backward pass ("gps-mamba").
@@ -58,7 +58,7 @@ def step_bytes(
         features: columns of x.
         context: further nodes whose features are needed.
         edge_dim: columns of the edge features; counted for "gps-mamba" alone.
-        recompute: see `Choice`.
+        recompute: see `WalkPlan`.
     """
     d, block, message = model.dim, _block(model), 16 * model.dim  # floats a row and layer
     if model.input_dropout:  # each embedding keeps what it was given, and which of it
@@ -138,7 +138,7 @@ def choose(
     q: float = 1.0,
     window: int = 8,
     edge_dim: int = 0,
-) -> Choice:
+) -> WalkPlan:
     """Return settings that fit the budget; those given are kept.
 
     Without a word from the user: m = 3, s = 2 and as many walks as half the mean degree (2 to 8), on the whole graph
@@ -175,7 +175,7 @@ def choose_graphs(
     batch_size: int | None,
     edge_dim: int = 0,
     **options: float,
-) -> Choice:
+) -> WalkPlan:
     """Return settings of batches of whole graphs, the largest of which fit the budget; those given are kept.
 
     Without a word from the user: walks as in `choose` and 32 graphs a step, or fewer where 32 of the largest do not
@@ -199,7 +199,7 @@ def choose_graphs(
             last = min(size, len(nodes)) - 1
             needed = step_bytes(int(most[0][last]), int(most[1][last]), candidate, model, features, edge_dim=edge_dim)
             if needed <= budget:
-                return Choice(candidate, size, needed, "graphs")
+                return WalkPlan(candidate, size, needed, "graphs")
     raise ConfigError(
         f"{sizes[-1]} of the largest graphs a step ({most[0][last]:,} nodes) would take about "
         f"{math.ceil(needed / 2**20):,} MiB, more than walks.memory_budget={budget / 2**20:,.0f} MiB: raise it, or "
@@ -274,14 +274,14 @@ def _bytes(
 
 def _fit(
     n: int, e: int, features: int, model: GMN.Config, budget: int, walks: WalkSettings, batch: int | None, edge_dim: int
-) -> Choice | None:
+) -> WalkPlan | None:
     """Return the choice with the largest batch that fits (or the one given), None where there is none."""
     size = batch
     while True:
         for recompute in (False, True) if model.variant == "gps-mamba" and size is None else (False,):
             needed = _bytes(n, e, features, model, walks, size, edge_dim, recompute)
             if needed <= budget:
-                return Choice(walks, size, needed, recompute=recompute)
+                return WalkPlan(walks, size, needed, recompute=recompute)
         if batch is not None:
             return None
         size = min(n, 1 << 20) // 2 if size is None else size // 2

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import BlockPass, Embed
 from hopstate.compensation.top.refresh import Refresher
@@ -146,14 +146,14 @@ def batched_task(
     """Return the task of training model on batches of graph."""
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
-    missing: Top | History | None = None
+    missing: Top | GasCache | None = None
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
         missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
     elif config.kind == "gas" and fitted:
         folder = context.run / "histories" if config.histories == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
-        missing = History(graph.num_nodes, widths, folder=folder, dtype=dtype)
+        missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
     if isinstance(missing, Top) and isinstance(source, NodeSetSource) and config.top.folder is not None:
         sets = [source.sampler.node_set(0, number).nodes for number in range(source.num_batches(0))]
@@ -169,7 +169,7 @@ def batched_task(
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
         refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
-    keeper = missing if isinstance(missing, History) else refresher
+    keeper = missing if isinstance(missing, GasCache) else refresher
     subgraphs = Subgraphs(
         source,
         labels,
@@ -235,7 +235,7 @@ def make_source(
     config: Batching,
     train: np.ndarray,
     model: Backbone,
-    missing: Top | History | None,
+    missing: Top | GasCache | None,
     *,
     seed: int,
 ) -> BatchSource:

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hopstate.compensation.gas import History
+from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.layers.message import Propagator
@@ -64,7 +64,7 @@ def relative_errors(
     sets = [sampler.node_set(1, i) for i in range(min(most, sampler.num_batches(1)))]
     errors = {}
     for kind in kinds:
-        missing: Top | History | None = None
+        missing: Top | GasCache | None = None
         if kind == "top":
             missing = prepared_top(graph, replace(batching.top, refresh=1, folder=None), source_model, seed=seed)
         elif kind == "random":
@@ -99,8 +99,8 @@ def _propagator(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str)
     return inside_adjacency(graph, local)
 
 
-def _histories(graph: Graph, model: Backbone, sampler: object, passes: int) -> History:
-    history = History(graph.num_nodes, [model.config.dim] * model.config.num_layers)
+def _histories(graph: Graph, model: Backbone, sampler: object, passes: int) -> GasCache:
+    history = GasCache(graph.num_nodes, [model.config.dim] * model.config.num_layers)
     source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), history)  # type: ignore[arg-type]
     for _ in range(passes):  # over batches other than those that are looked at
         for number in range(source.num_batches(0)):
