@@ -150,8 +150,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     own = task.stream
     columns = {key: np.concatenate([getattr(own, key), value]) for key, value in part(later, 0, 70).items()}
     both = replace(own, **columns)
-    nodes = hasattr(task, "node_scorer_over")
-    scorer = task.node_scorer_over(both) if nodes else task.scorer_over(both)
+    nodes, scorer = name.endswith("nodes"), task.scorer_over(both)
     edges = batch_boundaries(both.t, 16 if "ctdg" in name or not nodes else 200)
     place = np.searchsorted(edges, np.searchsorted(both.t, both.t), side="right") - 1
 

@@ -14,16 +14,12 @@ from hopstate.methods import MODULES, get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.live import past_of
 from hopstate.streaming.protocols import Follower, HistoryModel, MemoryModel, StreamingClassifier, StreamingModel
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents, FitsWhole, Task
+from hopstate.training.tasks.protocols import Explains, ExplainsEvents, FitsWhole, Streams, Task
 
 
 def test_all_temporal_methods_are_looked_at() -> None:
     temporal = {name for name in MODULES if get_method(name).data == "events"}
     assert temporal == set(METHODS)
-
-
-def scorer_of(name: str, task: Any, stream: EventStream) -> Any:
-    return task.node_scorer_over(stream) if name.endswith("nodes") else task.scorer_over(stream)
 
 
 def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
@@ -36,12 +32,13 @@ def scores(scorer: Any, name: str, stream: EventStream) -> np.ndarray:
 def test_every_temporal_method_is_a_task_and_a_streaming_model(name: str, tmp_path: Path) -> None:
     task = task_of(name, tmp_path)
     assert all(hasattr(task, member) for member in (*Task.__annotations__, "loss", "batches", "evaluate", "predict"))
+    assert isinstance(task, Streams)
     assert isinstance(task, FitsWhole) == (name == "pair-trees")
     assert isinstance(task, Explains) == (name == "pair-trees")
     assert isinstance(task.model, ExplainsEvents) == (name == "dyg-mamba")
     assert isinstance(task.model, MemoryModel) == name.startswith("ctdg-ssm")
     assert isinstance(task.model, HistoryModel) == name.startswith(("dyg", "graphmixer"))
-    scorer = scorer_of(name, task, task.stream)
+    scorer = task.scorer_over(task.stream)
     kinds = StreamingClassifier if name.endswith("nodes") else StreamingModel
     assert isinstance(scorer, kinds)
     assert scorer.by_time == isinstance(task.model, CTDGSSM)
@@ -57,7 +54,7 @@ def test_a_restored_state_goes_on_bit_for_bit(name: str, live: bool, tmp_path: P
     task, stream = task_of(name, tmp_path), events(160)
     with torch.no_grad():
         past = past_of(task, replace(stream, **part(stream, 0, 40)))
-        scorer = task.follow(past) if live else scorer_of(name, task, stream)
+        scorer = task.follow(past) if live else task.scorer_over(stream)
         seen = past.settled if live else 0
         early, late = (stream.take(np.arange(a, b)) for a, b in ((seen, 60), (60, 160)))
         scorer.observe(early)
@@ -76,7 +73,7 @@ def test_a_restored_state_goes_on_bit_for_bit(name: str, live: bool, tmp_path: P
 @pytest.mark.parametrize("name", ["dyg-mamba", "dyg-mamba-nodes"])
 def test_a_live_history_is_restored_too(name: str, tmp_path: Path) -> None:
     task, stream = task_of(name, tmp_path), events(160)
-    scorer = scorer_of(name, task, stream)
+    scorer = task.scorer_over(stream)
     scorer.live = True
     scorer.reset()
     scorer.observe(stream.take(np.arange(60)))

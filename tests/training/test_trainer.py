@@ -118,12 +118,12 @@ def test_a_run_taken_up_behind_the_last_step_of_an_epoch_writes_the_same_rows(tm
     def evaluate(split: str) -> dict[str, float]:
         raise KilledError
 
+    seed_everything(3)
     task = make_task()
     task.evaluate = evaluate
-    seed_everything(3)
     run = RunFolder.create(tmp_path / "cut", {"loop": {"seed": 3}})
     with pytest.raises(KilledError):
-        Trainer(task, config(), run, method="toy", data_hash="d").fit()
+        Trainer(task, config(checkpoint_seconds=1e-9), run, method="toy", data_hash="d").fit()
     held = load_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").record["progress"]
     assert held["epoch"] == 0
     assert held["step"] == trainer.progress.total_steps / 6  # an epoch's steps are all done

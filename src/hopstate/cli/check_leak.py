@@ -19,16 +19,17 @@ def run(argv: list[str]) -> int:
     options = parser.parse_args(argv[1:])
     from hopstate.evaluation.leak import check_leak, check_node_leak
     from hopstate.runs.load import load_run
+    from hopstate.training.tasks.event_node import EventNodeTask
+    from hopstate.training.tasks.protocols import Streams
 
     with load_run(options.run, method=options.method) as (_, task):
-        nodes = hasattr(task, "node_scorer_over")
-        if not nodes and not hasattr(task, "scorer_over"):
+        if not isinstance(task, Streams):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
         task.model.eval()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
-        if nodes:
-            print(check_node_leak(task.node_scorer_over, stream, **counts))
+        if isinstance(task, EventNodeTask):
+            print(check_node_leak(task.scorer_over, stream, **counts))
         else:
             print(check_leak(task.scorer_over, stream, **counts))
     return 0

@@ -59,6 +59,7 @@ def node_outputs(
 
     from hopstate.data.past_store import load_past
     from hopstate.streaming.live import fingerprint, outputs_at
+    from hopstate.training.tasks.event_node import EventNodeTask
 
     if t is None:
         if not hasattr(nodes, "columns") or not {"node", "t"} <= set(nodes.columns):
@@ -71,7 +72,7 @@ def node_outputs(
         torch.no_grad(),
         trainer.arithmetic(),
     ):
-        if not hasattr(task, "classes"):
+        if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         start = None if fresh else state if state is not None else kept_state(folder)

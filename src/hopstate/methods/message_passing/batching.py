@@ -225,7 +225,7 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
 
     def forward(model: nn.Module) -> Tensor:
         first = next(model.parameters())
-        return model(x.to(first.device, first.dtype), adjacency.to(first.device))  # type: ignore[no-any-return]
+        return model(x.to(first.device, first.dtype), adjacency.to(first.device))
 
     return top.whole_pass(forward, adjacency)
 

@@ -91,7 +91,7 @@ def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float
         for step in range(150):
             model.train()
             optimizer.zero_grad()
-            labels.loss(model(own), y).backward()  # type: ignore[no-untyped-call]
+            labels.loss(model(own), y).backward()
             optimizer.step()
             if step % 10 == 9:
                 value = labels.score(val, _outputs(model, x, val))[labels.target.metrics[0]]

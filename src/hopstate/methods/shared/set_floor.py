@@ -137,4 +137,4 @@ def _values(x: np.ndarray, y: np.ndarray, strength: float) -> Values:
 
     if not len(y):
         return lambda rows: np.zeros(len(rows))
-    return Ridge(alpha=strength * len(y)).fit(x, y.astype(np.float64)).predict  # type: ignore[no-any-return]
+    return Ridge(alpha=strength * len(y)).fit(x, y.astype(np.float64)).predict

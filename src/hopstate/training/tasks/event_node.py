@@ -68,10 +68,6 @@ class EventNodeTask(EventTask[NodeFollower]):
             part.eval()
         return super().loss(batch)
 
-    def node_scorer_over(self, stream: EventStream) -> NodeFollower:
-        """Return the model over another stream of the same nodes."""
-        return self.source.scorer_over(self.model, stream)
-
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled metrics of a part's sources (`EventClasses.metrics`); of "train" from training events alone."""
         return evaluate_dynamic_nodes(

@@ -124,6 +124,10 @@ class EventTask(Generic[ScorerT_co]):
         """Return the model over the training events for "train", else over the whole stream."""
         return self.source.scorer(self.model, part)
 
+    def scorer_over(self, stream: EventStream) -> ScorerT_co:
+        """Return the model over another stream of the same nodes and features."""
+        return self.source.scorer_over(self.model, stream)
+
     @property
     def feature_dims(self) -> tuple[int, int]:
         """Features of a node and of an event that the model takes."""

@@ -86,10 +86,6 @@ class LinkTask(EventTask[LinkFollower]):
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._recent = replace(split, train=split.train[-len(split.val) :])
 
-    def scorer_over(self, stream: EventStream) -> LinkFollower:
-        """Return the model over another stream of the same nodes and features."""
-        return self.source.scorer_over(self.model, stream)
-
     def report(self, part: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a part: every strategy on test, the first on validation."""
         e = self.evaluation

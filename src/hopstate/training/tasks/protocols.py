@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
 
-from hopstate.streaming.protocols import HistoryModel, MemoryModel
+from hopstate.streaming.protocols import HistoryModel, MemoryModel, Replayable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hopstate.data.events import EventStream
     from hopstate.tokens.history import HistoryTokens
+
+
+ScorerT_co = TypeVar("ScorerT_co", bound=Replayable, covariant=True)
 
 
 class Microbatches(tuple[Any, ...]):
@@ -85,6 +89,18 @@ class Rehearses(Protocol):
         ...
 
 
+@runtime_checkable
+class Streams(Protocol[ScorerT_co]):
+    """A task whose model moves through a stream of events."""
+
+    model: nn.Module
+    stream: EventStream
+
+    def scorer_over(self, stream: EventStream) -> ScorerT_co:
+        """Return the model over another stream of the same nodes and features."""
+        ...
+
+
 class FeatureShares(TypedDict):
     """A score taken apart by features: logit = rest + the table's contributions; its probability."""
 
@@ -121,5 +137,6 @@ __all__ = [
     "MemoryModel",
     "Microbatches",
     "Rehearses",
+    "Streams",
     "Task",
 ]
