@@ -8,6 +8,7 @@ import pytest
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
+from hopstate.methods.shared import set_floor
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.set_floor import described
 from hopstate.runs.api import fit
@@ -103,6 +104,15 @@ def test_one_class_and_unknown_targets_are_no_error() -> None:
     assert floors(graphs, y, metric="accuracy")["logistic"]["accuracy"] == 1.0
     y[graphs.split(0)["train"]] = -1
     assert set(floors(graphs, y, metric="accuracy")) == {"majority"}
+
+
+def test_what_would_take_too_much_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = rings()
+    y = (np.diff(graphs.offsets) > 7).astype(np.int64)
+    monkeypatch.setattr(set_floor, "LARGEST", 10 * graphs.num_nodes - 1)
+    assert set(floors(graphs, y)) == {"majority"}
+    monkeypatch.setattr(set_floor, "LARGEST", 10 * graphs.num_nodes)
+    assert set(floors(graphs, y)) == {"majority", "logistic"}
 
 
 def test_a_run_below_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,12 +22,13 @@ Values = Callable[[np.ndarray], np.ndarray]
 Predict = Callable[[np.ndarray], Tensor]
 CELLS = 10**7  # entries of the training rows that are looked at: some seconds
 WIDEST = 5000  # features from which it is left out
+LARGEST = 10**8  # entries of all descriptions from which it is left out: they are held at once, several times
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 SMALLEST = 1e-6
 
 
 def linear_floor(graphs: GraphSet, task: Any, seed: int) -> tuple[str, dict[str, float]] | None:
-    """Return "logistic" or "ridge" and its test metrics; None where nothing is known to learn from, or all too wide.
+    """Return "logistic" or "ridge" and its test metrics; None where nothing is known, or where it would take too much.
 
     Args:
         graphs: the set, its features as the run has them.
@@ -35,6 +36,8 @@ def linear_floor(graphs: GraphSet, task: Any, seed: int) -> tuple[str, dict[str,
         seed: draws the training rows, where there are too many.
     """
     target: Target = task.target
+    if _entries(graphs, task.level) > LARGEST:
+        return None
     known = {split: task.target_rows(split) for split in ("train", "val", "test")}
     known = {split: rows[target.known(task.y[rows])] for split, rows in known.items()}
     x = described(graphs, task.level)
@@ -78,6 +81,14 @@ def described(graphs: GraphSet, level: str) -> np.ndarray:
         return np.concatenate([*both, *own, np.log1p(degree[np.stack([rows, to], 1)]), sizes[graphs.graph_of[rows]]], 1)
     near = _pooled(features[to], union.indptr)[1]
     return np.concatenate([features, near, np.log1p(degree)[:, None], sizes[graphs.graph_of]], 1)
+
+
+def _entries(graphs: GraphSet, level: str) -> int:
+    """Return about how many numbers `described` works on."""
+    union = graphs.union
+    attr = 0 if union.edge_attr is None else union.edge_attr.shape[1]
+    own = {"graph": 0, "node": 2 * union.num_features, "edge": 3 * union.num_features + 4}[level]
+    return union.num_nodes * (2 * union.num_features + 4) + union.num_edges * (attr + own)
 
 
 def _pooled(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
