@@ -14,10 +14,11 @@ from torch import Tensor
 from hopstate.data.events import EventBatch
 from hopstate.data.layers import Memories
 from hopstate.data.past import Past
+from hopstate.layers.alike import can_be_alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
-from hopstate.streaming.protocols import BLOCK, MemoryModel, Scores
+from hopstate.streaming.protocols import BLOCK, Follower, MemoryModel, Scores
 
 
 class FollowingMemory(MemoryScorer):
@@ -32,7 +33,12 @@ class FollowingMemory(MemoryScorer):
 
     def __init__(self, model: MemoryModel, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
         self.past = past
-        super().__init__(model, inputs, max_pairs=BLOCK, at_once=at_once)
+        super().__init__(model, inputs, at_once=at_once)
+
+    @property
+    def alike(self) -> bool:
+        """Whether no score depends on company."""
+        return self.model.alike and can_be_alike(self._device)
 
     def reset(self) -> None:
         """Go back to the memory of the past."""
@@ -99,6 +105,16 @@ class FollowingMemory(MemoryScorer):
         state.memory[:, rows] = memory.transpose(0, 1).to(state.memory)
         state.output[rows] = output.to(state.output)
         state.last_time[rows] = last_time
+
+
+def asked_alone(
+    follower: Follower, score: Callable[..., Scores], columns: Sequence[np.ndarray], t: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Return (Q,) or (Q, C) scores of queries, none of which depends on what else is asked; see `in_blocks`."""
+    if not follower.alike:
+        return in_blocks(score, columns, t, at, follower.block)
+    scores = score(*columns, t)
+    return scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
 
 
 def in_blocks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
@@ -68,13 +70,22 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: know only the events observed. Otherwise the store holds the whole stream, and look-ups strictly before
             a query's time alone decide what is seen, earlier events of the same batch included.
         max_queries: queries computed at once.
+        alike: compute so that no score depends on company; see `hopstate.layers.alike`.
     """
 
     block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
-    alike = False
     by_time = False
 
-    def __init__(self, model: nn.Module, tokenizer: TokenizerT, *, live: bool = False, max_queries: int = 512) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: TokenizerT,
+        *,
+        live: bool = False,
+        max_queries: int = 512,
+        alike: bool = False,
+    ) -> None:
+        self.alike = alike
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
 
     def reset(self) -> None:
@@ -101,7 +112,7 @@ class _HistoryScorer(Generic[TokenizerT]):
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         parts = []
         device = next(self.model.parameters()).device
-        with evaluating(self.model):
+        with evaluating(self.model), alike() if self.alike else nullcontext():
             for start in range(0, len(columns[0]), self.max_queries):
                 inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
                 parts.append(chances(self.model(to_device(inputs, device))).cpu())

@@ -20,7 +20,7 @@ from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import FollowingMemory, in_blocks
+from hopstate.streaming.following import FollowingMemory, asked_alone
 from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
 from hopstate.streaming.scores import check_scores
 
@@ -80,7 +80,7 @@ def go_on(
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
             ask = partial(task.ask, follower)
-            scores.append(in_blocks(ask, columns, open_.t[mine], ids, follower.block))
+            scores.append(asked_alone(follower, ask, columns, open_.t[mine], ids))
         if b < settled:
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     after = _after(whole, follower, past.settled + int(edges[settled]))
@@ -111,7 +111,7 @@ def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: n
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
             at = _spread((hashed[mine] % BLOCK).astype(np.int64))
-            found.append(in_blocks(follower.score_nodes, (nodes[mine],), t[mine], at, follower.block))
+            found.append(asked_alone(follower, follower.score_nodes, (nodes[mine],), t[mine], at))
         if b + 1 < len(edges):
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
     if not found:

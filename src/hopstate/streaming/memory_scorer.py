@@ -9,6 +9,7 @@ Source: CTDG-SSM, arXiv:2606.04672, section 5, appendices G (removals) and I (al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from copy import copy
 
 import numpy as np
@@ -21,6 +22,7 @@ from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventBatch, EventSt
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import NodeFeatures, Past
 from hopstate.data.past_deletions import PastEnds
+from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
@@ -194,7 +196,11 @@ class MemoryScorer:
     """
 
     block = BLOCK
-    alike = False
+
+    @property
+    def alike(self) -> bool:
+        """Whether no score depends on company."""
+        return False
 
     def __init__(
         self,
@@ -234,7 +240,7 @@ class MemoryScorer:
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         parts = []
-        with evaluating(self.model):
+        with evaluating(self.model), alike() if self.alike else nullcontext():
             for start in range(0, len(gaps), self.max_pairs):
                 part = slice(start, start + self.max_pairs)
                 ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)

@@ -6,11 +6,13 @@ that time would fall into (see `streaming.live`). A score depends on its pair an
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import in_blocks
+from hopstate.streaming.following import asked_alone
 from hopstate.streaming.protocols import LinkFollower, LiveTask
 from hopstate.streaming.scores import check_scores
 
@@ -50,11 +52,9 @@ class PairQueries:
 
     def _scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         follower = self.follower
-        if follower.alike:
-            return np.asarray(self.task.ask(follower, src, dst, t))
         # where the next event would stand in its block; each alone in one of its own
         at = len(self.past) % follower.block + np.arange(len(t)) * follower.block
-        return in_blocks(lambda *given: self.task.ask(follower, *given), (src, dst), t, at, follower.block)
+        return asked_alone(follower, partial(self.task.ask, follower), (src, dst), t, at)
 
     def _restart(self) -> None:
         self.follower: LinkFollower = self.task.follow(self.past)

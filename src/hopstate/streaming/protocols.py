@@ -165,9 +165,11 @@ class TemporalModel(nn.Module):
     """A network over event streams.
 
     feature_dims: columns of the features of a node and of an event that it takes, 0 for none.
+    alike: whether it treats each query by itself but for how products and curves are computed; see `layers.alike`.
     """
 
     feature_dims: tuple[int, int]
+    alike: bool = False
 
 
 class HistoryModel(TemporalModel):

@@ -67,6 +67,7 @@ class CTDGSSM(MemoryModel):
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
         refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
+        self.alike = True
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
         self.laplacian_noise = c.laplacian_noise
         self.filter = PolynomialFilter(c.order, c.filter_start, learn=c.learn_filter, shape=c.filter_shape)

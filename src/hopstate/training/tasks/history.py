@@ -14,6 +14,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
+from hopstate.layers.alike import can_be_alike
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, Input, NodeTokenizer, PairTokenizer
@@ -23,6 +24,8 @@ from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.protocols import Microbatches
 from hopstate.training.tasks.target import Target
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
+
+TOGETHER = 128  # pairs of a live run: more are slower, as what they need no longer stays near
 
 
 class HistoryPairs(EventSource[HistoryScorer]):
@@ -119,7 +122,9 @@ class HistoryPairs(EventSource[HistoryScorer]):
 
     def follow(self, model: nn.Module, past: Past) -> HistoryScorer:
         """Return the model over a past."""
-        return self._scorer(model, self.inputs.over(past))
+        alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
+        most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
+        return HistoryScorer(model, self.inputs.over(past), max_queries=most, alike=alone)
 
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
         return HistoryScorer(model, inputs, max_queries=min(512, self.microbatch_size or 512))

@@ -1,0 +1,54 @@
+"""A linear map whose rows do not know of each other: the definition, and the same bits in any company."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hopstate.layers.alike import alike
+from hopstate.ops.row_linear import row_linear, row_linear_naive
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "terms", "width"), [(0, 3, 5), (1, 1, 1), (3, 7, 16), (9, 33, 50), (70, 200, 100)])
+def test_the_definition(rows: int, terms: int, width: int, kind: torch.dtype) -> None:
+    x, weight, bias = torch.randn(rows, terms), torch.randn(width, terms), torch.randn(width)
+    exact = row_linear_naive(x.double(), weight.double(), bias.double())
+    found = row_linear(x.to(kind), weight.to(kind), bias.to(kind))
+    assert found.dtype == kind
+    assert torch.allclose(found.double(), exact, rtol=0, atol=1e-4 if kind == torch.float32 else 1e-11)
+    assert torch.equal(
+        row_linear(x.to(kind), weight.to(kind)), row_linear(x.to(kind), weight.to(kind), bias.to(kind) * 0)
+    )
+    cube = x.to(kind).view(rows, 1, terms).expand(rows, 2, terms)
+    assert torch.equal(row_linear(cube, weight.to(kind), bias.to(kind))[:, 1], found)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_has_the_same_bits_alone_and_anywhere_among_others(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    x, weight, bias = torch.randn(203, 77), torch.randn(45, 77), torch.randn(45)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        whole = row_linear(x, weight, bias)
+        for size in (1, 2, 3, 5, 64, 130):
+            rows = torch.from_numpy(rng.choice(203, size, replace=False))
+            assert torch.equal(row_linear(x[rows], weight, bias), whole[rows])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_network_answers_each_row_alike_in_any_company() -> None:
+    parts = [nn.Linear(7, 9), nn.SiLU(), nn.LayerNorm(9), nn.Linear(9, 5), nn.GELU(), nn.Softplus(), nn.Linear(5, 3)]
+    net, x = nn.Sequential(*parts).eval(), torch.randn(101, 7)
+
+    def run(rows: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad(), alike():
+            return torch.cos(net(rows)).double().sigmoid()
+
+    whole = run(x)
+    for first, last in ((0, 1), (100, 101), (3, 20), (50, 101)):
+        assert torch.equal(run(x[first:last]), whole[first:last])
+    with torch.no_grad():
+        assert torch.allclose(torch.cos(net(x)).double().sigmoid(), whole, atol=1e-6)
