@@ -1,7 +1,7 @@
 """The first of two stages: a few candidates by look-ups alone, for a model that takes long over each.
 
-Candidates stand in this order: whom the source has met, the latest first; then the others by how many of the partners
-among the latest 32 of each are shared; then by how many events they had among the latest of all. What it costs in
+Candidates stand in this order: whom the source has met, the latest first; then the others by how many events they had
+among the latest of all; then by how many of the partners among the latest 32 of each are shared. What it costs in
 quality is told: the share of validation events whose destination it keeps among so many, from what was known then.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hopstate.runs.queries.session import Session
 
 LATEST = 32  # events of a node whose partners are compared
-BUSY = 5_000  # events before a time that tell how busy a node is
+BUSY = 1_000  # events before a time that tell how busy a node is
 SAMPLED = 500  # events of validation that tell the recall
 
 
@@ -48,7 +48,7 @@ class FirstStage:
             when, met = self.store.last_meeting(np.full(len(rows), source), rows, np.full(len(rows), t))
             last[known[met]] = when[met] - np.float64(self.t[0])
             shared[known] = self._shared(source, rows, t)
-        order = np.lexsort((-busy, -shared, -last))
+        order = np.lexsort((-shared, -busy, -last))
         return np.sort(order[:count])
 
     def _events(self, t: Any) -> np.ndarray:
