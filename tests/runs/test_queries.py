@@ -375,6 +375,88 @@ def test_a_model_that_knows_a_fixed_number_of_nodes_refuses_others_by_name(tmp_p
         run.score([("u1", "nobody")])
 
 
+@pytest.fixture
+def numbered(tmp_path: Path) -> Run:
+    """A run whose ids are rows and whose times are whole numbers, up to 119."""
+    rng = np.random.default_rng(3)
+    ends = {"src": rng.integers(0, 20, 120), "dst": 20 + rng.integers(0, 20, 120)}
+    pd.DataFrame({**ends, "t": np.arange(120)}).to_csv(tmp_path / "own.csv", index=False)
+    return fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **EVALUATION})
+
+
+@pytest.mark.parametrize("name", ["99999999999999999999", "+-5", "--5", "\u0663", "1.5", "1_0", ""])
+def test_an_id_that_is_no_number_of_64_bits_is_named(numbered: Run, name: str) -> None:
+    with pytest.raises(DataError, match="the run's nodes are numbers"):
+        numbered.score([(name, "3")])
+    with pytest.raises(DataError, match="the run's nodes are numbers"):
+        numbered.rank(name)
+
+
+def test_numbers_that_were_never_met_are_new_nodes_however_large(numbered: Run) -> None:
+    with pytest.warns(HopstateWarning, match="never met"):
+        found = numbered.score([(3, 60), (3, 1_500_000), (3, 10**12), (3, -1)])
+    assert len(set(found["score"])) == 1
+
+
+@pytest.mark.parametrize("when", [1e300, 2.0**63, -(2.0**64), 10**20, float("inf"), 2000.5])
+def test_a_time_that_the_run_cannot_tell_is_named(numbered: Run, when: float, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DataError, match="no time of this run"):
+            numbered.score([(3, 24)], when)
+    before = folder(numbered.path)
+    if np.isfinite(float(when)):
+        event = pd.DataFrame({"src": [3], "dst": [24], "t": [float(when)]})
+        with pytest.raises(DataError):
+            score_stream(numbered.path, event)
+    assert {k: v for k, v in folder(numbered.path).items() if "lock" not in k} == before
+
+
+def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> None:
+    own = tmp_path / "own.csv"
+    before = own.read_bytes()
+    later, pairs, ids = (tmp_path / f"{name}.csv" for name in ("later", "pairs", "ids"))
+    later.write_text("src,dst,t\n3,24,500\n")
+    pairs.write_text("src,dst\n3,24\n")
+    ids.write_text("id\n24\n25\n")
+    held = {path: path.read_bytes() for path in (later, pairs, ids)}
+    link = tmp_path / "link.csv"
+    link.symlink_to(own)
+    asks = [
+        lambda: numbered.predict(out=own),
+        lambda: numbered.predict(out=link),
+        lambda: numbered.predict(data=later, out=later),
+        lambda: numbered.score_stream(later, out=later),
+        lambda: numbered.score_stream(later, out=own),
+        lambda: numbered.score(pairs, out=pairs),
+        lambda: numbered.score(pairs, events=[later], out=later),
+        lambda: numbered.rank(3, candidates=ids, out=ids),
+    ]
+    for ask in asks:
+        with pytest.raises(ConfigError, match="is read here"):
+            ask()
+    assert own.read_bytes() == before
+    assert all(path.read_bytes() == text for path, text in held.items())
+    assert len(numbered.predict(out=tmp_path / "new.csv")) == len(pd.read_csv(tmp_path / "new.csv"))
+
+
+def test_the_curve_of_another_run_is_not_believed(numbered: Run, tmp_path: Path) -> None:
+    """Models without weights all look alike: the run's own data and settings tell them apart."""
+    other = pd.DataFrame({"src": [0, 1] * 60, "dst": [2, 3] * 60, "t": np.arange(120)})
+    other.to_csv(tmp_path / "other.csv", index=False)
+    run = fit("recency", tmp_path / "other.csv", out=tmp_path / "there", config={**LOOP, **EVALUATION})
+    run.score([(0, 2)])
+    own = numbered.score([(3, 24)])["probability"][0]
+    shutil.copy(run.path / "calibration.json", numbered.path / "calibration.json")
+    assert numbered.score([(3, 24)])["probability"][0] == own
+
+
+@pytest.mark.parametrize("top", [2.5, "2", 0])
+def test_a_number_of_candidates_is_whole(numbered: Run, top: object) -> None:
+    with pytest.raises(ConfigError, match="top is a number of candidates"):
+        numbered.rank(3, top=top)
+
+
 def test_public_names() -> None:
     assert hopstate.score is score
     assert hopstate.rank is rank

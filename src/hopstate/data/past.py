@@ -25,6 +25,8 @@ from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
 from hopstate.io.opening import reading
 
+EXACT = 2**53  # up to which float64 tells whole numbers
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Past:
@@ -141,10 +143,10 @@ class Past:
 
         Raises:
             TimeOrderError: a new event is earlier than the last one so far.
-            DataError: the events that were taken last once more, times of another unit that cannot be converted, ids
-                of another kind, or a deletion of an edge that does not stand.
+            DataError: the events that were taken last once more, times of another unit that cannot be converted or
+                that the clock so far cannot tell, ids of another kind, or a deletion of an edge that does not stand.
         """
-        new = new if self.time_unit is None else in_unit(new, self.time_unit)
+        new = self._in_clock(new if self.time_unit is None else in_unit(new, self.time_unit))
         if len(self) and len(new) and new.t[0] < self.last_time:
             raise TimeOrderError(
                 f"{new.name} begins at {new.t[0]}, but the memory has seen events up to {self.last_time}; give only "
@@ -167,6 +169,21 @@ class Past:
         layers = (*self.layers, layer) if len(part) else self.layers
         grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": part.time_unit}
         return part, replace(self, layers=layers, **grown, last=digest if len(part) else self.last)
+
+    def _in_clock(self, new: EventStream) -> EventStream:
+        """Return new events with times of the past's type."""
+        kind = self.layers[-1].t.dtype if self.layers else new.t.dtype
+        if kind == new.t.dtype or not len(new):
+            return new
+        exact, number = np.abs(new.t) <= EXACT, "numbers with fractions, exact up to 2^53"
+        if kind.kind == "i":
+            exact, number = exact & (new.t == np.floor(new.t)), "whole numbers"
+        if not exact.all():
+            raise DataError(
+                f"{new.name}: {new.t[np.argmin(exact)]} is no time of this run: the events so far have {number}; give "
+                "times as theirs are"
+            )
+        return new.with_(t=new.t.astype(kind))
 
 
 def _sound(found: Memories) -> bool:

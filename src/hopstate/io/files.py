@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hopstate.errors import HopstateError, StorageError
+from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.io.leftovers import OWN, beside
 
 Write = Callable[[Path], object]
@@ -181,6 +181,26 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def check_output(path: Path, *read: object) -> None:
+    """Check that a file can be written at path, and that it is none of the files that the work reads.
+
+    Args:
+        path: the file to be written.
+        read: files, or folders that hold them; what is neither does not count.
+
+    Raises:
+        StorageError: it cannot be written.
+        ConfigError: it is read.
+    """
+    check_writable(path)
+    given = {
+        real for one in read if isinstance(one, (str, Path)) and (real := os.path.realpath(os.path.expanduser(one)))
+    }
+    own = os.path.realpath(path)
+    if os.path.exists(own) and (own in given or os.path.dirname(own) in given):
+        raise ConfigError(f"{path} is read here, so it would be lost: choose another file to write")
 
 
 def check_writable(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import ConfigError, TimeOrderError
-from hopstate.io.files import check_writable
+from hopstate.io.files import check_output
 from hopstate.io.lock import locked
 from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.data import settings_of_run
@@ -101,10 +101,8 @@ def predict(
     import pandas as pd
     import torch
 
-    if out is not None:
-        check_table_path(out)  # before the work, not after it
     folder = RunFolder.open(run)
-    settings_of_run(folder, method)  # before anything of it is used, its method is known
+    check_table(out, folder, method, data, read)  # before the work, not after it
     columns = None if data is None else _later(folder, data, split, read, fresh, own, device)
     if columns is None:
         with load_run(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
@@ -143,6 +141,31 @@ def _later(
                 f"{new.name} begins at {new.t[0]}, before the end of the run's own data at {past.last_time}; give only "
                 "later events, or --fresh to score them as a stream of their own, without what the run has seen"
             ) from error
+
+
+def check_table(
+    out: str | Path | None, folder: RunFolder, method: str | None, data: Any, read: Mapping[str, Any] | None, *more: Any
+) -> None:
+    """Check that a table can be written, and over none of the files that it is made from.
+
+    Args:
+        out: the table; None is not checked.
+        folder: the run.
+        method: as in `evaluate`.
+        data, read: what else is read, and how.
+        more: further files that are read.
+
+    Raises:
+        FormatError: out has an extension of no table.
+        ConfigError: out is read, or the run's method is not known.
+        StorageError: out cannot be written.
+    """
+    settings = settings_of_run(folder, method)[1]
+    if out is None:
+        return
+    check_table_path(out)
+    files = [value for options in (settings.get("read") or {}, read or {}) for value in options.values()]
+    check_output(Path(out), settings.get("data"), data, *files, *more)
 
 
 def score_stream(
@@ -203,9 +226,7 @@ def score_stream(
     check_temporal(folder, method)
     target = Path(save) if save is not None else folder.path / "state"
     check_folder(target)
-    if out is not None:
-        check_table_path(out)
-        check_writable(Path(out))
+    check_table(out, folder, method, data, read)
     own_state = os.path.realpath(target) == os.path.realpath(folder.path / "state")
     with (
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it

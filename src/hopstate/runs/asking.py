@@ -119,6 +119,9 @@ def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.n
     return rows, names, times
 
 
+LAST = np.iinfo(np.int64).max
+
+
 def times_in(past: Past, t: np.ndarray) -> np.ndarray:
     """Return times as numbers in the unit and type of a past's."""
     kind = past.layers[-1].t.dtype if len(past) else t.dtype
@@ -127,9 +130,13 @@ def times_in(past: Past, t: np.ndarray) -> np.ndarray:
     if t.dtype.kind in "OU":
         stream = past.events(0, 0)
         t = np.array([parse_time(stream, value) for value in t.tolist()])
+    if t.dtype.kind == "O" and all(isinstance(value, int) for value in t.tolist()):
+        t = t.astype(np.float64)  # beyond 64 bits, which is said below
     if t.dtype.kind not in "iuf":
         raise DataError(f"times are numbers in the unit of the run's own data, or dates; got {t.dtype}")
-    wrong = ~np.isfinite(t) if kind.kind == "f" else (~np.isfinite(t) | (t != np.floor(t)))
+    wrong = ~np.isfinite(t)
+    if kind.kind != "f":  # 2.0**63 is the first float beyond int64
+        wrong |= (t != np.floor(t)) | (t >= 2.0**63) | (t < -(2.0**63)) if t.dtype.kind == "f" else t > LAST
     if wrong.any():
         number = "a finite number" if kind.kind == "f" else "a whole number"
         raise DataError(f"{t[np.argmax(wrong)]} is no time of this run: its own data have {number} for each event")

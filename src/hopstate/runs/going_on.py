@@ -61,10 +61,7 @@ def name_new_ids(past: Past, new: EventStream) -> None:
     elif names.dtype.kind == "U":  # refused when they are joined
         return
     else:  # ids are rows
-        seen = np.zeros(max(past.num_nodes, int(names.max(initial=-1)) + 1), bool)
-        for layer in past.layers:
-            seen[layer.nodes] = True
-        known = seen[names]
+        known = np.isin(names, np.unique(np.concatenate([names[:0], *(layer.nodes for layer in past.layers)])))
     if not known.all():
         first = ", ".join(map(str, names[~known][:10].tolist()))
         more = ", ..." if (~known).sum() > 10 else ""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.errors import ConfigError, HopstateWarning
-from hopstate.io.files import check_writable
-from hopstate.io.table import check_table_path, write_table
+from hopstate.io.table import write_table
+from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import probabilities
 from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.shown import shown_times
+from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def score(
         DataError: a deleted node, an id or a time that is none, a node that the model cannot score.
         ShapeError: not a time for each pair.
     """
-    _check(out)
+    check_table(out, RunFolder.open(run), method, pairs, read, *_files(events))
     columns = columns_of(read or {})
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
@@ -128,10 +129,10 @@ def rank(
     """
     from hopstate.runs.queries.candidates import Candidates
 
-    _check(out)
+    check_table(out, RunFolder.open(run), method, sources, read, candidates, *_files(events))
     for name, value in (("top", top), ("first_stage", first_stage)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value}")
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
     ) as asked:
@@ -192,10 +193,8 @@ def _table(asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray
     return table
 
 
-def _check(out: str | Path | None) -> None:
-    if out is not None:
-        check_table_path(out)
-        check_writable(Path(out))
+def _files(events: Any) -> list[Any]:
+    return list(events) if isinstance(events, (list, tuple)) else [events]
 
 
 def _written(table: pd.DataFrame, out: str | Path | None, raw: bool) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
-from hopstate.runs.asking import times_in
+from hopstate.runs.asking import LAST, times_in
 
+_WHOLE = re.compile("[+-]?[0-9]{1,18}")  # what 64 bits hold for sure
 _IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
 
 
@@ -74,12 +76,12 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
 def _numbers(given: np.ndarray, what: str) -> np.ndarray:
     """Return ids as whole numbers, texts of them too."""
     if given.dtype.kind == "U":
-        text = np.char.strip(given)
-        whole = np.char.isdecimal(np.char.lstrip(text, "+-")) if len(text) else np.empty(0, bool)
-        if not whole.all():
-            bad = given[np.argmin(whole)].item()
-            raise DataError(f"{what}: the run's nodes are numbers, and {bad!r} is none; give ids as in its own data")
-        return text.astype(np.int64)
+        for name in given.tolist():
+            if not _WHOLE.fullmatch(name.strip()):
+                raise DataError(
+                    f"{what}: the run's nodes are numbers, and {name!r} is none; give ids as in its own data"
+                )
+        return np.array([int(name) for name in given.tolist()], np.int64)
     if given.dtype.kind == "b":
         raise DataError(f"{what}: the run's nodes are numbers; got true and false")
     return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
@@ -106,10 +108,8 @@ def tell_unmet(past: Past, *groups: Nodes) -> None:
 def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of pairs: a node without one gets that which it would get if its event came next.
 
-    With ids, those are the rows num_nodes and, of two unknown ends, num_nodes + 1; without, the id itself.
+    Those are the rows num_nodes and, of two unknown ends, num_nodes + 1.
     """
-    if past.node_ids is None:
-        return np.where(src.rows < 0, src.names, src.rows), np.where(dst.rows < 0, dst.names, dst.rows)
     u = np.where(src.rows < 0, past.num_nodes, src.rows)
     both = (src.rows < 0) & (dst.rows < 0) & (src.names != dst.names)
     return u, np.where(dst.rows < 0, past.num_nodes + both, dst.rows)
@@ -243,6 +243,8 @@ def times_of(past: Past, given: Any, count: int, what: str) -> np.ndarray:
     if not len(past):
         raise DataError("the run has no past: it has seen no event, so nothing can be asked of it")
     last = past.layers[-1].t[-1]
+    if given is None and last == LAST:
+        raise TimeOrderError(f"the last event that is known is at {last}, after which no time can be told")
     if given is None:
         after = last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf)
         return np.full(count, after, last.dtype)

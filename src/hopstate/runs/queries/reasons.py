@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.methods.pair_trees.method import PairTreesScorer
-from hopstate.runs.queries.names import Nodes
+from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import shown_times
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
@@ -23,7 +23,7 @@ TOGETHER = 64  # pairs taken apart at once
 
 def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
     """Return (Q,) texts of pairs u (Q,), v (Q,) at t (Q,)."""
-    src, dst = asked.rows(u, v)
+    src, dst = with_rows(asked.past, u, v)
     follower, found = asked.queries.follower, []
     for start in range(0, len(t), TOGETHER):
         part = slice(start, start + TOGETHER)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.past import Past
-from hopstate.data.validate import check_num_nodes
 from hopstate.errors import ConfigError, DataError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
@@ -39,7 +38,7 @@ class Session:
         self.folder, self.task, self.past, self.own, self.method = folder, task, past, own, method
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
         # two rows more than there are nodes: the ends of a pair that nobody has met
-        self.queries = self._over(past.num_nodes + 2 if past.node_ids is not None else past.num_nodes)
+        self.queries = PairQueries(task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
 
     def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> np.ndarray:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told.
@@ -48,7 +47,7 @@ class Session:
             DataError: the model cannot score a node that it has not met.
         """
         tell_unmet(self.past, src, dst)
-        u, v = self.rows(src, dst)
+        u, v = with_rows(self.past, src, dst)
         try:
             return self.queries.scores(u, v, t)
         except DataError as error:
@@ -56,18 +55,6 @@ class Session:
             if not new:
                 raise
             raise DataError(f"{new[0]!r} was never met, and this model cannot score such a node: {error}") from None
-
-    def rows(self, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows of pairs, nodes that were never met among them; the model is over so many nodes then."""
-        u, v = with_rows(self.past, src, dst)
-        most = int(max(u.max(initial=-1), v.max(initial=-1))) + 1
-        if most > self.queries.past.num_nodes:  # ids are rows
-            check_num_nodes(most, len(self.past), "the ids asked for", 2 * self.past.num_nodes)
-            self.queries = self._over(most)
-        return u, v
-
-    def _over(self, num_nodes: int) -> PairQueries:
-        return PairQueries(self.task, replace(self.past, num_nodes=num_nodes, node_ids=None))
 
 
 def columns_of(read: Mapping[str, Any]) -> Columns:
