@@ -113,9 +113,13 @@ def _command(name: str) -> Callable[[list[str]], int]:
 
 
 def _show(otherwise: Callable[..., None]) -> Callable[..., None]:
+    told = set()  # what concerns the run's own data would come up with each reading of them
+
     def show(message: Warning | str, category: type[Warning], *rest: object, **named: object) -> None:
         if issubclass(category, HopstateWarning):
-            print(f"warning: {message}", file=sys.stderr)
+            if str(message) not in told:
+                _say(f"warning: {message}")
+            told.add(str(message))
         else:
             otherwise(message, category, *rest, **named)
 
