@@ -25,6 +25,9 @@ EVENTS = {
     "inf-time": "src,dst,t\n1,2,inf\n1,2,4\n",
     "word-time": "src,dst,t\n1,2,yesterday\n1,2,4\n",
     "far-date": "src,dst,t\n1,2,9999-01-01\n1,2,2020-01-01\n",
+    "stamps-beside-fractions": "src,dst,t\n1,2,1704067200000000001\n1,2,1704067200000000002\n1,2,1704067200000000003.5\n",
+    "end-of-int64": "src,dst,t\n1,2,3\n1,2,9223372036854775807\n",
+    "1e300-time": "src,dst,t\n1,2,3\n1,2,1e300\n",
     "no-date": "src,dst,t\n1,2,2020-01-01\n1,2,NaT\n",
     "no-rows": "src,dst,t\n",
     "no-columns": "a\n1\n2\n",
@@ -89,6 +92,10 @@ def _tables() -> Iterator[Case]:
     yield Case("events/latin1", ("events.csv",), "events.csv",
                _do(lambda path: path.write_bytes("src,dst,t\nJosé,b,3\n".encode("latin1"))), argv)  # fmt: skip
     parquet = ("inspect", "ours.parquet", "--kind", "events")
+    for target in ("events.parquet", "edges.parquet", "packed.csv.gz"):
+        kind = "graph" if target == "edges.parquet" else "events"
+        yield Case(f"name/text/{target}", (target,), target, _write("src,dst,t\n1,2,3\n2,1,4\n"),
+                   ("inspect", target, "--kind", kind))  # fmt: skip
     for name, note in {
         "null": b"null", "list": b"[]", "deep": b"[" * 100_000, "kinds": b'{"num_nodes": "x"}', "huge":
         b'{"num_nodes": 1000000000000}', "unknown": b'{"evil": 1}', "ids": b'{"node_ids": [1, "a"]}', "bytes": b"\xff\xfe",

@@ -253,3 +253,73 @@ def test_facts_of_a_column_of_parquet_are_not_asked_for(tmp_path: Path) -> None:
     """Where they are damaged pyarrow ends the process."""
     source = (Path(ids_of.__code__.co_filename).parent / "tables.py").read_text("utf-8")
     assert ".column(" not in source[source.index("def read_parquet") : source.index("def looks_like_text")]
+
+
+STAMP = 1704067200000000001
+MIXED = {
+    "a fraction below whole stamps": (f"1,2,{STAMP}\n1,2,{STAMP + 1}\n1,2,{STAMP + 2}.5\n", rf"'{STAMP}'.*row 0"),
+    "a fraction above whole stamps": (f"1,2,0.5\n1,2,{2**53 + 1}\n", rf"'{2**53 + 1}'.*row 1"),
+    "a gap beside": (f"1,2,NULL\n1,2,0.5\n1,2,{2**53 + 1}\n", rf"'{2**53 + 1}'.*row 2"),
+    "a sign": (f"1,2,0.5\n1,2,-{2**53 + 1}\n", rf"'-{2**53 + 1}'.*row 1"),
+    "the end of int64": (f"1,2,3\n1,2,{2**63 - 1}\n", rf"'{2**63 - 1}'.*row 1.*nothing can come after"),
+    "beyond every clock": ("1,2,3\n1,2,1e300\n", r"'1e\+300'.*row 1.*2\^63"),
+    "below every clock": ("1,2,3\n1,2,-1e19\n", r"'-1e\+19'.*row 1.*2\^63"),
+    "the last of dates": ("1,2,2020-01-01\n1,2,2262-04-11T23:47:16.854775807\n", "row 1.*beyond the dates"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("how", ["table", "dyglib", "jodie"])
+def test_times_that_would_merge_or_end_the_clock_are_refused(tmp_path: Path, name: str, how: str) -> None:
+    rows, told = MIXED[name]
+    if how != "table" and ("gap" in name or "dates" in name):
+        pytest.skip("these have neither gaps nor dates")
+    times = [row.split(",")[2] for row in rows.splitlines()]
+    path = tmp_path / {"table": "e.csv", "dyglib": "ml_e.csv", "jodie": "e.csv"}[how]
+    if how == "dyglib":
+        rows = ",u,i,ts,label,idx\n" + "".join(f"{i},1,2,{t},0,{i}\n" for i, t in enumerate(times))
+    elif how == "jodie":
+        head = "user_id,item_id,timestamp,state_label,comma_separated_list_of_features\n"
+        rows = head + "".join(f"1,2,{t},0,0.1\n" for t in times)
+    with pytest.raises(DataError, match=told):
+        events_of(path, rows if how != "table" else H + rows, **({"missing_time": "drop"} if "gap" in name else {}))
+
+
+def test_times_that_floats_hold_are_read(tmp_path: Path) -> None:
+    found = events_of(tmp_path / "e.csv", f"{H}1,2,0.5\n1,2,{2**53 + 2}\n1,2,1.704067200123457e+18\n")
+    assert found.t.tolist() == [0.5, float(2**53 + 2), 1.704067200123457e18]
+    stamps = events_of(tmp_path / "e.csv", f"{H}1,2,{STAMP}\n1,2,{STAMP + 1}\n1,2,{2**63 - 2}\n")
+    assert stamps.t.tolist() == [STAMP, STAMP + 1, 2**63 - 2]
+
+
+def test_arrays_of_times_at_the_end_of_the_clock_are_refused() -> None:
+    for t in (np.array([3, 2**63 - 1]), np.array([3.0, 1e300]), np.array([3.0, 2.0**63])):
+        with pytest.raises(DataError, match="row 1"):
+            EventStream.from_arrays(np.array([1, 2]), np.array([2, 1]), t)
+        with pytest.raises(DataError, match="event 1"):
+            EventStream(src=np.array([1, 2]), dst=np.array([2, 1]), t=t)
+
+
+@pytest.mark.parametrize("name", ["h.parquet", "h.pq", "h.csv.gz", "h.tsv.gz"])
+def test_bytes_that_are_not_what_the_name_says_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("not parquet\n")
+    told = rf"{name} begins with b'not ', .* (Parquet|gzip)"
+    with pytest.raises(FormatError, match=told):
+        read_graph(tmp_path / name)
+    with pytest.raises(FormatError, match=told):
+        read_events(tmp_path / name)
+    (tmp_path / "g.csv").write_text("source,target\n0,1\n")
+    with pytest.raises(FormatError, match=told):
+        read_graph(tmp_path / "g.csv", labels=tmp_path / name)
+
+
+def test_ids_of_labels_in_no_edge_are_told(tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text("source,target\na,b\nb,c\nc,d\n")
+    (tmp_path / "l.csv").write_text("id,label\nA,0\nB,1\na1,1\na,0\n")
+    found = read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv")
+    assert found.num_nodes == 7
+    assert any(
+        "3 of 4 ids of labels stand in no edge" in note and "'A'" in note and "'a'" in note for note in found.notes
+    )
+    (tmp_path / "l.csv").write_text("id,label\na,0\nd,1\n")
+    assert not any("in no edge" in note for note in read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv").notes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hopstate.data.deletions import expanded, expansion
 from hopstate.data.event_record import ADD, GONE, EventRecord
+from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning
 
@@ -51,7 +52,7 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
     """Return times as int64 or float64, nothing narrowed.
 
     Raises:
-        DataError: a time that is NaN, infinite or not a number.
+        DataError: a time that is NaN, infinite, not a number, or at the end of what clocks count.
     """
     if t.dtype.kind == "M":
         if np.isnat(t).any():
@@ -63,11 +64,11 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
             raise DataError(
                 f"{where}: the time of row {row}, {t[row]}, is beyond what 64 bits of nanoseconds hold ({DATES_HELD})"
             )
-        return t.astype("datetime64[ns]").astype(np.int64)
+        return _on_clock(t.astype("datetime64[ns]").astype(np.int64), where)
     if t.dtype.kind == "u" and t.dtype.itemsize == 8 and t.max(initial=0) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: the time of row {int(np.argmax(t))}, {t.max()}, is over 2^63 - 1")
     if t.dtype.kind in "iub":
-        return t.astype(np.int64, copy=False)
+        return _on_clock(t.astype(np.int64, copy=False), where)
     try:
         t = t.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
@@ -75,6 +76,15 @@ def times_from(t: np.ndarray, where: str) -> np.ndarray:
     if not np.isfinite(t).all():
         row = int(np.argmin(np.isfinite(t)))
         raise DataError(f"{where}: the time of row {row} is {t[row]}; remove the row or give it a time")
+    return _on_clock(t, where)
+
+
+def _on_clock(t: np.ndarray, where: str) -> np.ndarray:
+    """Return times; raise a DataError where no clock goes on from one."""
+    beyond = beyond_clock(t)
+    if beyond.any():
+        row = int(np.argmax(beyond))
+        raise DataError(f"{where}: the time of row {row}, {t[row]}, {why_beyond(t)}")
     return t
 
 

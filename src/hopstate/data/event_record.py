@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from hopstate.data.features import FeatureTable
+from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
 
@@ -302,3 +303,6 @@ def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:
             f"{where}: event {row} has time {stream.t[row]}, before {stream.t[row - 1]} of the event above it; "
             "EventStream.from_arrays sorts"
         )
+    if len(t) and beyond_clock(t[[0, -1]]).any():
+        row = max(start - 1, 0) + int(np.argmax(beyond_clock(t)))
+        raise DataError(f"{where}: the time of event {row}, {stream.t[row]}, {why_beyond(t)}")

@@ -57,7 +57,7 @@ def test_numbers_that_are_missing(tmp_path, bad):
     with pytest.raises(DataError, match=r"row 1 .line 3..*--read.missing_time drop|--read.missing_time drop"):
         read_events(path)
     kept = read_events(path, missing_time="drop").t
-    assert kept.tolist() == [5, 2**60 + (0 if kept.dtype == float else 1)]
+    assert kept.tolist() == [5, 2**60 + 1]
     with pytest.raises(DataError, match="no event has a time"):
         read_events(table(tmp_path, bad, bad), missing_time="drop")
 

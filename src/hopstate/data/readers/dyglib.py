@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.ids import EXACT, whole_numbers
 from hopstate.data.readers.tables import stem_of
-from hopstate.data.validate import check_num_nodes
+from hopstate.data.readers.times_exact import check_digits
+from hopstate.data.validate import beyond_clock, check_num_nodes, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, MissingFileError
 from hopstate.io.arrays import load_npy
@@ -56,7 +57,7 @@ def read_dyglib(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         u - 1,
         i - 1,
-        table.ts.to_numpy(),
+        _times(path, table, "ts"),
         labels=table.label.to_numpy() if "label" in table else None,
         edge_attr=None if edge is None else edge[index],
         x=None if node is None else node[1:],
@@ -90,6 +91,22 @@ def _whole(table: pd.DataFrame, name: Any, path: Path) -> np.ndarray:
     return whole_numbers(values, f"{path}: {name!r}", lambda row: f"row {row} (line {row + 2})")
 
 
+def _times(path: Path, table: pd.DataFrame, name: Any, **options: Any) -> np.ndarray:
+    """Return the column of times, each of them the number that is written."""
+    t: np.ndarray = table[name].to_numpy()
+
+    def place(row: int) -> str:
+        return f"row {row} (line {row + 2})"
+
+    if t.dtype.kind == "f" and (np.abs(t) >= EXACT).any():
+        text = _csv(path, "a column of times", usecols=[name], dtype=str, **options)[name].fillna("")
+        check_digits(t, text, f"{path}: ", name, place)
+    if t.dtype.kind in "iuf" and (beyond := beyond_clock(t) & np.isfinite(t)).any():
+        row = int(np.argmax(beyond))
+        raise DataError(f"{path}: {str(t[row])!r} in column {name!r}, {place(row)}, {why_beyond(t)}")
+    return t
+
+
 def _feature_rows(path: Path) -> np.ndarray | None:
     if not exists(path):
         return None
@@ -120,7 +137,7 @@ def read_jodie(path: Path, **fields: Any) -> EventStream:
     return EventStream.from_arrays(
         src,
         dst + len(users),
-        table[2].to_numpy(),
+        _times(path, table, 2, header=None, skiprows=1),
         labels=table[3].to_numpy(),
         edge_attr=features,
         node_ids=Vocabulary(np.array(names)),

@@ -18,7 +18,7 @@ from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table, stem_of
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import DataError, HopstateWarning, nearest
 
 SOURCES = ("source", "src", "from", "u", "node1", "head", "sender", "user")
 TARGETS = ("target", "dst", "to", "v", "node2", "tail", "destination", "receiver", "item", "i")
@@ -97,7 +97,7 @@ def read_edge_list(
     edges = np.stack(nodes.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
-    fields["notes"] = (*notes, *(named.notes if named is not None else ()))
+    fields["notes"] = (*notes, *nodes.notes, *(named.notes if named is not None else ()))
     own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
@@ -134,6 +134,7 @@ class _Nodes:
         if label_ids is None and named is not None and num_nodes is None:
             num_nodes = len(named.y)
         self.vocabulary: Vocabulary | None = None
+        self.notes: tuple[str, ...] = ()
         self.label_rows = np.empty(0, np.int64)
         if num_nodes is not None:
             for column, ids in zip(columns, pairs, strict=True):
@@ -157,6 +158,8 @@ class _Nodes:
         if label_ids is not None:
             self.label_rows = known.rows(label_ids)
             _check_known(label_ids, self.label_rows, f"{labels}", None, str(features))
+            if x_ids is None:
+                self.notes = _alone(label_ids, pairs)
         self.count = len(known)
         plain = known.ids.dtype.kind == "i" and np.array_equal(known.ids, np.arange(self.count))
         self.vocabulary = None if plain else known
@@ -239,6 +242,20 @@ def _one_kind(*columns: np.ndarray | None) -> list[Any]:
     if not any(column is not None and column.dtype.kind == "U" for column in columns):
         return list(columns)
     return [None if column is None else column.astype(str) for column in columns]
+
+
+def _alone(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:
+    """Return a note on ids of labels that no edge names: nodes without neighbours, or written in another way."""
+    met = Vocabulary.of(*pairs)
+    alone = label_ids[met.rows(label_ids) < 0] if len(met) else label_ids
+    if not len(alone):
+        return ()
+    name, known = str(alone[0]), [str(key) for key in met.ids[:10000].tolist()]
+    alike = next((f"; did you mean {key!r}?" for key in known if key.lower() == name.lower()), nearest(name, known))
+    return (
+        f"{len(alone):,} of {len(label_ids):,} ids of labels stand in no edge and became nodes without neighbours, the "
+        f"first is {name!r}{alike}",
+    )
 
 
 def _check_known(ids: np.ndarray, rows: np.ndarray, what: str, table: Table | None, features: str) -> None:

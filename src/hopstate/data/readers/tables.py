@@ -45,10 +45,21 @@ def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> 
 
     with open_regular(path) as file:
         magic = file.read(4)
+    _check_name(path, magic)
     with reading(path, "a table"):
         if magic == b"PAR1":
             return Table(read_parquet(path), path, None)
         return _read_text(path, id_columns, num_ids)
+
+
+def _check_name(path: Path, magic: bytes) -> None:
+    """Raise FormatError where a file is called Parquet or gzip, but does not begin as these do."""
+    for ends, begins, what in (((".parquet", ".pq"), b"PAR1", "Parquet"), ((".gz",), b"\x1f\x8b", "gzip")):
+        if magic and path.name.lower().endswith(ends) and not magic.startswith(begins):
+            raise FormatError(
+                f"{path} begins with {magic!r}, which is not {what}, as its name says; fetch it again, "
+                "or rename it to what it is (.csv, .tsv, .txt)"
+            )
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

@@ -10,7 +10,9 @@ import numpy as np
 from hopstate.data.event_build import DATES_HELD, NANOSECONDS, UNITS
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.table import Table
+from hopstate.data.readers.times_exact import check_digits
 from hopstate.data.readers.times_suspect import suspect_numbers
+from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.errors import ConfigError, DataError, FormatError
 
 if TYPE_CHECKING:
@@ -34,17 +36,21 @@ def timed(table: Table, column: str, unit: str, missing: str) -> tuple[Table, np
 
     Raises:
         FormatError: neither numbers nor dates.
-        DataError: a row without a usable time; row and value are named.
+        DataError: a row without a usable time, or with one that floats beside fractions do not hold; row and value
+            are named.
         ConfigError: another missing, or a unit that dates are not counted in.
     """
     if missing not in ("error", "drop"):
         raise ConfigError(f"read.missing_time is 'error' or 'drop'; got {missing!r}")
     values = table.frame[column]
     absent = _absent(values)
-    numbers, dates = _parsed(table, column, absent)
+    endless = np.isinf(values.to_numpy()) if values.dtype.kind == "f" else np.zeros(len(absent), bool)
+    endless &= ~absent
+    numbers, dates = _parsed(table, column, absent | endless)
     if numbers is not None:
-        wrong = ~np.isfinite(numbers) & ~absent if numbers.dtype.kind == "f" else np.zeros(len(absent), bool)
-        why = "is no time"
+        beyond = beyond_clock(numbers) & np.isfinite(numbers)
+        wrong = ((beyond | ~np.isfinite(numbers)) & ~absent) | endless
+        why = why_beyond(numbers) if beyond[np.argmax(absent | wrong)] else "is no time"
     else:
         assert dates is not None
         wrong, why = _beyond(dates) & ~absent, f"is beyond the dates that 64 bits of nanoseconds hold ({DATES_HELD})"
@@ -97,6 +103,7 @@ def _parsed(table: Table, column: str, absent: np.ndarray) -> tuple[np.ndarray |
         found = numbers.to_numpy()
         filled = np.zeros(len(values), found.dtype)  # integers stay exact
         filled[~absent] = found
+        check_digits(filled, values.astype(str), f"{table.path}: ", column, table.place)
         return filled, None
     dates = pd.to_datetime(known, utc=True, format="ISO8601", errors="coerce")
     if numbers.notna().sum() > dates.notna().sum() or (len(known) > 1 and dates.isna().sum() > 0):
@@ -114,11 +121,12 @@ def _exact(table: Table, column: str, numbers: np.ndarray, absent: np.ndarray) -
     if numbers.dtype.kind != "f" or not (np.abs(numbers, where=~absent, out=np.zeros(len(absent))) >= EXACT).any():
         return numbers
     text = table.text(column)
-    whole = None if text is None else text[~absent].str.strip().str.extract(r"^([+-]?[0-9]{1,19})(?:\.0*)?$")[0]
-    if whole is None or whole.isna().any():
+    if text is None:
         return numbers
-    values = [int(word) for word in whole]  # few files: nanoseconds with gaps
-    if max(map(abs, values)) > np.iinfo(np.int64).max:
+    whole = text[~absent].str.strip().str.extract(r"^([+-]?[0-9]{1,19})(?:\.0*)?$")[0]
+    values = [] if whole.isna().any() else [int(word) for word in whole]  # few files: nanoseconds with gaps
+    if not values or max(map(abs, values)) > np.iinfo(np.int64).max:
+        check_digits(numbers, text, f"{table.path}: ", column, table.place)
         return numbers
     found = np.zeros(len(absent), np.int64)
     found[~absent] = values
@@ -153,7 +161,7 @@ def _all_dates(table: Table, column: str, known: pd.Series, numbers: pd.Series, 
 def _beyond(dates: np.ndarray) -> np.ndarray:
     """Return which dates nanoseconds since 1970 do not reach; NaT counts, as it stands for one that was not read."""
     size = NANOSECONDS[np.datetime_data(dates.dtype)[0]]
-    limit = np.iinfo(np.int64).max // size
+    limit = (np.iinfo(np.int64).max - 1) // size  # nothing could come after the last
     count = dates.astype(np.int64)
     return np.isnat(dates) | (count > limit) | (count < -limit)
 
@@ -178,7 +186,7 @@ def _refused(table: Table, column: str, bad: np.ndarray, absent: int, why: str) 
     if isinstance(value, float) and np.isinf(value):
         what = f"the time in {table.place(row)} is {value}"
     elif not isinstance(value, str) or not text.strip():
-        what = f"no time in column {column!r}, {table.place(row)}" if "beyond" not in why else what
+        what = f"no time in column {column!r}, {table.place(row)}" if why == "is no time" else what
     return DataError(
         f"{table.path}: {what}; of {len(bad):,} rows {absent:,} have no time and {int(bad.sum()) - absent:,} none that "
         f"can be used: give them one, or leave them out with --read.missing_time drop"
