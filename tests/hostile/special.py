@@ -269,6 +269,10 @@ def _settings() -> Iterator[Case]:
             change = _do(lambda path, key=key, value=value: rewrite_json(path, **{key: value}))
             name = f"config/{key}/{i}"
             yield Case(name, ("run-mlp", "h.npz"), "run-mlp/config.json", change, argv, None)
+    for key in ("evaluation__bootstrap", "evaluation__num_negatives", "num_neighbors"):
+        change = _do(lambda path, key=key: rewrite_json(path, **{key: 10**12}))
+        yield Case(f"count/{key}", ("run-memory", "events.csv"), "run-memory/config.json", change,
+                   ("evaluate", "run-memory", "--data=events.csv"))  # fmt: skip
     for name, value in {
         "module": "evil:METHOD",
         "dotted": "evil.sub:METHOD",

@@ -14,9 +14,10 @@ from hopstate.methods.baselines.graphmixer import build as build_graphmixer
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from
+from hopstate.methods.settings import as_dict, config_from
 from hopstate.methods.shared.link import feature_dims
 from hopstate.runs.api import fit
+from hopstate.training.run_folder import flatten
 
 IDLE = [
     ("dyg-mamba", {"model.block.step": "data"}, "model.block.step_function", "log"),
@@ -108,3 +109,16 @@ def test_a_run_that_was_made_with_idle_settings_opens_and_resumes(method, held, 
     assert fit(method, stream, out=run.path, resume=True, config={**LOOP, **small}).metrics == run.metrics
     with pytest.raises(ConfigError, match="does nothing here"):
         fit(method, stream, out=tmp_path / "now", config={**LOOP, **small, **held})
+
+
+def test_counts_that_no_command_ends_with_are_refused():
+    for name, key, most in (
+        ("ctdg-ssm", "evaluation.bootstrap", 10**6),
+        ("ctdg-ssm", "evaluation.num_negatives", 10**7),
+        ("ctdg-ssm", "num_neighbors", 2**20),
+        ("ctdg-ssm-nodes", "bootstrap", 10**6),
+        ("dyg-mamba-nodes", "bootstrap", 10**6),
+    ):
+        assert flatten(as_dict(config_from(get_method(name), {"data": "x", key: most})))[key] == most
+        with pytest.raises(ConfigError, match=rf"^{key}={most + 1} is more than .* at most {most:,}"):
+            config_from(get_method(name), {"data": "x", key: most + 1})

@@ -21,6 +21,8 @@ from hopstate.training.run_folder import flatten
 BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
 _LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20
+_COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts
+_GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 
 
 def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
@@ -43,8 +45,11 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
         if not -(2**63) <= value < 2**63:
             raise ConfigError(f"{key} must lie within 64 bits; got {shown(value)}")
         most = next((most for end, most in _LARGEST.items() if key.endswith(end)), SIZE)
-        if value > most and key.partition(".")[0] in ("model", "tokens", "encoding"):
+        if value > most and key.partition(".")[0] in _GROUPS:
             raise ConfigError(f"{key}={value} is a size that no model has; at most {most:,}")
+        most = _COUNTS.get(key.rpartition(".")[2], value)
+        if value > most:
+            raise ConfigError(f"{key}={value} is more than any command would end with; at most {most:,}")
 
 
 def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
