@@ -13,8 +13,8 @@ from hopstate.errors import ConfigError
 from hopstate.types import Float, shapecheck
 
 
-class SelfAttention(nn.Module):
-    """Multi-head attention of every token of a sequence to every other, softmax(QK^T / sqrt(d_head)) V W_o.
+class MultiHead(nn.Module):
+    """The projections of multi-head attention: queries, keys and values together, and the way out.
 
     Args:
         dim: token width.
@@ -32,6 +32,10 @@ class SelfAttention(nn.Module):
         self.num_heads, self.dropout = num_heads, dropout
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
+
+
+class SelfAttention(MultiHead):
+    """Attention of every token of a sequence to every other, softmax(QK^T / sqrt(d_head)) V W_o."""
 
     @shapecheck
     def forward(self, x: Float[Tensor, "batch token feature"]) -> Float[Tensor, "batch token feature"]:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
+from hopstate.layers.attention import MultiHead
 from hopstate.types import Float
 
 
@@ -45,25 +46,11 @@ class PackedLayout(NamedTuple):
         return cls(slot, logs.view(batch, 1, 1, width))
 
 
-class PackedSelfAttention(nn.Module):
-    """Multi-head attention of every token to those of its own sequence, softmax(QK^T / sqrt(d_head) + log w) V W_o.
-
-    Args:
-        dim: token width.
-        num_heads: heads; divides dim.
-        dropout: probability that an attention weight is dropped in training.
-
-    Raises:
-        ConfigError: num_heads does not divide dim.
-    """
+class PackedSelfAttention(MultiHead):
+    """Attention of every token to those of its own sequence, softmax(QK^T / sqrt(d_head) + log w) V W_o."""
 
     def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0) -> None:
-        super().__init__()
-        if num_heads < 1 or dim % num_heads:
-            raise ConfigError(f"dim={dim} is not a multiple of num_heads={num_heads}")
-        self.num_heads, self.dropout = num_heads, dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
+        super().__init__(dim, num_heads, dropout=dropout)
         nn.init.xavier_uniform_(self.qkv.weight)  # DyGFormer's; its biases start at zero
         nn.init.zeros_(self.qkv.bias)
         nn.init.zeros_(self.out.bias)
