@@ -112,6 +112,7 @@ FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--l
 TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_parts=2",
        "--batching.parts_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
        "--batching.top.folder=prepared", "--batching.top.refresh=0", "--batching.top.rank=3")  # fmt: skip
+RANK = ("--source=1", "--candidates=ids.csv")
 TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *FIT)
 
 
@@ -171,6 +172,10 @@ def _runs() -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
     for name in ("layer-*.safetensors", "live.json"):
         other = ("stream", "kept", "--data=later.csv", "--state=kept/state", "--save=other", "--out=scores.csv")
         yield ("kept", "events.csv", "later.csv"), f"kept/state/{name}", other
+    for name, command in (("later.csv", ("score", "--pairs=later.csv")), ("ids.csv", ("rank", *RANK))):
+        yield ("run-trees", "events.csv", name), name, (command[0], "run-trees", *command[1:], "--out=asked.csv")
+    events = ("score", "run-trees", "--pairs=1,7", "--events=later.csv", "--out=asked.csv")
+    yield ("run-trees", "events.csv", "later.csv"), "later.csv", events
     yield ("run-tokens", "h.npz"), "run-tokens/tokens/hops_*.npy", ("evaluate", "run-tokens")
     top = ("fit", "gcn", "--data=h.npz", *TOP, *FIT)
     yield ("prepared", "h.npz"), "prepared/basis.safetensors", top
@@ -190,7 +195,7 @@ def cases() -> list[Case]:
     found = []
     for needs, target, argv in (*_readers(), *_runs()):
         for how, (spoil, may) in ANY.items():
-            label = f"{argv[0]}/{target}/{how}"
+            label = f"{argv[0]}/{target}/{how}" + ("/events" if "--events=later.csv" in argv else "")
             either = (may and not target.endswith(SUMMED)) or target in OPTIONAL.get(how, ())
             found.append(Case(label, needs, target, spoil, argv, None if either else ()))
     return [*found, *special.cases()]

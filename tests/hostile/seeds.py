@@ -51,6 +51,7 @@ def make_data(folder: Path) -> None:
     with zipfile.ZipFile(folder / "tgbl-wiki-v2.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(folder / "jodie.csv", "tgbl_wiki/tgbl-wiki_edgelist_v2.csv")
         archive.writestr("tgbl_wiki/tgbl-wiki_val_ns_v2.pkl", b"cos\nsystem\n(S'touch ran'\ntR.")
+    pd.DataFrame({"id": [7, 8, 9]}).to_csv(folder / "ids.csv", index=False)
     write_events(read_events(str(folder / "events.csv")), folder / "stream")
     write_events(read_events(str(folder / "events.csv")), folder / "ours.parquet")
     _graphs(folder, pairs)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -133,6 +134,10 @@ def _misread(case: Case, folder: Path, done: dict) -> str:
         rows = [line.split(",") for line in (folder / "scores.csv").read_text().splitlines()]
         good = [row[:3] for row in rows[1:]] == [["1", "7", "30000"], ["2", "8", "30001"]]
         return "" if good and all(0 <= float(row[3]) <= 1 for row in rows[1:]) else f"scores {rows}"
+    if case.argv[0] in ("score", "rank"):
+        table = pd.read_csv(folder / "asked.csv")
+        good = table[["score", "probability"]].to_numpy()
+        return "" if len(table) and ((good >= 0) & (good <= 1)).all() else f"scores {table}"
     if case.argv[0] == "report":
         page = (folder / "page.html").read_text("utf-8")
         return "" if page.rstrip().endswith("</html>") and not re.search(r">(nan|inf)<", page) else "a broken page"
