@@ -23,6 +23,7 @@ FOLDERS = (
     "ops/neighbors",
     "ops/propagate",
     "ops/returns",
+    "ops/row_linear",
     "ops/sampling",
     "ops/selective_scan",
     "ops/span_step",

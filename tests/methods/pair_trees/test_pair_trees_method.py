@@ -135,8 +135,8 @@ def test_what_is_still_to_come_changes_nothing_of_training(run: Run, tmp_path: P
     with load_run(run.path, events()) as (_, a), load_run(changed.path, other.with_(src=src, dst=dst)) as (_, b):
         assert torch.equal(a.model.threshold, b.model.threshold)
         assert torch.equal(a.model.value, b.model.value)
-        split, known = a.split, a._features(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
-        whole = a._features(NeighborStore.from_stream(a.stream), a.stream)
+        split, known = a.split, a.features.over(NeighborStore.from_stream(a.stream, a.split.train), a.stream)
+        whole = a.features.over(NeighborStore.from_stream(a.stream), a.stream)
         few = {"seed": 0, "most": 10**6}
         found, _ = training_pairs(a.stream, split, known, **few)
         expected, _ = training_pairs(a.stream, split, whole, **few)
@@ -179,7 +179,7 @@ def test_a_part_of_the_training_events(run: Run, tmp_path: Path) -> None:
         training, others = training_pairs(
             task.stream,
             task.split,
-            task._features(NeighborStore.from_stream(task.stream), task.stream),
+            task.features.over(NeighborStore.from_stream(task.stream), task.stream),
             seed=0,
             most=200,
         )
