@@ -440,6 +440,15 @@ def test_nothing_that_is_read_is_written_over(numbered: Run, tmp_path: Path) -> 
     assert len(numbered.predict(out=tmp_path / "new.csv")) == len(pd.read_csv(tmp_path / "new.csv"))
 
 
+def test_a_run_whose_data_can_be_no_file_ends_in_a_named_error(numbered: Run, tmp_path: Path, capsys) -> None:
+    config = json.loads((numbered.path / "config.json").read_text())
+    (numbered.path / "config.json").write_text(json.dumps(config | {"data": "a\0b.csv"}))
+    assert main(["predict", str(numbered.path), "--out", str(tmp_path / "p.csv")]) in (1, 2)
+    told = capsys.readouterr().err
+    assert "error: " in told
+    assert "unforeseen" not in told
+
+
 def test_the_curve_of_another_run_is_not_believed(numbered: Run, tmp_path: Path) -> None:
     """Models without weights all look alike: the run's own data and settings tell them apart."""
     other = pd.DataFrame({"src": [0, 1] * 60, "dst": [2, 3] * 60, "t": np.arange(120)})

@@ -20,12 +20,11 @@ from hopstate.data.events import ADD, EventStream
 from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer, Memories
 from hopstate.data.past_deletions import resolved
+from hopstate.data.readers.ids import EXACT
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
 from hopstate.io.opening import reading
-
-EXACT = 2**53  # up to which float64 tells whole numbers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

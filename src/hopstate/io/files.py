@@ -195,9 +195,8 @@ def check_output(path: Path, *read: object) -> None:
         ConfigError: it is read.
     """
     check_writable(path)
-    given = {
-        real for one in read if isinstance(one, (str, Path)) and (real := os.path.realpath(os.path.expanduser(one)))
-    }
+    texts = [str(one) for one in read if isinstance(one, (str, Path))]
+    given = {os.path.realpath(os.path.expanduser(one)) for one in texts if "\0" not in one}  # no file has such a name
     own = os.path.realpath(path)
     if os.path.exists(own) and (own in given or os.path.dirname(own) in given):
         raise ConfigError(f"{path} is read here, so it would be lost: choose another file to write")
