@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("data", help="a name, or a file of events")
     parser.add_argument("--order", type=int, default=1)
     options = parser.parse_args()
-    require_green("tests/methods/ctdg_ssm/test_ctdg_ssm.py", "tests/training/tasks/test_memory_task.py")
+    require_green("tests/methods/ctdg_ssm/test_ctdg_ssm.py", "tests/training/tasks/test_memory.py")
     print(machine())
     torch.manual_seed(0)
     stream = load_dataset(options.data)

@@ -75,7 +75,7 @@ def main() -> None:
     rows = [Row(*values) for values in itertools.product(*axes)]
     print(machine())
     if not args.table:
-        require_green("tests/training/tasks/test_sequence_task.py", "tests/methods/ctdg_ssm/test_hippo.py")
+        require_green("tests/training/tasks/test_sequence.py", "tests/methods/ctdg_ssm/test_hippo.py")
         for row in rows:
             for seed in numbers(args.seeds):
                 fit(args, row, seed)

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=16.0, help="most memory of a process on the CPU")
     parser.add_argument("--plot", type=Path, help="also draw it there: .png, .pdf or .svg")
     args = parser.parse_args()
-    require_green("tests/methods/dyg_mamba/test_dyg_mamba.py", "tests/tokens/test_history_tokens.py")
+    require_green("tests/methods/dyg_mamba/test_dyg_mamba.py", "tests/tokens/test_tokens_history.py")
     print(machine())
     titles = (
         ("L", 6),

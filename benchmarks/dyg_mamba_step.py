@@ -47,7 +47,7 @@ def main() -> None:
     args = parser.parse_args()
     require_green(
         "tests/methods/dyg_mamba/test_dyg_mamba.py",
-        "tests/tokens/test_history_tokens.py",
+        "tests/tokens/test_tokens_history.py",
         "tests/ops/test_span_step.py",
     )
     torch.set_num_threads(args.threads)

@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-baseline", action="store_true", help="measure the packed step alone, and its memory")
     args = parser.parse_args()
-    require_green("tests/methods/baselines/test_dygformer.py", "tests/tokens/test_history_tokens.py")
+    require_green("tests/methods/baselines/test_dygformer.py", "tests/tokens/test_tokens_history.py")
     torch.set_num_threads(1)
     stream = load(args.data)
     tokenizer = HistoryTokenizer(NeighborStore.from_stream(stream), stream, HistoryConfig(max_length=args.length))

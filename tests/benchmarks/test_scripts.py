@@ -1,0 +1,41 @@
+"""Every benchmark finds what it names: the tests that have to be green first, and the library's names."""
+
+import ast
+import importlib.util
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted((ROOT / "benchmarks").glob("*.py"))
+
+
+def test_tests_that_benchmarks_name_are_there() -> None:
+    named = {(s.name, test) for s in SCRIPTS for test in re.findall(r"tests/[\w/]+\.py", s.read_text())}
+    assert len(named) > 30
+    assert not [(script, test) for script, test in sorted(named) if not (ROOT / test).is_file()]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
+def test_benchmarks_import(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(script.parent))
+    known = set(sys.modules)
+    spec = importlib.util.spec_from_file_location(f"benchmark_{script.stem}", script)
+    assert spec is not None and spec.loader is not None
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        for node in ast.walk(ast.parse(script.read_text())):  # those inside functions too
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hopstate"):
+                home = import_module(node.module or "")
+                for name in node.names:
+                    if not hasattr(home, name.name):
+                        import_module(f"{node.module}.{name.name}")
+    finally:
+        for name in set(sys.modules) - known:
+            if not name.startswith("hopstate"):
+                where = getattr(sys.modules[name], "__file__", None) or ""
+                if Path(where).parent == script.parent:
+                    del sys.modules[name]
