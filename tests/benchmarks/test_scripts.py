@@ -24,7 +24,8 @@ def test_benchmarks_import(script: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.syspath_prepend(str(script.parent))
     known = set(sys.modules)
     spec = importlib.util.spec_from_file_location(f"benchmark_{script.stem}", script)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
         for node in ast.walk(ast.parse(script.read_text())):  # those inside functions too
