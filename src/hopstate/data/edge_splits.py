@@ -1,0 +1,172 @@
+"""Links of one graph shared out to training, validation and test, and the graph that messages may pass over.
+
+A link is what joins two different nodes: both directions and all duplicates of it go to one split together, so that no
+copy of a held-out link stays behind. Self-loops are no links. Messages pass over training links alone (and self-loops).
+
+Source: torch-geometric's RandomLinkSplit and Hu et al. 2020, arXiv:2005.00687 (OGB): training links are messages and
+are learned from, unless a share is set apart.
+Deviation: in a directed graph the two directions of a link are kept together too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.errors import DataError
+from hopstate.ops.rows import bounds_of
+
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EdgeSplit:
+    """Links by split.
+
+    Args:
+        pairs: "train", "val", "test" to (n, 2) int64 rows of nodes: (source, target) of a directed graph, each link
+            once, the smaller first, of an undirected one.
+        directed: whether the graph is.
+    """
+
+    pairs: Mapping[str, np.ndarray]
+    directed: bool
+
+
+def split_edges(
+    graph: Graph,
+    fractions: tuple[float, float, float] = (0.85, 0.05, 0.10),
+    *,
+    seed: int = 0,
+    times: np.ndarray | None = None,
+) -> EdgeSplit:
+    """Return the links of a graph shared out, by chance or by time.
+
+    Args:
+        graph: the graph.
+        fractions: shares of train, val and test, which sum to 1.
+        seed: fixes what chance decides: the split, or the order of links of equal time.
+        times: (E,) of the stored edges; the latest links are then for test, those before them for validation. A link
+            that is stored several times is as old as the first of them.
+
+    Raises:
+        DataError: fewer than three links, or a time that is no number.
+    """
+    key, first = _links(graph)
+    order = np.random.default_rng(seed).permutation(len(key))
+    if times is not None:
+        order = order[np.argsort(_first_times(graph, times, key)[order], kind="stable")]
+    if len(key) < 3:
+        raise DataError(
+            f"{graph.name} has {len(key)} links between different nodes; training, validation and test take one each "
+            "at least"
+        )
+    val, test = (max(1, round(share * len(key))) for share in fractions[1:])
+    train = max(1, len(key) - val - test)
+    part = np.empty(len(key), np.int8)
+    part[order] = np.repeat(np.arange(3, dtype=np.int8), [train, len(key) - train - test, test])
+    return _by_part(graph, key, part, first)
+
+
+def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
+    """Return the split in which val and test hold the links given, and train all others.
+
+    Args:
+        graph: the graph.
+        pairs: "val" and "test" to (n, 2) rows of nodes, in either direction; "train", where it is there, is checked.
+
+    Raises:
+        DataError: a pair that is no link of the graph, one in two splits, or an empty split.
+    """
+    key, first = _links(graph)
+    part = np.zeros(len(key), np.int8)
+    taken = np.zeros(len(key), bool)
+    for name, own in pairs.items():
+        wanted = link_keys(own, graph.num_nodes)
+        at = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
+        bad = np.flatnonzero(key[at] != wanted) if len(key) else np.arange(len(wanted))
+        if len(bad):
+            u, v = own[bad[0]]
+            raise DataError(f"the split's {name} pair of rows ({u}, {v}) is no link of {graph.name} between two nodes")
+        number = PARTS.index(name)
+        twice = np.flatnonzero(taken[at] & (part[at] != number))
+        if len(twice):
+            u, v = own[twice[0]]
+            raise DataError(f"the pair of rows ({u}, {v}) stands in {name} and in {PARTS[int(part[at[twice[0]]])]}")
+        part[at], taken[at] = number, True
+    sizes = np.bincount(part, minlength=3)
+    if sizes.min() == 0:
+        raise DataError(f"the given split leaves {PARTS[int(sizes.argmin())]} of {graph.name} without a link")
+    return _by_part(graph, key, part, first)
+
+
+def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
+    """Return the graph with only the edges of some links, and its self-loops, each with what it carries.
+
+    Args:
+        graph: the graph.
+        messages: (n, 2) rows of nodes, the links over which messages pass.
+    """
+    sources, targets = graph.edge_index()
+    allowed = np.unique(link_keys(messages, graph.num_nodes))
+    own = link_keys(np.stack([sources, targets], 1), graph.num_nodes)
+    at = np.minimum(np.searchsorted(allowed, own), max(len(allowed) - 1, 0))
+    kept = sources == targets
+    if len(allowed):
+        kept |= allowed[at] == own
+    rows = np.flatnonzero(kept)
+    changes: dict[str, object] = {
+        "indptr": bounds_of(kept)[graph.indptr],
+        "indices": graph.indices[rows],
+        "edge_table": None if graph.edge_table is None else graph.edge_table.take(rows),
+    }
+    for name in ("edge_attr", "edge_weight"):
+        held = getattr(graph, name)
+        changes[name] = None if held is None else held[rows]
+    return graph.with_(**changes)
+
+
+def link_keys(pairs: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return (n,) int64, equal for the two directions of a link, of pairs (n, 2)."""
+    pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
+    return pairs.min(1) * num_nodes + pairs.max(1)
+
+
+def _links(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Return (L,) ascending keys of the links, and the stored edges that are links."""
+    sources, targets = graph.edge_index()
+    rows = np.flatnonzero(sources != targets)
+    return np.unique(link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes)), rows
+
+
+def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Return (L,) the first time of each link."""
+    times = np.asarray(times, np.float64)
+    bad = np.flatnonzero(~np.isfinite(times))
+    sources, targets = graph.edge_index()
+    if len(bad):
+        raise DataError(
+            f"{graph.name}: the edge of rows ({sources[bad[0]]}, {targets[bad[0]]}) has no time ({len(bad)} edges have "
+            "none); fill them in, or split by chance (--link.split random)"
+        )
+    rows = np.flatnonzero(sources != targets)
+    at = np.searchsorted(key, link_keys(np.stack([sources[rows], targets[rows]], 1), graph.num_nodes))
+    found = np.full(len(key), np.inf)
+    np.minimum.at(found, at, times[rows])
+    return found
+
+
+def _by_part(graph: Graph, key: np.ndarray, part: np.ndarray, rows: np.ndarray) -> EdgeSplit:
+    n = max(graph.num_nodes, 1)
+    if graph.is_undirected:
+        pairs = {name: np.stack([key[part == i] // n, key[part == i] % n], 1) for i, name in enumerate(PARTS)}
+        return EdgeSplit(pairs=pairs, directed=False)
+    edges = np.unique(graph.edge_index()[:, rows].T, axis=0)
+    own = part[np.searchsorted(key, link_keys(edges, n))]
+    return EdgeSplit(pairs={name: edges[own == i] for i, name in enumerate(PARTS)}, directed=True)
+
+
+__all__ = ["PARTS", "EdgeSplit", "given_split", "link_keys", "message_edges", "split_edges"]

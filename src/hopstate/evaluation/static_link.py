@@ -1,0 +1,132 @@
+"""How well the links of a graph are found among pairs that are none: MRR and Hits@k, AP and AUC.
+
+For each end of a held-out link the other end is ranked among nodes that the first has no link to in any split (that is
+"filtered"): all of them, or some drawn by a seed, the same ones for every link of a node and for every model and floor.
+Of a directed graph targets are ranked, given the source. Equal scores share the mean of their ranks.
+
+Source: Bordes et al. 2013 (filtered ranks); Hu et al. 2020, arXiv:2005.00687 (OGB's ranking of sampled candidates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hopstate.errors import DataError
+from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation.ranking import hits, mrr, ranks
+from hopstate.ops.rows import ranges
+from hopstate.random import named_rng
+from hopstate.sampling.pair_negatives import NonNeighbors
+from hopstate.streaming.scores import check_scores
+
+PairScorer = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows u (n,), v (n,) → (n,) scores
+PAIRS = 1 << 20  # scored at a time
+HITS = (1, 3, 10, 50)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Question:
+    """Held-out links of one split, and what they are ranked among.
+
+    Args:
+        pairs: (P, 2) links.
+        free: for each node those it has no link to in any split.
+        directed: whether targets alone are ranked.
+        candidates: of a node, drawn; None takes all that are free.
+        seed: fixes what is drawn.
+    """
+
+    pairs: np.ndarray
+    free: NonNeighbors
+    directed: bool
+    candidates: int | None
+    seed: int = 0
+
+    def ends(self) -> np.ndarray:
+        """Return (Q, 2) given node and the one to be found: both ways round of an undirected graph's links."""
+        return self.pairs if self.directed else np.concatenate([self.pairs, self.pairs[:, ::-1]])
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield (rows of `ends`, given node of each, candidates, their bounds by given node) that belong together."""
+        ends = self.ends()
+        nodes, which = np.unique(ends[:, 0], return_inverse=True)
+        order = np.argsort(which, kind="stable")
+        bounds = np.searchsorted(which[order], np.arange(len(nodes) + 1))
+        most = self.free.num_nodes if self.candidates is None else self.candidates
+        step = max(1, PAIRS // max(most, 1))
+        for start in range(0, len(nodes), step):
+            part = nodes[start : start + step]
+            rng = named_rng(self.seed, "candidates", start)
+            found, cuts = self.free.some(part, most, rng)
+            rows = order[bounds[start] : bounds[start + len(part)]]
+            yield rows, which[rows] - start, found, cuts
+
+    def negatives(self) -> np.ndarray:
+        """Return (P, 2) pairs that are no links, one beside each link, that AP and AUC hold it against; -1: none."""
+        rng = named_rng(self.seed, "beside")
+        ends = self.pairs
+        if not self.directed:
+            ends = np.where(rng.random(len(ends))[:, None] < 0.5, ends, ends[:, ::-1])
+        return np.stack([ends[:, 0], self.free.draw(ends[:, 0], rng)], 1)
+
+
+def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
+    """Return (Q,) the rank of each of `Question.ends`, from 1.
+
+    Raises:
+        DataError: a score is no finite number.
+    """
+    ends = question.ends()
+    found = np.empty(len(ends))
+    for rows, owner, nodes, cuts in question.blocks():
+        counts = np.diff(cuts)
+        given = np.repeat(np.unique(ends[rows, 0]), counts)
+        both = check_scores(
+            score(np.concatenate([given, ends[rows, 0]]), np.concatenate([nodes, ends[rows, 1]])), "scores of pairs"
+        )
+        own = both[len(nodes) :]
+        step = max(1, 8 * PAIRS // max(int(counts.max(initial=1)), 1))
+        for start in range(0, len(rows), step):
+            at = owner[start : start + step]
+            offsets = np.concatenate([[0], np.cumsum(counts[at])])
+            beside = both[: len(nodes)][ranges(cuts[at], counts[at])]
+            found[rows[start : start + step]] = ranks(own[start : start + step], beside, offsets)
+    return found
+
+
+def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
+    """Return "mrr", "hits@1", ..., "average_precision" and "roc_auc", and limits of them where bootstrap is not 0.
+
+    Args:
+        question: links and candidates.
+        score: what is judged.
+        bootstrap: resamples for 95% limits ("mrr_low", "mrr_high", ...), of links, with both of their ends.
+
+    Raises:
+        DataError: no links, or a score that is no finite number.
+    """
+    if not len(question.pairs):
+        raise DataError("there are no links to rank in this split")
+    rank = link_ranks(question, score)
+    found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
+    beside = question.negatives()
+    beside = beside[beside[:, 1] >= 0]
+    scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
+    y = np.repeat([1, 0], [len(question.pairs), len(beside)])
+    found |= {"average_precision": average_precision(y, scores), "roc_auc": roc_auc(y, scores)}
+    if bootstrap:
+        each = (1 / rank).reshape(-1, len(question.pairs)).mean(0)
+        limits = {"mrr": bootstrap_mean(each, repeats=bootstrap, seed=question.seed)}
+        positive, negative = scores[y == 1], scores[y == 0]
+        if len(negative):
+            areas = bootstrap_ap_auc(positive, negative, None, repeats=bootstrap, seed=question.seed)
+            limits |= dict(zip(("average_precision", "roc_auc"), areas, strict=True))
+        found |= {f"{name}_{end}": getattr(own, end) for name, own in limits.items() for end in ("low", "high")}
+    return found
+
+
+__all__ = ["PairScorer", "Question", "link_metrics", "link_ranks"]

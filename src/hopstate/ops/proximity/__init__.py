@@ -1,0 +1,6 @@
+"""How near two nodes are by a graph's links alone: common neighbours, weighted or not, and personalised PageRank."""
+
+from hopstate.ops.proximity.naive import proximity_naive
+from hopstate.ops.proximity.proximity import KINDS, Kind, Proximity
+
+__all__ = ["KINDS", "Kind", "Proximity", "proximity_naive"]

@@ -1,0 +1,97 @@
+"""Ranks of held-out links equal those counted a candidate at a time in Python; filtered, seeded, ties at the mean."""
+
+import numpy as np
+import pytest
+
+from hopstate.errors import DataError
+from hopstate.evaluation import static_link
+from hopstate.evaluation.static_link import HITS, Question, link_metrics, link_ranks
+from hopstate.sampling.pair_negatives import NonNeighbors
+
+
+def asked(directed=False, candidates=None, nodes=30, seed=0):
+    pairs = np.random.default_rng(seed).integers(0, nodes, (90, 2))
+    pairs = np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+    pairs = np.random.default_rng(seed).permutation(pairs)
+    free = NonNeighbors(pairs, nodes, directed=directed)
+    return Question(pairs=pairs[:20], free=free, directed=directed, candidates=candidates), pairs
+
+
+def tied(u, v):
+    """Return scores with many ties."""
+    return ((u * 7 + v * 3) % 5).astype(float) - (u == v)
+
+
+def naive(question, pairs, score):
+    """Return ranks, a candidate at a time."""
+    linked = {tuple(p) for p in pairs.tolist()}
+    linked |= set() if question.directed else {(v, u) for u, v in linked}
+    found = []
+    for given, wanted in question.ends().tolist():
+        own = score(np.array([given]), np.array([wanted]))[0]
+        above, level = 0, 0
+        for other in range(question.free.num_nodes):
+            if other == given or (given, other) in linked:
+                continue
+            value = score(np.array([given]), np.array([other]))[0]
+            above, level = above + (value > own), level + (value == own)
+        found.append(1 + above + level / 2)
+    return found
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_ranks_equal_those_counted_one_by_one(directed, monkeypatch):
+    question, pairs = asked(directed)
+    wanted = naive(question, pairs, tied)
+    assert link_ranks(question, tied).tolist() == wanted
+    monkeypatch.setattr(static_link, "PAIRS", 64)  # two given nodes at a time
+    assert link_ranks(question, tied).tolist() == wanted
+    found = link_metrics(question, tied)
+    assert found["mrr"] == pytest.approx(np.mean([1 / r for r in wanted]), rel=1e-12)
+    assert [found[f"hits@{k}"] for k in HITS] == [np.mean([r <= k for r in wanted]) for k in HITS]
+
+
+def test_no_candidate_is_a_link_of_any_split_nor_the_node_itself():
+    for candidates in (None, 7):
+        question, pairs = asked(candidates=candidates)
+        linked = {tuple(p) for p in pairs.tolist()} | {(v, u) for u, v in pairs.tolist()}
+        for rows, owner, nodes, cuts in question.blocks():
+            given = np.unique(question.ends()[rows, 0])
+            assert np.array_equal(given[owner], question.ends()[rows, 0])
+            held = np.repeat(given, np.diff(cuts))
+            assert not linked & set(zip(held.tolist(), nodes.tolist(), strict=True))
+            assert (held != nodes).all()
+        beside = question.negatives()
+        assert not linked & set(map(tuple, beside.tolist()))
+
+
+def test_candidates_come_from_the_seed_alone():
+    one, again = (asked(candidates=5)[0] for _ in range(2))
+    assert np.array_equal(link_ranks(one, tied), link_ranks(again, tied))
+    assert link_metrics(one, tied) == link_metrics(again, tied)
+    other = Question(pairs=one.pairs, free=one.free, directed=False, candidates=5, seed=1)
+    assert not np.array_equal(link_ranks(one, tied), link_ranks(other, tied))
+    every = Question(pairs=one.pairs, free=one.free, directed=False, candidates=10_000)
+    assert np.array_equal(link_ranks(every, tied), link_ranks(asked()[0], tied))
+
+
+def test_perfect_worst_and_constant_scores():
+    question, pairs = asked()
+    linked = NonNeighbors(pairs, 30, directed=False).linked
+    best = link_metrics(question, lambda u, v: linked(u, v).astype(float))
+    assert best["mrr"] == best["hits@1"] == best["roc_auc"] == 1
+    rank = link_ranks(question, lambda u, v: np.zeros(len(u)))
+    assert np.array_equal(rank, 1 + question.free.count[question.ends()[:, 0]] / 2)
+    assert link_metrics(question, lambda u, v: np.zeros(len(u)))["roc_auc"] == 0.5
+
+
+def test_limits_hold_the_figure_and_bad_scores_are_named():
+    question, _ = asked()
+    found = link_metrics(question, tied, bootstrap=50)
+    for name in ("mrr", "average_precision", "roc_auc"):
+        assert found[f"{name}_low"] <= found[name] <= found[f"{name}_high"]
+    with pytest.raises(DataError, match="NaN"):
+        link_ranks(question, lambda u, v: np.full(len(u), np.nan))
+    none = Question(pairs=np.empty((0, 2), int), free=question.free, directed=False, candidates=None)
+    with pytest.raises(DataError, match="no links"):
+        link_metrics(none, tied)

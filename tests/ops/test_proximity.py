@@ -1,0 +1,36 @@
+"""Nearness by sparse products equals its definitions a pair at a time, whatever is stored twice or turned round."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError
+from hopstate.ops.proximity import KINDS, Proximity, proximity_naive
+from hopstate.ops.proximity import proximity as module
+
+EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 3), (1, 0), (1, 2), (4, 2), (4, 0), (5, 6)]
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_definition(kind, undirected, monkeypatch):
+    graph = Graph.from_edges(np.array(EDGES), num_nodes=8, undirected=undirected, duplicates="keep")
+    near = Proximity(graph.indptr, graph.indices)
+    u, v = np.divmod(np.random.default_rng(0).permutation(64), 8)
+    wanted = [proximity_naive(EDGES, 8, kind, *pair) for pair in zip(u.tolist(), v.tolist(), strict=True)]
+    found = near.pairs(kind, u, v)
+    assert np.allclose(found, wanted, rtol=1e-12, atol=1e-15)
+    monkeypatch.setattr(module, "CELLS", 16)  # two rows at a time
+    assert np.array_equal(near.pairs(kind, u, v), found)
+    assert np.array_equal(near.pairs(kind, u[5:9], v[5:9]), found[5:9])
+
+
+def test_walks_stay_a_distribution_and_isolated_nodes_are_near_to_none():
+    graph = Graph.from_edges(np.array(EDGES), num_nodes=8)
+    near = Proximity(graph.indptr, graph.indices)
+    every = near.pairs("pagerank", np.zeros(8, int), np.arange(8))
+    assert every.sum() == pytest.approx(1 - 0.85 ** (module.STEPS + 1), abs=1e-12) or every.sum() <= 1
+    assert every[7] == every[5] == 0
+    assert all(near.pairs(kind, np.array([7]), np.array([0]))[0] == 0 for kind in KINDS)
+    with pytest.raises(ConfigError, match="common_neighbors"):
+        near.pairs("common_neighbours", np.array([0]), np.array([1]))
