@@ -10,7 +10,7 @@ from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching
-from hopstate.methods.message_passing.method import backbone_for, place_of
+from hopstate.methods.message_passing.method import FullBatchRun, backbone_for, place_of
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.message_passing.top_error import relative_errors
 from hopstate.methods.method import Context
@@ -75,7 +75,7 @@ def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:
     method, settings = settings_of_run(folder, named)
     saved = load_checkpoint(folder.weights)
     config = as_made(config_of_run(folder, method, settings), settings)
-    if not hasattr(config, "batching"):
+    if not isinstance(config, FullBatchRun):
         raise ConfigError(f"{path} is a {method.name} run; this command takes gcn, sage, gin, gat, pna or gcnii")
     graph = load_data(config.data, config.read, "graph")
     context = Context(run=folder.path, cache=cache_folder(), trained=known_data(folder))

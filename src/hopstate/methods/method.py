@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
+    from hopstate.data.events import EventStream
+    from hopstate.data.graph import Graph
+    from hopstate.data.graph_set import GraphSet
+    from hopstate.datasets.temporal_generators import PathSequences
+    from hopstate.training.config import LoopConfig
     from hopstate.training.tasks.protocols import Task
+
+    Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,20 @@ class Context:
     cache: Path
     metrics: tuple[str, ...] = ()
     trained: Mapping[str, Any] | None = None
+
+
+class RunConfig(Protocol):
+    """What the configurations of all methods have, each a dataclass with fields of its own beside these."""
+
+    @property
+    def data(self) -> str:
+        """A file, a folder, or the name of a data set."""
+        ...
+
+    @property
+    def loop(self) -> LoopConfig:
+        """How long and how it trains."""
+        ...
 
 
 Floor = Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]]

@@ -19,7 +19,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.runs.applying import evaluate, predict, score_stream
-from hopstate.runs.data import check_same_data, data_metrics, describe, idle_of, load_data, settle
+from hopstate.runs.data import check_same_data, data_metrics, describe, idle_of, load_data, notes_of_record, settle
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.training.progress import note
 from hopstate.training.room import within_memory
@@ -28,6 +28,9 @@ from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hopstate.methods.method import Record, RunConfig
+    from hopstate.training.tasks.protocols import Task
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ def fit_config(
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*_notes(record), *notes_of(features, record)):
+        for text in (*notes_of_record(record), *notes_of(features, record)):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
@@ -181,7 +184,9 @@ def fit_config(
         return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch, found)
 
 
-def _floors(method: Method, ready: Any, config: Any, context: Context, task: Any) -> dict[str, dict[str, float]]:
+def _floors(
+    method: Method, ready: Record, config: RunConfig, context: Context, task: Task
+) -> dict[str, dict[str, float]]:
     """Return the test metrics of what a method must stand above, which also go into floors.json."""
     if method.floors is None:
         return {}
@@ -193,11 +198,6 @@ def _floors(method: Method, ready: Any, config: Any, context: Context, task: Any
     found.pop(method.name, None)  # a method is no floor of its own
     RunFolder(context.run).write_json("floors.json", found)
     return found
-
-
-def _notes(record: Any) -> tuple[str, ...]:
-    """Return what reading a record left out, a sentence each."""
-    return tuple(getattr(getattr(record, "union", record), "notes", ()))
 
 
 def stored_config(method: Method, config: Any) -> dict[str, Any]:

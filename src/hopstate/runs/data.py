@@ -6,8 +6,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hopstate.data.events import EventStream
+from hopstate.data.graph import Graph
+from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.opening import at_most, exists, shown
@@ -17,7 +20,11 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
+from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
 from hopstate.training.tasks.target import remembered
+
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
 
 
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
@@ -151,7 +158,7 @@ def settle(
     return settled, record
 
 
-def same_data(run: RunFolder, record: Any) -> bool:
+def same_data(run: RunFolder, record: Record) -> bool:
     """Return whether record is what a run was trained on."""
     return known_data(run)["content_hash"] == record.content_hash
 
@@ -175,7 +182,7 @@ def known_data(run: RunFolder) -> dict[str, Any]:
     return known
 
 
-def check_same_data(run: RunFolder, record: Any) -> None:
+def check_same_data(run: RunFolder, record: Record) -> None:
     """Raise CheckpointError where record is not what a run was trained on."""
     if not same_data(run, record):
         raise CheckpointError(f"the data have changed since {run.path} was trained on them; choose another --out")
@@ -187,7 +194,9 @@ def data_metrics(source: str) -> tuple[str, ...]:
     return (known.metric,) if known is not None else ()
 
 
-def describe(record: Any, task: Any, context: Context, features: dict[str, Any], content_hash: str) -> dict[str, Any]:
+def describe(
+    record: Record, task: Task, context: Context, features: dict[str, Any], content_hash: str
+) -> dict[str, Any]:
     """Return what a run must remember of its data to be applied to others.
 
     Args:
@@ -197,25 +206,40 @@ def describe(record: Any, task: Any, context: Context, features: dict[str, Any],
         features: what `hopstate.runs.prepare.prepared` returned beside the record.
         content_hash: of the data as they were read.
     """
-    labels = getattr(task, "labels", None)
-    target = getattr(labels, "target", None) or getattr(task, "target", None)
-    names = labels.class_names if labels is not None else getattr(record, "class_names", None) or ()
+    own: TaskFacts = task.facts() if isinstance(task, Remembers) else {}
+    target, clock = own.get("target"), own.get("clock")
     return {
         "name": record.name,
-        "source": getattr(record, "source", ""),
         "content_hash": content_hash,
         "num_nodes": record.num_nodes,
-        "num_features": getattr(record, "num_features", 0),
-        "edge_columns": getattr(getattr(task, "model", None), "edge_dim", None),
-        "used_features": getattr(record, "used_features", {}),
-        "feature_dims": getattr(record, "feature_dims", {}),
-        "time_unit": getattr(record, "time_unit", ""),
-        "class_names": list(names),
+        "notes": list(notes_of_record(record)),
+        **_facts(record),
+        **({"class_names": list(own["class_names"])} if "class_names" in own else {}),
+        "edge_columns": task.model.edge_dim if isinstance(task.model, ReadsEdges) else None,
         "target": remembered(target) if target is not None else None,
         "metrics": list(context.metrics),
-        "walks": getattr(task, "walks", None),
-        "has_deletes": bool(getattr(record, "has_deletes", False)),
-        "clock": asdict(task.clock) if getattr(task, "clock", None) is not None else None,
+        "walks": own.get("walks"),
+        "clock": asdict(clock) if clock is not None else None,
         "features": features,
-        "notes": list(getattr(record, "notes", ())),
     }
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    """Return what only some kinds of records have, nothing of it for the others."""
+    facts: dict[str, Any] = {"source": "", "num_features": 0, "used_features": {}, "feature_dims": {}, "time_unit": ""}
+    facts |= {"class_names": [], "has_deletes": False}
+    if isinstance(record, (Graph, GraphSet, EventStream)):
+        facts |= {"source": record.source, "class_names": list(record.class_names or ())}
+    if isinstance(record, (Graph, GraphSet)):
+        facts["num_features"] = record.num_features
+    if isinstance(record, EventStream):
+        facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
+        facts |= {"time_unit": record.time_unit, "has_deletes": record.has_deletes}
+    return facts
+
+
+def notes_of_record(record: Record) -> tuple[str, ...]:
+    """Return what reading a record left out, a sentence each."""
+    if isinstance(record, GraphSet):
+        return record.union.notes
+    return record.notes if isinstance(record, (Graph, EventStream)) else ()

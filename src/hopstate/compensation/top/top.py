@@ -53,6 +53,12 @@ LINEAR = ("symmetric", "mean", "sum")
 WIDEST = 4  # times as many columns as messages have are enough for messages and their changes
 
 
+class _Own(threading.local):
+    """A cutter for each thread: it has a workspace."""
+
+    cutter: Neighborhoods | None = None
+
+
 class Top:
     """Makes compensated batches of one graph for one model.
 
@@ -80,7 +86,7 @@ class Top:
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own = threading.local()  # a cutter for each thread
+        self._own = _Own()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -196,7 +202,7 @@ class Top:
     @property
     def cutter(self) -> Neighborhoods:
         """This thread's own cutter: it has a workspace."""
-        if not hasattr(self._own, "cutter"):
+        if self._own.cutter is None:
             self._own.cutter = cutter_of(self.graph)
         return self._own.cutter
 

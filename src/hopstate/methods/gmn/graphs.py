@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -111,6 +111,7 @@ class GINRun:
         batch_size: graphs a step.
     """
 
+    level: ClassVar[Level] = "graph"
     data: str
     read: ReadOptions = field(default_factory=ReadOptions)
     fold: int = 0
@@ -295,9 +296,9 @@ def _suit(graphs: GraphSet, config: Any, metrics: tuple[str, ...], *, own: Mappi
     return {**shared, **own, **_metric(graphs, config, metrics)}
 
 
-def _metric(graphs: GraphSet, config: Any, metrics: tuple[str, ...]) -> Mapping[str, str]:
+def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str, ...]) -> Mapping[str, str]:
     """Return the metric that skewed classes of the training rows ask for, or nothing."""
-    level: Level = getattr(config, "level", "graph")
+    level = config.level
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     train = training_graphs(graphs, config)
     if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
@@ -310,7 +311,7 @@ def _metric(graphs: GraphSet, config: Any, metrics: tuple[str, ...]) -> Mapping[
 
 def training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndarray:
     """Return the numbers of the training graphs; none where the build will say what is amiss."""
-    level: Level = getattr(config, "level", "graph")
+    level = config.level
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
     try:
         return np.zeros(0, np.int64) if y is None else graph_split(graphs, y, level, config)["train"]

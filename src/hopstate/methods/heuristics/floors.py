@@ -5,16 +5,18 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from hopstate.data.events import EventStream
 from hopstate.methods.heuristics.method import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.shared.floors import Floors
+from hopstate.methods.shared.link import JudgedRun
+from hopstate.training.tasks.protocols import Task
 
 
-def heuristic_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors:
+def heuristic_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task) -> Floors:
     """Return test metrics of recency and EdgeBank on the run's split and negatives; arguments as in `node_floors`."""
     found: Floors = {}
     for name, method in METHODS.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,8 +12,10 @@ from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.method import PairTreesRun, PairTreesTask, build
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.floors import Floors
+from hopstate.methods.shared.link import JudgedRun
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.training.progress import note
+from hopstate.training.tasks.protocols import Task
 
 LEAST = 1_000  # training events from which trees are grown at all
 GROWN = 30_000  # latest training events that they grow from
@@ -22,7 +23,7 @@ JUDGED = 30_000  # events of the test part, evenly spread, that they are judged 
 TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)
 
 
-def tree_floor(stream: EventStream, config: Any, context: Context) -> tuple[dict[str, float], str] | None:
+def tree_floor(stream: EventStream, config: JudgedRun, context: Context) -> tuple[dict[str, float], str] | None:
     """Return test metrics of trees over pairs, and what they were made from; None on a stream that is too small.
 
     Args:
@@ -33,8 +34,14 @@ def tree_floor(stream: EventStream, config: Any, context: Context) -> tuple[dict
     train = stream.additions(config.split.of(stream).train)
     if len(train) < LEAST:
         return None
-    same = {name: getattr(config, name) for name in ("data", "read", "split", "evaluation")}
-    own = PairTreesRun(**same, loop=replace(PairTreesRun(data="").loop, seed=config.loop.seed), model=TREES)
+    own = PairTreesRun(
+        data=config.data,
+        read=config.read,
+        split=config.split,
+        evaluation=config.evaluation,
+        loop=replace(PairTreesRun(data="").loop, seed=config.loop.seed),
+        model=TREES,
+    )
     task = build(stream, replace(own, max_events=GROWN), replace(context, trained=None))
     task.keep_importances = False
     task.fit_whole()
@@ -69,7 +76,7 @@ def _of_rows(drawn: Negatives, rows: np.ndarray) -> Negatives:
     return replace(drawn, rows=drawn.rows[keep], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])
 
 
-def link_floors(stream: Any, config: Any, context: Context, task: Any) -> Floors:
+def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task) -> Floors:
     """Return test metrics of recency, EdgeBank and trees over pairs on the run's split and negatives.
 
     The trees grow from part of a large stream, and are judged on part of a large test part; both are said.

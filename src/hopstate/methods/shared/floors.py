@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
-from hopstate.methods.method import Context
+from hopstate.data.graph_set import GraphSet
+from hopstate.methods.method import Context, RunConfig
 from hopstate.methods.shared.set_floor import linear_floor
-from hopstate.training.tasks.node import NodeLabels
+from hopstate.training.tasks.graph import GraphTask
+from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.target import Target
 
 Floors = dict[str, dict[str, float]]
@@ -25,7 +27,7 @@ WIDEST = 10**5  # features from which it is left out
 BLOCK = 1 << 16
 
 
-def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floors:
+def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any]) -> Floors:
     """Return test metrics of the majority (or mean) and of a perceptron on the features.
 
     Args:
@@ -34,7 +36,7 @@ def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floor
         context: what surrounds the run.
         task: the run's task, with its labels and split.
     """
-    labels: NodeLabels = task.labels
+    labels = task.labels
     train, test = labels.split["train"], labels.split["test"]
     if not labels.target.known(labels.y[test]).any():
         return {}
@@ -44,7 +46,7 @@ def node_floors(graph: Graph, config: Any, context: Context, task: Any) -> Floor
     return found
 
 
-def graph_floors(graphs: Any, config: Any, context: Context, task: Any) -> Floors:
+def graph_floors(graphs: GraphSet, config: RunConfig, context: Context, task: GraphTask) -> Floors:
     """Return test metrics of the majority (or mean) of the training rows and of a linear model; see `node_floors`."""
     train, test = task.target_rows("train"), task.target_rows("test")
     if not task.target.known(task.y[test]).any():
@@ -69,7 +71,7 @@ def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
     return torch.from_numpy(np.tile(out, (rows, 1)))
 
 
-def _mean(y: np.ndarray, unknown: Any) -> np.ndarray:
+def _mean(y: np.ndarray, unknown: float | np.ndarray) -> np.ndarray:
     """Return the mean of what is known of each column, a value of choice where nothing is."""
     known = ~np.isnan(y)
     return np.where(known.any(0), np.where(known, y, 0).sum(0) / np.maximum(known.sum(0), 1), unknown)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_s
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
-from hopstate.methods.method import Context, Floor, Method
+from hopstate.methods.method import Context, Floor, Method, RunConfig
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
@@ -155,6 +155,25 @@ class EventRun:
     split: LinkSplitConfig = field(default_factory=LinkSplitConfig)
     gap_unit: GapUnit = "median"
     loop: LoopConfig = field(default_factory=event_loop)
+
+
+class JudgedRun(RunConfig, Protocol):
+    """What the configurations of all methods for links have."""
+
+    @property
+    def read(self) -> EventReadOptions:
+        """How a file is read."""
+        ...
+
+    @property
+    def split(self) -> LinkSplitConfig:
+        """Which events are for training, validation and test."""
+        ...
+
+    @property
+    def evaluation(self) -> LinkEvaluation:
+        """Protocol and negatives."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,14 @@ an edge by its own and those of its two ends. How strongly weights are held back
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.training.tasks.graph import GraphTask, Level
 from hopstate.training.tasks.target import Target
 
 Values = Callable[[np.ndarray], np.ndarray]
@@ -27,7 +27,7 @@ STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 SMALLEST = 1e-6
 
 
-def linear_floor(graphs: GraphSet, task: Any, seed: int) -> tuple[str, dict[str, float]] | None:
+def linear_floor(graphs: GraphSet, task: GraphTask, seed: int) -> tuple[str, dict[str, float]] | None:
     """Return "logistic" or "ridge" and its test metrics; None where nothing is known, or where it would take too much.
 
     Args:
@@ -35,7 +35,7 @@ def linear_floor(graphs: GraphSet, task: Any, seed: int) -> tuple[str, dict[str,
         task: the run's `GraphTask`, with its targets and split.
         seed: draws the training rows, where there are too many.
     """
-    target: Target = task.target
+    target = task.target
     if _entries(graphs, task.level) > LARGEST:
         return None
     known = {split: task.target_rows(split) for split in ("train", "val", "test")}
@@ -60,7 +60,7 @@ def linear_floor(graphs: GraphSet, task: Any, seed: int) -> tuple[str, dict[str,
     return "ridge" if target.goal == "values" else "logistic", target.score(task.y[rows], kept(x[rows]))
 
 
-def described(graphs: GraphSet, level: str) -> np.ndarray:
+def described(graphs: GraphSet, level: Level) -> np.ndarray:
     """Return (R, F) float64 of a set's graphs, nodes or edges: what a linear model is given of each."""
     union = graphs.union
     degree = union.degree.astype(np.float64)
@@ -83,7 +83,7 @@ def described(graphs: GraphSet, level: str) -> np.ndarray:
     return np.concatenate([features, near, np.log1p(degree)[:, None], sizes[graphs.graph_of]], 1)
 
 
-def _entries(graphs: GraphSet, level: str) -> int:
+def _entries(graphs: GraphSet, level: Level) -> int:
     """Return about how many numbers `described` works on."""
     union = graphs.union
     attr = 0 if union.edge_attr is None else union.edge_attr.shape[1]
@@ -117,7 +117,9 @@ def _fitted(target: Target, x: np.ndarray, y: np.ndarray, strength: float) -> Pr
     return lambda rows: torch.from_numpy((np.stack([column(rows) for column in columns], 1) - center) / scale)
 
 
-def _shares(x: np.ndarray, y: np.ndarray, strength: float, weights: Any = None) -> tuple[Values, np.ndarray]:
+def _shares(
+    x: np.ndarray, y: np.ndarray, strength: float, weights: Sequence[float] | None = None
+) -> tuple[Values, np.ndarray]:
     """Return rows → (n, C) shares of the classes that y holds, and these classes."""
     from sklearn.linear_model import LogisticRegression
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.event_splits import parse_time
+from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
 from hopstate.io.figure import draw_figure
 from hopstate.streaming.history_scorer import to_device
@@ -22,12 +23,13 @@ from hopstate.tokens.history import HistoryTokens
 from hopstate.training.precision import bare
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.protocols import Explains, ExplainsEvents
+from hopstate.training.tasks.protocols import Explains, ExplainsEvents, Task
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+UNTOLD = "explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees"
 COLORS = {"source": "#3b6fb6", "target": "#d1701f"}
 
 
@@ -122,7 +124,7 @@ class FeatureExplanation:
         axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
 
 
-def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
+def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | FeatureExplanation:
     """Return what each event before t added to the score of (source, target) at t; of trees, what each feature added.
 
     Args:
@@ -136,14 +138,15 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | F
     """
     import pandas as pd
 
+    if not isinstance(task, LinkTask):
+        raise ConfigError(UNTOLD)
     stream = task.stream
     if isinstance(task, Explains):
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
         return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
     model = bare(task.model)
-    fed = isinstance(task, LinkTask) and isinstance(task.source, HistoryPairs)
-    if not fed or not isinstance(model, ExplainsEvents):
-        raise ConfigError("explain needs a run whose score is a sum over events or features: dyg-mamba, pair-trees")
+    if not isinstance(task.source, HistoryPairs) or not isinstance(model, ExplainsEvents):
+        raise ConfigError(UNTOLD)
     u, v = node_row(stream, source, "source"), node_row(stream, target, "target")
     task.model.eval()
     t = parse_time(stream, t)
@@ -167,7 +170,7 @@ def explain_pair(task: Any, source: Any, target: Any, t: Any) -> Explanation | F
     return Explanation(source, target, t, float(rest[0] + part.sum()), float(rest[0]), table)
 
 
-def node_row(stream: Any, name: Any, what: str) -> int:
+def node_row(stream: EventStream, name: object, what: str) -> int:
     """Return the row of a user's id, given as itself or as text; what says which end of the pair it is.
 
     Raises:

@@ -16,11 +16,13 @@ from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.figure import draw_figure
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.streaming.protocols import LinkFollower
 from hopstate.tokens.noise import NoisyLookups, noisy_edges
 from hopstate.training.precision import bare
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkTask
 from hopstate.training.tasks.memory import MemoryWindows
+from hopstate.training.tasks.protocols import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,7 @@ LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
 
 def robustness(
-    task: Any, *, noise: Sequence[Noise] | None = None, levels: Sequence[float] = LEVELS, seed: int = 0
+    task: Task, *, noise: Sequence[Noise] | None = None, levels: Sequence[float] = LEVELS, seed: int = 0
 ) -> pd.DataFrame:
     """Return test metrics against random negatives at each level of noise: one row a kind, level and setting.
 
@@ -50,6 +52,7 @@ def robustness(
     import pandas as pd
 
     known = _kinds(task)
+    assert isinstance(task, LinkTask)
     noise = known if noise is None else noise
     for kind in noise:
         if kind not in known:
@@ -81,37 +84,41 @@ def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:
     draw_figure(path, (5 * len(kinds), 3.8), paint)
 
 
-def _kinds(task: Any) -> tuple[Noise, ...]:
-    if isinstance(task, LinkTask) and isinstance(task.source, HistoryPairs):
+def _kinds(task: Task) -> tuple[Noise, ...]:
+    source = task.source if isinstance(task, LinkTask) else None
+    if isinstance(source, HistoryPairs):
         return ("sequences", "stream")
-    if isinstance(task, LinkTask) and isinstance(task.source, MemoryWindows):
-        return ("stream", "laplacian") if isinstance(task.source.memory_model, CTDGSSM) else ("stream",)
+    if isinstance(source, MemoryWindows):
+        return ("stream", "laplacian") if isinstance(source.memory_model, CTDGSSM) else ("stream",)
     raise ConfigError(
         "robustness needs a run on links of a model with a past: dyg-mamba, dygformer, graphmixer or ctdg-ssm"
     )
 
 
-def _scorer(task: Any, kind: Noise, sigma: float, seed: int) -> Any:
+def _scorer(task: LinkTask, kind: Noise, sigma: float, seed: int) -> LinkFollower:
     """Return the model as a scorer under noise."""
     stream, source = task.stream, task.source
-    if kind == "sequences":
-        return source.scorer_with(task.model, NoisyLookups(source.inputs.store, sigma, seed))
-    if kind == "laplacian":
-        if not 0 <= sigma <= 1:
-            raise ConfigError(f"a level of noise lies in [0, 1]; got {sigma}")
-        source.memory_model.laplacian_noise = sigma
-        return task.scorer("test")
-    memory = isinstance(source, MemoryWindows)
-    if memory and stream.has_deletes:
-        raise ConfigError("made-up edges of a memory's stream cannot be told from deleted ones; take noise=laplacian")
-    deletions = False if memory else source.inputs.deletions
-    src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=deletions)
-    if memory:  # a memory's paths tell edges apart by their ids
-        ids = np.where(ids < 0, -2 - np.arange(len(ids)), ids)
+    if isinstance(source, HistoryPairs):
+        if kind == "sequences":
+            noisy = NoisyLookups(source.inputs.store, sigma, seed)
+            return source.scorer_with(task.model, noisy)  # type: ignore[arg-type]  # it looks up as a store does
+        src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=source.inputs.deletions)
+    else:
+        assert isinstance(source, MemoryWindows)
+        if kind == "laplacian":
+            if not 0 <= sigma <= 1:
+                raise ConfigError(f"a level of noise lies in [0, 1]; got {sigma}")
+            assert isinstance(source.memory_model, CTDGSSM)
+            source.memory_model.laplacian_noise = sigma
+            return task.scorer("test")
+        if stream.has_deletes:
+            raise ConfigError("made-up edges of a memory cannot be told from deleted ones; take noise=laplacian")
+        src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=False)
+        ids = np.where(ids < 0, -2 - np.arange(len(ids)), ids)  # a memory's paths tell edges apart by their ids
     return source.scorer_with(task.model, NeighborStore.from_events(src, dst, t, ids, stream.num_nodes))
 
 
-def _measure(task: Any, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
+def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
     """Return a row for each setting of the test part."""
     stream, model = task.stream, bare(task.model)
     trained_with = model.laplacian_noise if isinstance(model, CTDGSSM) else 0.0

@@ -6,15 +6,15 @@ Of trees, the features that added most to the log-odds; of models whose logit is
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from hopstate.data.layered_store import LayeredStore
 from hopstate.methods.pair_trees.method import PairTreesScorer
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import shown_times
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
+from hopstate.tokens.history import HistoryTokens
 from hopstate.training.tasks.protocols import ExplainsEvents
 
 SHOWN = 3  # events or features a pair
@@ -51,8 +51,9 @@ def _features(scorer: PairTreesScorer, u: np.ndarray, v: np.ndarray, t: np.ndarr
 
 
 def _events(asked: Session, scorer: HistoryScorer, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
-    model: Any = scorer.model
-    tokens: Any = scorer.tokenizer.pairs(u, v, t)
+    model, tokens = scorer.model, scorer.tokenizer.pairs(u, v, t)
+    assert isinstance(model, ExplainsEvents)
+    assert isinstance(tokens, HistoryTokens)
     was, device = model.training, next(model.parameters()).device
     model.eval()
     shares = model.contributions(to_device(tokens, device))[0].double().cpu().numpy()
@@ -90,7 +91,7 @@ def _facts(asked: Session, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[
     ]
 
 
-def _shared(store: Any, u: int, v: int, t: Any) -> int:
+def _shared(store: LayeredStore, u: int, v: int, t: float) -> int:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(k)[0].tolist()) - {u, v} for k in (0, 1))
     return len(first & second)
@@ -104,7 +105,7 @@ def _times(asked: Session, ids: np.ndarray) -> np.ndarray:
     return np.array([layers[k].t[i - layers[k].first] for k, i in zip(of, ids, strict=True)], kind)
 
 
-def _name(asked: Session, row: Any) -> str:
+def _name(asked: Session, row: int) -> str:
     ids = asked.past.node_ids
     return str(row if ids is None else ids.ids[row] if row < len(ids) else "the new node")
 

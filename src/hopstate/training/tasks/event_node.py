@@ -19,6 +19,7 @@ from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
+from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import ClassWeights, Target, class_weights
 
 
@@ -86,6 +87,10 @@ class EventNodeTask(EventTask[NodeFollower]):
         at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
         return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"clock": self.clock, "target": self.target}
 
     # ---- going on --------------------------------------------------------------------------------------
     @property

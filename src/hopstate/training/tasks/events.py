@@ -18,6 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.streaming.protocols import Follower, LinkFollower, LooksUp
+from hopstate.training.tasks.protocols import TaskFacts
 
 ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 
@@ -111,6 +112,10 @@ class EventTask(Generic[ScorerT_co]):
     def loss(self, batch: Any) -> Tensor | None:
         """Return the source's loss."""
         return self.source.loss(self.model, batch)
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"clock": self.clock}
 
     def state(self) -> dict[str, Tensor]:
         """Return what training moves beside the weights."""

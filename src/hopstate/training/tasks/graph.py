@@ -13,6 +13,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
+from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
 
 Level = Literal["graph", "node", "edge"]
@@ -89,6 +90,10 @@ class GraphTask:
         rows = self._rows(ids)
         columns = self.target.columns(self.y[rows], self._outputs(ids))
         return {**self._names(ids, rows), **columns}
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"target": self.target, "walks": self.walks}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model."""

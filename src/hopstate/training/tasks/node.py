@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
+from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
 
 Rows = np.ndarray
@@ -149,6 +150,10 @@ class NodeTask(Generic[BatchT]):
         """Return the mean loss of a batch's training nodes, or their weighted sum; None without any."""
         out, y, weight = self.source.outputs(self.model, batch)
         return self.labels.loss(out, y, weight) if len(y) else None
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"target": self.labels.target, "class_names": self.labels.class_names, "walks": self.walks}
 
     def logits(self, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
@@ -13,8 +13,10 @@ from hopstate.streaming.protocols import HistoryModel, MemoryModel, Replayable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
     from hopstate.tokens.history import HistoryTokens
+    from hopstate.training.tasks.target import Target
 
 
 ScorerT_co = TypeVar("ScorerT_co", bound=Replayable, covariant=True)
@@ -101,6 +103,34 @@ class Streams(Protocol[ScorerT_co]):
         ...
 
 
+class TaskFacts(TypedDict, total=False):
+    """What a task adds to what a run remembers of its data."""
+
+    class_names: tuple[str, ...]  # of the outputs, where the record's do not say
+    target: Target  # how labels are learned and judged
+    walks: Mapping[str, int] | None  # numbers of walks that are drawn
+    clock: Clock | None  # of the gaps in time that the model sees
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A task with more to keep than weights, so that its model can be applied to other data."""
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        ...
+
+
+@runtime_checkable
+class ReadsEdges(Protocol):
+    """A model that takes features of edges or events.
+
+    edge_dim: how many, 0 for none.
+    """
+
+    edge_dim: int
+
+
 class FeatureShares(TypedDict):
     """A score taken apart by features: logit = rest + the table's contributions; its probability."""
 
@@ -136,7 +166,10 @@ __all__ = [
     "HistoryModel",
     "MemoryModel",
     "Microbatches",
+    "ReadsEdges",
     "Rehearses",
+    "Remembers",
     "Streams",
     "Task",
+    "TaskFacts",
 ]

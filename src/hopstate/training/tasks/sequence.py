@@ -21,6 +21,7 @@ from hopstate.evaluation.metrics import classification_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.tasks.protocols import TaskFacts
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ class SequenceTask:
         rows, p = self._rows(split), self._probabilities(split)
         columns = {"sequence": rows, "prediction": p.argmax(1)}
         return columns | {f"p_{i}": p[:, i] for i in range(p.shape[1])} | {"label": self.data.y[rows]}
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"clock": self.clock}
 
     def state(self) -> dict[str, Tensor]:
         """Nothing beyond the model: every sequence starts from an empty memory."""
