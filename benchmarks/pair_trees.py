@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*")
     parser.add_argument("--million", type=float, default=None)
     options = parser.parse_args()
-    require_green("tests/methods/pair_trees/test_pair_trees_features.py", "tests/methods/pair_trees/test_pair_trees.py")
+    require_green("tests/tokens/test_pair_features.py", "tests/methods/pair_trees/test_pair_trees.py")
     torch.set_num_threads(1)
     print(machine())
     measure(made(5000))  # loads what is compiled

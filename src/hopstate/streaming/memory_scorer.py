@@ -29,6 +29,7 @@ from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
 from hopstate.streaming.history_scorer import chances
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import BLOCK, MemoryModel
+from hopstate.tokens.pair_features import PairFeatures
 
 _NONE = np.empty(0, np.int64)
 
@@ -42,6 +43,7 @@ class ActiveEvents:
         store: its events, or those of them that may be seen.
         neighbors: N_u, most events of context per node.
         clock: what a gap of 1 is; None takes times as they stand.
+        told: what the decoder reads of pairs' own histories, from the same store; None for nothing.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class ActiveEvents:
         *,
         neighbors: int,
         clock: Clock | None = None,
+        told: PairFeatures | None = None,
     ) -> None:
+        self.told = told
         self.clock = (clock or Clock()).over(stream.time_unit)
         self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
         self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
@@ -66,6 +70,7 @@ class ActiveEvents:
         made = copy(self)
         made.first_id, made.store = 0, past.store()  # type: ignore[assignment]
         made.clock = self.clock.over(past.time_unit or "")
+        made.told = None if self.told is None else self.told.over(past)
         made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)  # type: ignore[assignment]
         made.ends = PastEnds(past.layers) if past.has_deletes else None
         if self.update_all:
@@ -161,11 +166,15 @@ class ActiveEvents:
         return gap
 
     def query_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
-        """Return (Q, G) gaps of pairs that the decoder takes: since they met, since src's and dst's last event."""
+        """Return (Q, G) gaps of pairs that the decoder takes: since they met, since src's and dst's last event.
+
+        What it reads of pairs' own histories stands in further columns.
+        """
         columns = self.model.gaps
         made = [self.pair_gaps(src, dst, t)] if columns else []
         made += [self.node_gaps(src, t), self.node_gaps(dst, t)] if columns > 1 else []
-        return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
+        gaps = torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
+        return gaps if self.told is None else torch.cat([gaps, torch.from_numpy(self.told.pairs(src, dst, t))], 1)
 
 
 class StreamEnds:

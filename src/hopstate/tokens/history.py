@@ -49,6 +49,8 @@ class HistoryTokens(NamedTuple):
         edge_attr: (T, D) float32 features of events (zero for a target token), or None where all are zero. Where
             deletions are marked, the last column is 1 for them.
         longest: tokens of the longest sequence.
+        pair: (P, F) float32 what the pairs' own histories tell; see `hopstate.tokens.pair_features`. None where the
+            model does not read it.
     """
 
     offsets: Tensor
@@ -60,6 +62,7 @@ class HistoryTokens(NamedTuple):
     x: Tensor | None
     edge_attr: Tensor | None
     longest: int
+    pair: Tensor | None = None
 
     @property
     def num_sequences(self) -> int:

@@ -277,4 +277,4 @@ def test_halves_are_the_sequences_of_either_end():
     for second in (False, True):
         half = tokens.half(second=second)
         picked = take_sequences(tokens, torch.arange(4) + 4 * second)
-        assert all(torch.equal(a, b) for a, b in zip(half[:-1], picked[:-1]))
+        assert all(torch.equal(a, b) for a, b in zip(half[:-2], picked[:-2]))

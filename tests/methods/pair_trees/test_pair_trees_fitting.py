@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hopstate.data.events import EventStream
-from hopstate.methods.pair_trees.features import varied_columns
 from hopstate.methods.pair_trees.fitting import Pairs, grow
 from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.tokens.pair_features import varied_columns
 
 
 def pairs(count: int, missing: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:

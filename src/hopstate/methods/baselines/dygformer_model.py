@@ -26,10 +26,12 @@ from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 
@@ -57,6 +59,7 @@ class DyGFormer(HistoryModel):
             num_heads: attention heads; divides 4 channel_dim.
             dropout: probability that an element is dropped in training.
             padding: "attended" as published, or "masked".
+            pair_history: the head also reads what the pair's own history tells.
         """
 
         max_length: int = 32
@@ -68,6 +71,7 @@ class DyGFormer(HistoryModel):
         num_heads: int = 2
         dropout: float = 0.1
         padding: Literal["attended", "masked"] = "attended"
+        pair_history: bool = False
 
         def __post_init__(self) -> None:
             sizes = (self.max_length - 1, self.patch_size, self.channel_dim, self.time_dim, self.num_heads)
@@ -95,7 +99,7 @@ class DyGFormer(HistoryModel):
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
         self.output = nn.Linear(dim, c.out_dim)
-        self.head = LinkHead(c.out_dim)
+        self.head = LinkHead(c.out_dim, pair=PairHistory(len(NAMES)) if c.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs from their sequences, the node itself first in each.
@@ -104,7 +108,7 @@ class DyGFormer(HistoryModel):
             ShapeError: tokens without counts, longer than max_length, or with other features than the model's.
         """
         u, v = self.embed(tokens)
-        return self.head(u, v)
+        return self.head(u, v, tokens.pair)
 
     def embed(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return (P, out_dim) embeddings of u and of v; errors as `forward`."""

@@ -40,7 +40,7 @@ def dygformer_naive(model: DyGFormer, tokens: HistoryTokens) -> Tensor:
         x = x + block.dropout(_attend(block, block.attention_norm(x)))
         x = x + block.dropout(block.ffn(block.ffn_norm(x)))
     u, v = x[:, :slots].mean(1), x[:, slots:].mean(1)
-    return model.head(model.output(u), model.output(v))
+    return model.head(model.output(u), model.output(v), tokens.pair)
 
 
 def _attend(block: PackedTransformerBlock, x: Tensor) -> Tensor:

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinks
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 
 
 class GraphMixer(HistoryModel):
@@ -45,6 +47,7 @@ class GraphMixer(HistoryModel):
             num_layers: MLP-Mixer blocks.
             token_ratio, channel_ratio: inner widths of a block, in multiples of num_links and dim.
             dropout: probability that an element is dropped in training.
+            pair_history: the head also reads what the pair's own history tells.
         """
 
         num_links: int = 20
@@ -55,6 +58,7 @@ class GraphMixer(HistoryModel):
         token_ratio: float = 0.5
         channel_ratio: float = 4.0
         dropout: float = 0.1
+        pair_history: bool = False
 
         def __post_init__(self) -> None:
             sizes = (self.num_links, self.time_dim, self.dim, self.out_dim, self.num_layers + 1)
@@ -83,7 +87,7 @@ class GraphMixer(HistoryModel):
             *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
         )
         self.output = nn.Linear(dim + node_dim, out)
-        self.head = LinkHead(out)
+        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
 
     def forward(self, links: RecentLinks) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -92,7 +96,7 @@ class GraphMixer(HistoryModel):
             ShapeError: a sequence longer than num_links, or features other than the model's.
         """
         u, v = self.embed(links)[links.ends]
-        return self.head(u, v)
+        return self.head(u, v, links.pair)
 
     def embed(self, links: RecentLinks) -> Tensor:
         """Return (S, out_dim) embeddings of the ends; errors as `forward`."""

@@ -32,11 +32,13 @@ class RecentLinks(NamedTuple):
         tokens: the ends' most recent links, one sequence each.
         ends: (2, P) int64 which sequences are the pairs' sources and destinations.
         x: (S, F) float32 features of each end plus the mean over its neighbours', or None where all are zero.
+        pair: see `HistoryTokens`.
     """
 
     tokens: HistoryTokens
     ends: Tensor
     x: Tensor | None
+    pair: Tensor | None = None
 
 
 class RecentLinkTokenizer:

@@ -36,6 +36,7 @@ class CTDGSSMConfig:
         read_norm: the decoder sees a node's output scaled to unit root mean square.
         node_gaps: the link decoder also sees how long each end has been without an event.
         pair_dim: columns of (W_1 h_u) * (W_2 h_v) that the link decoder also sees, 0 for none.
+        pair_history: the link decoder also sees what the pair's own history tells.
         step_bias: sets the first step size, softplus(step_bias); lower remembers longer.
         quadrature_nodes: Gauss-Legendre nodes of the input's integral.
         max_norm: bound on the norm of a node's memory, null for none.
@@ -63,6 +64,7 @@ class CTDGSSMConfig:
     read_norm: bool = False
     node_gaps: bool = False
     pair_dim: int = 0
+    pair_history: bool = False
     step_bias: float = -3.0
     quadrature_nodes: int = 8
     max_norm: float | None = None

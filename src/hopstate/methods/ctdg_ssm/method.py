@@ -30,6 +30,7 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.shared.pair_history import fit_scale, pair_features
 from hopstate.methods.shared.suit_events import suit_memory
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
@@ -171,9 +172,12 @@ class _Parts:
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
-            return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock)
+            told = None if model.pair_history is None else pair_features(store, events, clock)
+            return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
 
         known = inputs(stream, training_store(stream, split))
+        if model.pair_history is not None and known.told is not None and context.trained is None:
+            fit_scale(model.pair_history, known.told, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
 
     def windows(

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, make_decoder
@@ -31,6 +32,7 @@ from hopstate.ops.filters.transition import DenseTransition, SparseTransition, T
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.tokens.pair_features import NAMES
 
 
 class CTDGSSM(MemoryModel):
@@ -65,7 +67,7 @@ class CTDGSSM(MemoryModel):
         super().__init__()
         c = self.config = config
         pairless = decoder != "link" and f"a decoder of {decoder}s sees no pair"
-        refuse_idle(c, node_gaps=pairless, pair_dim=pairless)
+        refuse_idle(c, node_gaps=pairless, pair_dim=pairless, pair_history=pairless)
         self.feature_dims = self.node_dim, self.edge_dim = node_dim, edge_dim
         self.alike = True
         self.register_buffer("never", torch.tensor(c.never if never is None else never))
@@ -89,7 +91,9 @@ class CTDGSSM(MemoryModel):
         one = c.dim + self.static.dim
         pair = c.pair_dim if decoder == "link" else 0
         self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
+        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
         width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
+        width += 0 if self.pair_history is None else self.pair_history.dim
         self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
 
     # ---- memory -----------------------------------------------------------------------------------------
@@ -251,12 +255,14 @@ class CTDGSSM(MemoryModel):
             state: the memory before the events that are scored.
             source, target: (e,) nodes.
             gap: (e, G) ln(1 + time since the pair last met), and with node_gaps the same of the source's and of the
-                target's last event; at most as many columns as the decoder takes are read.
+                target's last event; at most as many columns as the decoder takes are read. Then, with pair_history,
+                the (e, F) features of `hopstate.tokens.pair_features`.
             back: see `represent`.
         """
         ends = [self.represent(state, source, back=back), self.represent(state, target, back=back)]
         product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
-        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap)], 1))[:, 0]
+        told = [] if self.pair_history is None else [self.pair_history(gap[:, self.gaps :])]
+        return self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *told], 1))[:, 0]
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.

@@ -23,11 +23,13 @@ from hopstate.errors import ConfigError, ShapeError, refuse_idle
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
+from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
+from hopstate.tokens.pair_features import NAMES
 
 CHANNELS = 4  # node, edge, time, co-occurrence
 
@@ -45,6 +47,7 @@ class DyGMambaConfig:
         encoders: "shared" by both ends of a pair, or "independent".
         time_encoding, cooccurrence: leave out an encoding with false.
         cross_attention: heads of one attention layer between the two ends, after the blocks; 0 for none.
+        pair_history: the head also reads what the pair's own history tells.
     """
 
     channel_dim: int = 50
@@ -56,6 +59,7 @@ class DyGMambaConfig:
     time_encoding: bool = True
     cooccurrence: bool = True
     cross_attention: int = 0
+    pair_history: bool = False
 
     def __post_init__(self) -> None:
         if min(self.channel_dim, self.time_dim, self.out_dim) < 1 or self.num_layers < 0:
@@ -152,7 +156,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        self.head = LinkHead(config.out_dim)
+        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs.
@@ -188,7 +192,7 @@ class DyGMamba(HistoryModel):
         if self.cross is not None:
             z = self.cross(z, tokens.offsets, tokens.longest, detach_gates=detach_gates)
         u, v = self.output(segment_mean(z, tokens)).tensor_split(2)
-        return self.head(u, v)
+        return self.head(u, v, tokens.pair)
 
     def _parts(self, tokens: HistoryTokens) -> EncoderParts:
         """Return the encoders with the sequences that each reads."""
@@ -207,15 +211,16 @@ class DyGMambaNodes(HistoryModel):
         node_dim, edge_dim: features of a node and of an event, 0 for none.
 
     Raises:
-        ConfigError: independent encoders or cross-attention, which take two ends.
+        ConfigError: independent encoders, cross-attention or a pair's history, which take two ends.
     """
 
     def __init__(self, config: DyGMambaConfig, num_classes: int = 1, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
-        if config.encoders != "shared" or config.cross_attention:
+        if config.encoders != "shared" or config.cross_attention or config.pair_history:
             raise ConfigError(
-                f"a node is classified by one history: model.encoders={config.encoders!r} and "
-                f"model.cross_attention={config.cross_attention} are for pairs; leave both at their defaults"
+                f"a node is classified by one history: model.encoders={config.encoders!r}, "
+                f"model.cross_attention={config.cross_attention} and model.pair_history={config.pair_history} are for "
+                "pairs; leave them at their defaults"
             )
         self.config, self.feature_dims = config, (node_dim, edge_dim)
         self.encoder = HistoryEncoder(config, node_dim, edge_dim, counts=False)

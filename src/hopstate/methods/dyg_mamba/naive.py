@@ -31,7 +31,10 @@ def _pair(model: DyGMamba, tokens: HistoryTokens, first: int, second: int) -> Te
     if model.cross is not None:
         ends = [_cross(model.cross, ends[0], ends[1]), _cross(model.cross, ends[1], ends[0])]
     u, v = (model.output(z.mean(0) if len(z) else z.new_zeros(z.shape[1])) for z in ends)
-    return model.head.score(torch.relu(model.head.merge(torch.cat([u, v])))).squeeze()
+    told = (
+        [] if model.head.pair is None or tokens.pair is None else [model.head.pair(tokens.pair[first : first + 1])[0]]
+    )
+    return model.head.score(torch.relu(model.head.merge(torch.cat([u, v, *told])))).squeeze()
 
 
 def _sequence(encoder: HistoryEncoder, tokens: HistoryTokens, rows: slice) -> Tensor:

@@ -2,7 +2,7 @@
 
 | DyG-Mamba, arXiv:2408.06966 | function |
 |---|---|
-| trees over pairs (ours) | `features.PairFeatures`, `trees.PairTrees` |
+| trees over pairs (ours) | `tokens.pair_features.PairFeatures`, `trees.PairTrees` |
 
 README.md has how they are grown.
 """

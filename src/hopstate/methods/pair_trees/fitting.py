@@ -19,10 +19,10 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision
-from hopstate.methods.pair_trees.features import PairFeatures
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
+from hopstate.tokens.pair_features import PairFeatures
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to

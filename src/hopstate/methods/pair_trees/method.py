@@ -25,7 +25,6 @@ from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
-from hopstate.methods.pair_trees.features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
@@ -38,6 +37,7 @@ from hopstate.methods.shared.link import (
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.protocols import BLOCK
+from hopstate.tokens.pair_features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask

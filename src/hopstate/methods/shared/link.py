@@ -15,7 +15,9 @@ from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_s
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
+from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floor, Method, RunConfig
+from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
 from hopstate.methods.shared.suit_events import BUDGET, suit_history
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
@@ -236,13 +238,26 @@ def history_task(
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     kept = deletions_of(stream, config.deletions, context)
-    held = kept != "left-out"
+    head = next((part for part in model.modules() if isinstance(part, PairHistory)), None)
+
+    def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
+        store = NeighborStore.from_stream(events, rows, deletions=kept != "left-out")
+        own = tokenizer(store, events, clock, kept)
+        if head is None:
+            return own
+        met = NeighborStore.from_stream(events, rows) if own.deletions and events.has_deletes else store
+        return PairHistoryTokenizer(own, pair_features(met, events, clock))
+
+    train_inputs = inputs(stream, split.train)
+    if head is not None and context.trained is None:
+        assert isinstance(train_inputs, PairHistoryTokenizer)
+        fit_scale(head, train_inputs.features, stream, split, config.loop.seed)
     source = HistoryPairs(
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream, clock, kept),
-        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events, clock, kept),
+        train_inputs=train_inputs,
+        inputs=inputs,
         batch_size=config.batch_size,
         microbatch_size=microbatch_size,
         microbatch_tokens=microbatch_tokens,

@@ -316,6 +316,8 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         """Return the model over other edges of the same stream: what has a `NeighborStore`'s look-ups."""
         inputs = self._make(self.stream)
         inputs.store = store
+        if inputs.told is not None:
+            inputs.told.store = store
         return self._scorer(inputs)
 
     def follow(self, model: nn.Module, past: Past) -> FollowingMemory:

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The compiled loop of `features`: one pass over pairs, each from its two histories alone. Imported on first use.
+"""The compiled loop of `pair_features`: one pass over pairs, each from its two histories alone. Imported on first use.
 
 Threads may run it side by side: it writes to its own rows of `out` and `latest` and to nothing else. Columns of a row:
 of the pair 0..19, of the source 20..36, of the target 37..53, of both 54..65.

@@ -11,8 +11,8 @@ from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
-from hopstate.methods.pair_trees.features import NAMES, PairFeatures, feature_names, varied_columns
-from hopstate.methods.pair_trees.naive import pair_features_naive
+from hopstate.tokens.pair_features import NAMES, PairFeatures, feature_names, varied_columns
+from hopstate.tokens.pair_features_naive import pair_features_naive
 
 NONE = np.empty(0, np.int64)
 

@@ -123,7 +123,7 @@ class PairFeatures:
             ShapeError: columns of different lengths.
             DataError: a node that the store does not know, or a NaN time.
         """
-        from hopstate.methods.pair_trees.feature_kernels import pair_features
+        from hopstate.tokens.pair_feature_kernels import pair_features
 
         layered = isinstance(self.store, LayeredStore)
         store = self.store.histories(np.concatenate([u, v])) if layered else self.store

@@ -1,4 +1,4 @@
-"""The features of `features`, row by row in float64 from the events themselves: what the compiled loop is held to."""
+"""The features of `pair_features`, row by row in float64 from the events: what the compiled loop is held to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.methods.pair_trees.features import NAMES
+from hopstate.tokens.pair_features import NAMES
 
 if TYPE_CHECKING:
     from hopstate.data.clock import Clock

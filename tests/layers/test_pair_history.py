@@ -1,0 +1,89 @@
+"""A pair's history in a head: the closed form in float64, both parts learn, a scale from what was told alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.errors import ShapeError
+from hopstate.layers.heads import LinkHead
+from hopstate.layers.pair_history import FARTHEST, PairHistory
+
+
+def features(pairs: int = 7, count: int = 5) -> torch.Tensor:
+    """Return features with missing ones: some of each column, and a pair of which nothing is known."""
+    x = 3 * torch.randn(pairs, count, generator=torch.Generator().manual_seed(1))
+    x[0] = torch.nan
+    x[2, 1:3] = torch.nan
+    return x
+
+
+def naive(part: PairHistory, x: np.ndarray) -> np.ndarray:
+    """Return encodings in float64, number by number."""
+    weight = {name: p.detach().double().numpy() for name, p in part.state_dict().items()}
+    out = []
+    for row in x.astype(np.float64):
+        told = [0.0 if np.isnan(v) else (v - m) / s for v, m, s in zip(row, weight["mean"], weight["scale"])]
+        given = np.array([min(max(v, -FARTHEST), FARTHEST) for v in told] + [float(np.isnan(v)) for v in row])
+        hidden = np.maximum(weight["hidden.weight"] @ given + weight["hidden.bias"], 0)
+        out.append(np.maximum(weight["output.weight"] @ hidden + weight["output.bias"], 0))
+    return np.array(out)
+
+
+def test_the_head_equals_its_naive_twin_in_float64() -> None:
+    torch.manual_seed(0)
+    head, x = LinkHead(4, pair=PairHistory(5, dim=6)).double(), features()
+    assert head.pair is not None
+    head.pair.fit(x)
+    x[3, 0] = 1e6  # far beyond what was seen
+    u, v = torch.randn(2, 7, 4, dtype=torch.float64)
+    told = naive(head.pair, x.numpy())
+    both = np.concatenate([u.numpy(), v.numpy(), told], 1)
+    merge, score = head.merge.weight.detach().numpy(), head.score.weight.detach().numpy()
+    hidden = np.maximum(both @ merge.T + head.merge.bias.detach().numpy(), 0)
+    expected = (hidden @ score.T + head.score.bias.detach().numpy())[:, 0]
+    np.testing.assert_allclose(head(u, v, x).detach().numpy(), expected, rtol=1e-12)
+
+
+def test_both_parts_learn() -> None:
+    torch.manual_seed(0)
+    head = LinkHead(4, hidden=64, pair=PairHistory(5))
+    u = torch.randn(7, 4, requires_grad=True)
+    head(u, u.flip(0), features()).sum().backward()
+    assert u.grad is not None
+    assert (u.grad.abs().sum(1) > 0).all()
+    for name, p in head.named_parameters():
+        assert p.grad is not None, name
+        assert p.grad.isfinite().all(), name
+        assert p.grad.abs().max() > 0, name
+
+
+def test_the_scale_is_that_of_what_was_told() -> None:
+    part, x = PairHistory(5), features(400)
+    x[:, 4] = 2.5
+    part.fit(x)
+    np.testing.assert_allclose(part.mean, np.nanmean(x.numpy().astype(np.float64), 0), rtol=1e-6)
+    np.testing.assert_allclose(part.scale[:4], np.nanstd(x.numpy()[:, :4].astype(np.float64), 0), rtol=1e-6)
+    assert part.scale[4] == 1  # never varies
+    part.fit(x[:0])
+    assert part.mean.tolist() == [0] * 5
+    assert part.scale.tolist() == [1] * 5
+
+
+def test_a_pair_alone_is_encoded_as_in_company() -> None:
+    torch.manual_seed(0)
+    part, x = PairHistory(5), features()
+    whole = part(x)
+    for i in range(len(x)):
+        torch.testing.assert_close(part(x[i : i + 1]), whole[i : i + 1])
+
+
+def test_what_is_missing_differs_from_what_is_average() -> None:
+    torch.manual_seed(0)
+    part = PairHistory(5)
+    assert not torch.equal(part(torch.full((1, 5), torch.nan)), part(torch.zeros(1, 5)))
+
+
+@pytest.mark.parametrize("given", [None, torch.zeros(3, 4)])
+def test_an_input_without_the_features_is_refused(given: torch.Tensor | None) -> None:
+    with pytest.raises(ShapeError, match="reads 5 features of a pair's history; the input has"):
+        LinkHead(4, pair=PairHistory(5))(torch.zeros(3, 4), torch.zeros(3, 4), given)

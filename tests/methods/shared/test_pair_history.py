@@ -1,0 +1,217 @@
+"""A pair's own history in the heads of all four models: in training, evaluation, live runs, questions, resumed runs."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.errors import ConfigError
+from hopstate.evaluation.leak import check_leak
+from hopstate.layers.pair_history import PairHistory
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.analysis.questions import explain
+from hopstate.runs.analysis.robustness import robustness
+from hopstate.runs.api import evaluate, fit
+from hopstate.streaming.live import go_on, past_of
+from hopstate.tokens.pair_features import PairFeatures
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.trainer import Trainer, seed_everything
+
+LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
+SMALL: dict[str, dict[str, Any]] = {
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 6, "model.node_gaps": True, "batch_size": 40},
+    "dyg-mamba": {**WIDTHS, "history.max_length": 6},
+    "dygformer": {**WIDTHS, "model.max_length": 6},
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4, "batch_size": 40},
+}
+ALL = pytest.mark.parametrize("method", SMALL)
+
+
+def events(count: int = 240, first: int = 0, *, factor: int = 1, unit: str = "s", deletes: bool = False) -> EventStream:
+    """Return events among twenty nodes, with ties; of a stream with deletions the last event of each pair goes."""
+    rng = np.random.default_rng(first)
+    src, dst = rng.integers(0, 8, count), rng.integers(12, 20, count)
+    t, kind = (1_700_000_000 + 900 * first + np.sort(rng.integers(0, 300, count))) * factor, None
+    if deletes:
+        kind = np.full(2 * count, ADD, np.int8)
+        kind[1::2] = DELETE  # each edge goes as soon as it has come
+        src, dst, t = np.repeat(src, 2), np.repeat(dst, 2), np.repeat(t, 2)
+    stream = EventStream(src=src, dst=dst, t=t, num_nodes=20, time_unit=unit, kind=kind)
+    check_deletes(stream)
+    return stream
+
+
+def task_of(method: str, folder: Path, stream: EventStream, **settings: Any) -> Any:
+    chosen = get_method(method)
+    given = {"data": "x", "evaluation.batch_size": 40, "evaluation.strategies": ["random"], "model.pair_history": True}
+    config = config_from(chosen, given | LOOP | SMALL[method] | settings)
+    seed_everything(0)
+    return chosen.build(stream, config, Context(run=folder, cache=folder))
+
+
+def asked(stream: EventStream, count: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    rows = rng.integers(0, len(stream), count)
+    return stream.src[rows], rng.integers(12, 20, count), stream.t[rng.integers(len(stream) // 2, len(stream), count)]
+
+
+def told_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
+    """Return for each batch of an epoch (labels, features of its pairs' histories)."""
+    found = []
+    for batch in task.batches(0):
+        if isinstance(batch, dict):
+            gaps = task.source.memory_model.gaps
+            found += [(step["labels"].numpy(), step["asked"]["gap"][:, gaps:]) for step in batch["steps"]]
+        else:
+            found += [(labels.numpy(), inputs.pair) for inputs, labels, _ in batch]
+    return found
+
+
+@ALL
+def test_training_reads_training_events_strictly_before_each(method: str, tmp_path: Path) -> None:
+    stream = events()
+    task = task_of(method, tmp_path, stream)
+    train = stream.additions(task.split.train)
+    store = NeighborStore.from_stream(stream, task.split.train)
+    features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64))
+    expected = features.pairs(stream.src[train], stream.dst[train], stream.t[train])
+    found = np.concatenate([told[labels == 1].numpy() for labels, told in told_in_training(task)])
+    np.testing.assert_array_equal(found, expected)
+    later = stream.t > stream.t[train[-1]]
+    other = replace(stream, src=np.where(later, 0, stream.src), dst=np.where(later, 19, stream.dst))
+    again = task_of(method, tmp_path / "other", other)
+    for (_, mine), (_, theirs) in zip(told_in_training(task), told_in_training(again), strict=True):
+        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+    assert all(torch.equal(a, b) for a, b in zip(task.model.state_dict().values(), again.model.state_dict().values()))
+
+
+@ALL
+def test_scores_follow_the_history_and_nothing_at_or_after_the_time(method: str, tmp_path: Path) -> None:
+    stream = events()
+    task = task_of(method, tmp_path, stream)
+    report = check_leak(task.scorer_over, stream, moments=2, queries=16, batch_size=40)
+    assert report.scores > 0
+    query = asked(stream)
+    before = np.asarray(task.scorer("test").score(*query))
+    head = next(part for part in task.model.modules() if isinstance(part, PairHistory))
+    with torch.no_grad():
+        head.output.bias += 1
+    assert (np.asarray(task.scorer("test").score(*query)) != before).all()
+
+
+@ALL
+def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
+    stream = events()
+    scorer = task_of(method, tmp_path, stream).scorer("test")
+    u, v, t = asked(stream)
+    whole, order = np.asarray(scorer.score(u, v, t)), np.random.default_rng(1).permutation(len(u))
+    np.testing.assert_allclose(np.asarray(scorer.score(u[order], v[order], t[order])), whole[order], rtol=1e-5)
+    for i in (0, 17):
+        one = slice(i, i + 1)
+        np.testing.assert_allclose(np.asarray(scorer.score(u[one], v[one], t[one])), whole[one], rtol=1e-5)
+
+
+@ALL
+def test_one_answer_in_every_unit(method: str, tmp_path: Path) -> None:
+    found = []
+    for unit, factor in (("s", 1), ("ms", 10**3), ("ns", 10**9)):
+        stream = events(factor=factor, unit=unit)
+        task = task_of(method, tmp_path / unit, stream)
+        found.append(np.asarray(task.scorer("test").score(*asked(stream))))
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+@ALL
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes: bool, tmp_path: Path) -> None:
+    task, later = task_of(method, tmp_path, events(deletes=deletes)), events(40, 1, deletes=deletes)
+    with torch.no_grad():
+        past = past_of(task, task.stream)
+        one = go_on(task, past, later, again=True)[0]["score"]
+        for size in (2, 14):
+            found, now = [], past
+            for a in range(0, len(later), size):
+                names = ("src", "dst", "t", "kind")
+                part = {k: getattr(later, k)[a : a + size] for k in names if getattr(later, k) is not None}
+                columns, now = go_on(task, now, replace(later, **part), again=True)
+                found.append(columns["score"])
+            assert np.array_equal(np.concatenate(found), one), size
+    assert len(np.unique(one)) > len(one) // 2
+
+
+@ALL
+def test_deletions_are_no_meetings(method: str, tmp_path: Path) -> None:
+    """The head reads of a stream with deletions what it reads of the additions alone."""
+    plain, cut = (task_of(method, tmp_path / str(d), events(deletes=d)).source for d in (False, True))
+    for mine, theirs in ((plain.inputs, cut.inputs), (plain.train_inputs, cut.train_inputs)):
+        one, other = (inputs.told if method == "ctdg-ssm" else inputs.features for inputs in (mine, theirs))
+        np.testing.assert_array_equal(one.pairs(*asked(plain.stream)), other.pairs(*asked(plain.stream)))
+
+
+@ALL
+def test_resumed_to_the_same_bits(method: str, tmp_path: Path) -> None:
+    ends = []
+    for stop in (False, True):
+        folder = RunFolder.create(tmp_path / f"{stop}", {"method": method, "data": "x", "loop": {}})
+        tasks = [task_of(method, tmp_path, events(), **{"loop.epochs": 2}) for _ in range(2)]
+        loop = config_from(get_method(method), {"data": "x", **LOOP, "loop.epochs": 2}).loop
+        if stop:
+            trainer = Trainer(tasks[0], loop, folder, method=method)
+            trainer._step = partial(_stopped, trainer, trainer._step)  # type: ignore[method-assign]
+            with pytest.raises(KeyboardInterrupt):
+                trainer.fit()
+        Trainer(tasks[1], loop, folder, method=method).fit(resume=stop)
+        ends.append(load_checkpoint(folder.weights).tensors["model"])
+    assert any(name.endswith("pair_history.mean") or name == "head.pair.mean" for name in ends[0])
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def _stopped(trainer: Trainer, step: Any, batch: Any, count: int) -> None:
+    step(batch, count)
+    if trainer.progress.epoch == 1 and trainer.progress.step == 1:
+        trainer.save()
+        raise KeyboardInterrupt
+
+
+@ALL
+def test_a_run_is_read_again_asked_and_made_noisy(method: str, tmp_path: Path) -> None:
+    data, file = events(), tmp_path / "events.csv"
+    pd.DataFrame({"src": data.src, "dst": data.dst, "t": data.t}).to_csv(file, index=False)
+    settings = {**SMALL[method], **LOOP, "evaluation.strategies": ["random"], "model.pair_history": True}
+    run = fit(method, file, out=tmp_path / "run", config=settings)
+    assert evaluate(run.path)["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=1e-12)
+    pairs = [(1, 13), (2, 19), (7, 12)]
+    both = run.score(pairs)["score"].tolist()
+    assert [run.score([pair])["score"][0] for pair in pairs] == both
+    ranked = run.rank(1, top=3)
+    assert run.score(list(zip(ranked["src"], ranked["dst"], strict=True)))["score"].tolist() == ranked["score"].tolist()
+    if method == "dyg-mamba":
+        told = explain(run.path, 1, 13, int(data.t[-1]) + 5)
+        assert told.logit == pytest.approx(told.rest + told.events.contribution.sum())
+    task = task_of(method, tmp_path / "task", data)
+    kind = "stream" if method == "ctdg-ssm" else "sequences"
+    noisy = robustness(task, noise=[kind, "stream"], levels=(0.0, 0.5))
+    still = task.evaluate("test")["ap"]
+    assert noisy[noisy.sigma == 0.0].query("setting == 'transductive'").ap.tolist()[0] == pytest.approx(still)
+
+
+@pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])
+def test_a_node_has_no_pair(method: str, tmp_path: Path) -> None:
+    stream = replace(events(), labels=np.arange(240) % 2)
+    chosen = get_method(method)
+    config = config_from(chosen, {"data": "x", "model.pair_history": True})
+    with pytest.raises(ConfigError, match="pair"):
+        chosen.build(stream, config, Context(run=tmp_path, cache=tmp_path))
