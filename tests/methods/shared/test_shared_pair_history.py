@@ -81,15 +81,22 @@ def told_in_training(task: Any) -> list[tuple[np.ndarray, torch.Tensor]]:
 
 @ALL
 def test_training_reads_training_events_strictly_before_each(method: str, tmp_path: Path) -> None:
-    stream = events()
-    task = task_of(method, tmp_path, stream)
+    stream, split = events(), {"split.kind": "dyglib"}  # which takes new nodes' events out of training
+    task = task_of(method, tmp_path, stream, **split)
     train = stream.additions(task.split.train)
+    assert len(train) < train[-1]
     store = NeighborStore.from_stream(stream, task.split.train)
     features = PairFeatures(store, stream, task.clock, np.empty(0, np.int64))
     expected = features.pairs(stream.src[train], stream.dst[train], stream.t[train])
     found = np.concatenate([told[labels == 1].numpy() for labels, told in told_in_training(task)])
     np.testing.assert_array_equal(found, expected)
-    later = stream.t > stream.t[train[-1]]
+
+
+@ALL
+def test_no_later_event_reaches_training(method: str, tmp_path: Path) -> None:
+    stream = events()
+    task = task_of(method, tmp_path, stream)
+    later = stream.t > stream.t[task.split.train[-1]]
     other = replace(stream, src=np.where(later, 0, stream.src), dst=np.where(later, 19, stream.dst))
     again = task_of(method, tmp_path / "other", other)
     for (_, mine), (_, theirs) in zip(told_in_training(task), told_in_training(again), strict=True):
@@ -149,6 +156,13 @@ def test_a_live_run_is_the_same_however_its_events_are_cut(method: str, deletes:
                 columns, now = go_on(task, now, replace(later, **part), again=True)
                 found.append(columns["score"])
             assert np.array_equal(np.concatenate(found), one), size
+            follower = task.follow(now)
+    told = follower.inputs.told if method == "ctdg-ssm" else follower.tokenizer.features
+    joined = {k: np.concatenate([getattr(task.stream, k), getattr(later, k)]) for k in names if k in part}
+    whole = EventStream(**joined, num_nodes=20, time_unit="s")
+    features = PairFeatures(NeighborStore.from_stream(whole), whole, task.clock, np.empty(0, np.int64))
+    query = later.src[:20], later.dst[20:40], np.full(20, later.t[-1] + 1)
+    np.testing.assert_array_equal(told.pairs(*query), features.pairs(*query))
     assert len(np.unique(one)) > len(one) // 2
 
 
