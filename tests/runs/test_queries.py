@@ -16,7 +16,7 @@ import hopstate
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
-from hopstate.runs.api import Run, fit, predict, score_stream
+from hopstate.runs.api import Run, fit, open_run, predict, score_stream
 from hopstate.runs.queries import rank, score
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -182,17 +182,41 @@ def test_all_nodes_are_candidates_where_nodes_are_both_ends(tmp_path: Path) -> N
         assert len(run.score([(3, 99)])) == 1
 
 
-def test_the_first_stage_keeps_whom_one_met_last_and_tells_its_recall(runs: dict[str, Run]) -> None:
-    own, run = table(0, 160), runs["dyg-mamba"]
-    mine = own[own.src == "u1"].sort_values("t", kind="stable")["dst"].tolist()[::-1]
-    latest = list(dict.fromkeys(mine))[:3]
-    found = run.rank("u1", top=None, first_stage=3)
-    assert set(found["dst"]) == set(latest)
+def test_the_first_stage_keeps_the_models_own_best_and_tells_what_it_loses(
+    runs: dict[str, Run], tmp_path: Path
+) -> None:
+    shutil.copytree(runs["dyg-mamba"].path, tmp_path / "run")
+    run, file = open_run(tmp_path / "run"), tmp_path / "run" / "first_stage.safetensors"
     whole = run.rank("u1", top=None)
-    assert found["score"].tolist() == whole[whole["dst"].isin(latest)]["score"].tolist()
-    assert 0 < found.attrs["first_stage_recall"] <= 1
+    assert not [name for name in whole.attrs if name.startswith("first_stage")]
     assert run.rank("u1", top=8, first_stage=8).attrs["first_stage_recall"] == 1
-    assert "first_stage_recall" not in whole.attrs
+    assert not file.exists()  # nothing was left out, so nothing was learned
+    found = run.rank("u1", top=None, first_stage=3)
+    kept = file.read_bytes()
+    assert found["score"].tolist() == whole[whole["dst"].isin(found["dst"])]["score"].tolist()
+    assert found.attrs["first_stage_recall"] == 3 / 8  # of eight candidates all are among the best ten
+    assert 0 < found.attrs["first_stage_destinations"] <= 1
+    again = run.rank(["u2", "u1"], top=None, first_stage=3)
+    assert again[again["src"] == "u1"]["dst"].tolist() == found["dst"].tolist()
+    assert again.attrs["first_stage_recall"] == found.attrs["first_stage_recall"]
+    for spoiled in (kept[:-40], b"", kept[:200] + b"x" + kept[201:]):
+        file.write_bytes(spoiled)
+        assert run.rank("u1", top=None, first_stage=3).equals(found)
+        assert len(file.read_bytes()) == len(kept)
+
+
+def test_a_first_stage_orders_candidates_whatever_their_order(runs: dict[str, Run], tmp_path: Path) -> None:
+    """And those that were never met are ordered too."""
+    shutil.copytree(runs["recency"].path, tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    names = [f"v{i}" for i in range(8)] + ["nobody"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HopstateWarning)  # nobody was never met
+        one = run.rank("u1", top=None, first_stage=4, candidates=names)
+        other = run.rank("u1", top=None, first_stage=4, candidates=names[::-1])
+        assert len(run.rank("no one else", top=2, first_stage=4, candidates=names)) == 2
+    assert set(one["dst"]) == set(other["dst"])
+    assert one["dst"].iloc[0] == run.rank("u1", top=1, candidates=names[:-1])["dst"].iloc[0]
 
 
 # ---- probabilities, reasons ------------------------------------------------------------------------------

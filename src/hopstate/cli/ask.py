@@ -68,10 +68,11 @@ def _rank(argv: list[str]) -> int:
     from hopstate.runs.queries import rank
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
-    recall = table.attrs.get("first_stage_recall")
+    kept, found = (table.attrs.get(f"first_stage_{what}") for what in ("recall", "destinations"))
     status = _told(table, o.out, "candidates ranked")
-    if recall is not None:
-        print(f"first stage: {recall:.1%} of validation events have their destination among {o.first_stage} candidates")
+    if kept is not None:
+        also = "" if found is None else f", and the destinations of {found:.1%} of validation events"
+        print(f"first stage of {o.first_stage}: keeps {kept:.1%} of the model's own best ten{also}")
     return status
 
 

@@ -97,7 +97,9 @@ class PairFeatures:
 
     deletions = False  # stand in no store
 
-    def __init__(self, store: NeighborStore, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
+    def __init__(
+        self, store: NeighborStore | LayeredStore, stream: EventStream, clock: Clock, columns: np.ndarray
+    ) -> None:
         self.store: Any = store
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Any = stream.edge_attr

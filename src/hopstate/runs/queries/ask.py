@@ -115,13 +115,14 @@ def rank(
         new_only: leave out the source itself and whom it has met before the time, in either direction.
         exclude_seen: the same as new_only, by the name that recommenders have for it.
         explain: also say why, in a column of that name.
-        first_stage: score so many candidates of each source alone, chosen by how lately they met, whom they both met
-            and how busy they are; see `hopstate.runs.queries.first_stage`. None scores all.
+        first_stage: score so many candidates of each source alone, chosen by trees that learned to order them as the
+            model does; see `hopstate.runs.queries.first_stage`. None scores all.
         events, state, fresh, own, read, out, device, method, raw: as in `score`.
 
     Returns:
         Columns src, rank (from 1), dst, t, score, probability, and why where it is asked; with first_stage, the share
-        of validation events whose destination it keeps is in attrs["first_stage_recall"].
+        of the model's own best ten that it keeps is in attrs["first_stage_recall"], and that of validation events whose
+        destination it keeps in attrs["first_stage_destinations"].
 
     Raises:
         ConfigError: top or first_stage under 1, or the run's method does not score pairs.
@@ -145,8 +146,7 @@ def rank(
         place, times, found = (np.concatenate(column) for column in columns)
         table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
         table.insert(1, "rank", place)
-        if pool.recall is not None:
-            table.attrs["first_stage_recall"] = pool.recall
+        table.attrs |= pool.told()
     return _written(table, out, raw)
 
 

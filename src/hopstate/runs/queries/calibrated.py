@@ -10,7 +10,6 @@ Deviation: linear between the means of its steps, and held off 0 and 1 by what s
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateW
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
-from hopstate.streaming.live import fingerprint
 from hopstate.streaming.replay import replay
 from hopstate.training.tasks.link import LinkTask
 
@@ -91,9 +89,7 @@ def probabilities(asked: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
 
 def curve_of(asked: Session) -> Curve:
     """Return the curve of a run, from its folder or made and put there."""
-    folder = asked.folder.path
-    told = b"".join((folder / name).read_bytes() for name in ("config.json", "data.json") if (folder / name).is_file())
-    made = f"{fingerprint(asked.task)}-{hashlib.sha256(told).hexdigest()[:16]}"  # models without weights are all alike
+    made = asked.key()
     kept = _read(asked, made)
     if kept is not None:
         return kept

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.runs.queries.first_stage import FirstStage, kept_recall
-from hopstate.runs.queries.names import Nodes, nodes_of, read_ids
+from hopstate.runs.queries.first_stage import FirstStage
+from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, with_rows
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.session import Session
 
@@ -21,13 +21,13 @@ class Candidates:
         asked: the run.
         given: ids, or a file of ids; None takes `usual_candidates`.
         new_only: leave out a source itself, and whom it has met.
-        first_stage: so many at most, the most likely by `FirstStage`; None keeps all.
+        first_stage: so many at most, the first by `FirstStage`; None keeps all.
 
-    recall: the share of validation events whose destination the first stage keeps; None without one.
+    stage: what left some out; None as long as nothing did.
     """
 
     def __init__(self, asked: Session, given: Any, *, new_only: bool = False, first_stage: int | None = None) -> None:
-        self.past, self.new_only, self.count = asked.past, new_only, first_stage
+        self.asked, self.past, self.new_only, self.count = asked, asked.past, new_only, first_stage
         self._given: Nodes | None = None
         if given is not None:
             ids = read_ids(Path(given) if isinstance(given, (str, Path)) else given, "candidates")
@@ -36,8 +36,7 @@ class Candidates:
             first.sort()
             self._given = Nodes(nodes.names[first], nodes.rows[first], nodes.met[first])
         self._usual: dict[Any, np.ndarray] = {}
-        self._stage = None if first_stage is None else FirstStage(self.past)
-        self.recall = None if first_stage is None else kept_recall(asked, first_stage)
+        self.stage: FirstStage | None = None
 
     def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
         """Return the candidates of source i at a time."""
@@ -56,9 +55,23 @@ class Candidates:
                 ends = np.full(len(known), row), found.rows[known], np.full(len(known), t)
                 met[known] = self.past.store().last_meeting(*ends)[1]
             found = _kept(found, np.flatnonzero(~met & (found.names != name)))
-        if self._stage is not None and self.count is not None and len(found) > self.count:
-            found = _kept(found, self._stage.best(row, found.rows, t, self.count))
-        return found
+        if self.count is None or len(found) <= self.count:
+            return found
+        self.stage = self.stage or FirstStage(self.asked)
+        source = Nodes(*(np.repeat(getattr(sources, end)[i : i + 1], len(found)) for end in ("names", "rows", "met")))
+        u, v = with_rows(self.past, source, found)
+        return _kept(found, self.stage.best(int(u[0]), v, t, self.count))
+
+    def told(self) -> dict[str, float]:
+        """Return the shares that the first stage keeps: of the model's own best, and of validation's destinations."""
+        if self.count is None:
+            return {}
+        if self.stage is None:
+            return {"first_stage_recall": 1.0}
+        found = self.stage.finds(self.count)
+        return {"first_stage_recall": self.stage.keeps(self.count)} | (
+            {} if found is None else {"first_stage_destinations": found}
+        )
 
     def _usual_before(self, t: Any) -> np.ndarray:
         key = None if t > self.past.last_time else t

@@ -1,96 +1,123 @@
-"""The first of two stages: a few candidates by look-ups alone, for a model that takes long over each.
+"""The first of two stages: a few candidates by a student of the model, for a model that takes long over each.
 
-Candidates stand in this order: whom the source has met, the latest first; then the others by how many events they had
-among the latest of all; then by how many of the partners among the latest 32 of each are shared. What it costs in
-quality is told: the share of validation events whose destination it keeps among so many, from what was known then.
+It is made when a ranking first has more candidates than it keeps, and put into the run folder. What it costs is told in
+two ways: how many of the model's own best candidates it keeps, and of how many validation events it keeps the
+destination, from what was known then (no more than the model itself would rank so high).
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from hopstate.data.clock import Clock
 from hopstate.data.past import Past
+from hopstate.errors import HopstateError, HopstateWarning, StorageError
+from hopstate.io.tensor_file import read_tensors, write_tensors
+from hopstate.methods.pair_trees.features import NAMES
+from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.pool import usual_candidates
+from hopstate.runs.queries.rule import Rule
+from hopstate.runs.queries.student import MANY, TREES, Student, learned, places_of
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
     from hopstate.runs.queries.session import Session
 
-LATEST = 32  # events of a node whose partners are compared
-BUSY = 1_000  # events before a time that tell how busy a node is
-SAMPLED = 500  # events of validation that tell the recall
+NAME = "first_stage.safetensors"
+SAMPLED = 300  # events of validation whose destination is looked for
+_FORMAT = "hopstate-first-stage-1"
+_NOBODY = np.iinfo(np.int64).max  # the place of who was no candidate
 
 
 class FirstStage:
-    """The order of candidates by look-ups.
-
-    Args:
-        past: what is known.
-    """
-
-    def __init__(self, past: Past) -> None:
-        self.past, self.store = past, past.store()
-        self.t = np.concatenate([layer.t for layer in past.layers])
-        self.ends = np.stack([np.concatenate([getattr(x, end) for x in past.layers]) for end in ("src", "dst")])
-
-    def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
-        """Return rising places of the count first candidates (q,) of a source; a row -1 is a node that never met."""
-        known = np.flatnonzero(candidates >= 0)
-        rows = candidates[known]
-        last = np.full(len(candidates), -np.inf)
-        shared, busy = np.zeros(len(candidates)), np.zeros(len(candidates))
-        busy[known] = self._events(t)[rows]
-        if source >= 0 and len(known):
-            when, met = self.store.last_meeting(np.full(len(rows), source), rows, np.full(len(rows), t))
-            last[known[met]] = when[met] - np.float64(self.t[0])
-            shared[known] = self._shared(source, rows, t)
-        order = np.lexsort((-shared, -busy, -last))
-        return np.sort(order[:count])
-
-    def _events(self, t: Any) -> np.ndarray:
-        """Return (N,) events of each node among the latest before t."""
-        stop = int(np.searchsorted(self.t, t, side="left"))
-        recent = self.ends[:, max(stop - BUSY, 0) : stop]
-        return np.bincount(recent.reshape(-1), minlength=self.past.num_nodes)
-
-    def _shared(self, source: int, rows: np.ndarray, t: Any) -> np.ndarray:
-        """Return (q,) how many partners among the latest events of each the source's latest partners are."""
-        own = np.zeros(self.past.num_nodes, bool)
-        own[self.store.last(np.array([source]), np.array([t]), LATEST).nodes] = True
-        own[source] = False
-        near = self.store.last(rows, np.full(len(rows), t), LATEST)
-        total = np.concatenate([[0], np.cumsum(own[near.nodes])])
-        return total[near.offsets[1:]] - total[near.offsets[:-1]]
-
-
-def kept_recall(asked: Session, count: int, seed: int = 0) -> float:
-    """Return the share of validation events whose destination is among the count first candidates at their time.
+    """The first stage of a run.
 
     Args:
         asked: the run.
-        count: candidates kept.
-        seed: of which events are looked at, `SAMPLED` at most.
     """
-    with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
-        past = past_of_events(task.stream)
-        rows = task.stream.additions(task.split.val)
-        rows = np.sort(named_rng(seed, "first stage").permutation(rows)[:SAMPLED])
-        stage, kept = FirstStage(past), 0
-        for row in rows.tolist():
-            u, v, t = int(task.stream.src[row]), int(task.stream.dst[row]), task.stream.t[row]
-            pool = usual_candidates(past, t)
-            pool = pool[pool != u]
-            kept += v in pool[stage.best(u, pool, t, count)]
-        return kept / max(len(rows), 1)
+
+    def __init__(self, asked: Session) -> None:
+        self.past = asked.queries.past
+        self.student, self.destinations = _kept(asked) or _made(asked)
+        self.order, self.rule = self.student.over(self.past), Rule(self.past)
+
+    def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
+        """Return rising places of the count first candidates (q,) of a source; all rows are of the past."""
+        if len(candidates) <= count:
+            return np.arange(len(candidates))
+        some = self.rule.best(source, candidates, t, max(MANY, count))
+        scores = self.order.scores(source, candidates[some], t)
+        return np.sort(some[np.argsort(-scores, kind="stable")[:count]])
+
+    def keeps(self, count: int) -> float:
+        """Return the share of the model's own best candidates that are among the count first."""
+        return self.student.kept(count)
+
+    def finds(self, count: int) -> float | None:
+        """Return the share of validation events whose destination is among the count first, None without any."""
+        return float((self.destinations < count).mean()) if len(self.destinations) else None
 
 
-def past_of_events(stream: EventStream) -> Past:
-    """Return the events of a stream as a past that nobody remembers."""
-    return Past().joined(stream, skip_features=True)[1]
+def _made(asked: Session) -> tuple[Student, np.ndarray]:
+    student = learned(asked)
+    try:
+        with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
+            found = _destinations(task.stream, task.split.val, student)
+    except HopstateError as error:
+        warnings.warn(f"validation events are not looked at: {error}", HopstateWarning, stacklevel=6)
+        found = np.empty(0, np.int64)
+    record = {"model": asked.key(), "unit": student.clock.unit, "time_unit": student.clock.time_unit}
+    tensors = {**student.trees.state_dict()}
+    tensors |= {"places": torch.from_numpy(student.places), "destinations": torch.from_numpy(found)}
+    try:
+        write_tensors(asked.folder.path / NAME, tensors, record | {"candidates": student.candidates}, format=_FORMAT)
+    except StorageError as error:
+        warnings.warn(f"the first stage is not kept: {error}", HopstateWarning, stacklevel=6)
+    return student, found
 
 
-__all__ = ["FirstStage", "kept_recall", "past_of_events"]
+def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
+    """Return the student that is kept and where destinations stand, None where none is, or of other weights."""
+    try:
+        tensors, record = read_tensors(asked.folder.path / NAME, format=_FORMAT, what="first stage")
+        if record["model"] != asked.key():
+            return None
+        places, found = (tensors.pop(name).numpy().astype(np.int64) for name in ("places", "destinations"))
+        trees = PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
+        trees.load_state_dict(tensors)
+        clock = Clock(unit=float(record["unit"]), time_unit=str(record["time_unit"]))
+        return Student(trees, clock, places, int(record["candidates"])), found
+    except (HopstateError, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _destinations(stream: EventStream, val: np.ndarray, student: Student, seed: int = 0) -> np.ndarray:
+    """Return (E,) where destinations of validation events stand among those that were met before each."""
+    past = Past().joined(stream, skip_features=True)[1]
+    order, rule = student.over(past), Rule(past)
+    added = stream.additions(np.arange(len(stream)))
+    src, dst = stream.src[added], stream.dst[added]
+    ends = dst if not len(np.intersect1d(src, dst)) else np.concatenate([src, dst])
+    times = np.concatenate([stream.t[added]] * (len(ends) // max(len(dst), 1)))
+    by_time = np.argsort(times, kind="stable")
+    pool, first = np.unique(ends[by_time], return_index=True)
+    since = times[by_time][first]  # when each candidate was first met
+    rows = stream.additions(val)
+    rows = np.sort(named_rng(seed, "first stage").permutation(rows)[:SAMPLED])
+    found = np.full(len(rows), _NOBODY)
+    for i, row in enumerate(rows.tolist()):
+        u, v, t = int(stream.src[row]), int(stream.dst[row]), stream.t[row]
+        here = pool[(since < t) & (pool != u)]
+        some = here[rule.best(u, here, t, MANY)]
+        at = np.searchsorted(some, v)
+        if at < len(some) and some[at] == v:
+            found[i] = places_of(order.scores(u, some, t))[at]
+    return found
+
+
+__all__ = ["FirstStage"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, with_rows
+from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, times_of, with_rows
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -39,6 +40,23 @@ class Session:
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
         # two rows more than there are nodes: the ends of a pair that nobody has met
         self.queries = PairQueries(task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
+
+    def key(self) -> str:
+        """Return what is the same for the same weights, settings and data alone."""
+        from hopstate.streaming.live import fingerprint
+
+        files = (self.folder.path / name for name in ("config.json", "data.json"))
+        told = b"".join(file.read_bytes() for file in files if file.is_file())
+        # models without weights are all alike
+        return f"{fingerprint(self.task)}-{hashlib.sha256(told).hexdigest()[:16]}"
+
+    def now(self) -> Any:
+        """Return the first time after all that is known.
+
+        Raises:
+            DataError, TimeOrderError: there is none.
+        """
+        return times_of(self.past, None, 1, "sources")[0]
 
     def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> np.ndarray:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told.

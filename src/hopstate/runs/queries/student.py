@@ -1,0 +1,174 @@
+"""A student of a model: boosted trees over the features of pairs that order candidates as the model does, but quickly.
+
+The model scores a few thousand pairs at the end of what it knows; trees learn the ranks of those scores. No outcome
+takes part: the student learns what the model says, right or wrong. How far it can be trusted is told with it: where the
+model's own best candidates of sources that it did not learn from stand in its order.
+
+Source: Hinton et al. 2015, arXiv:1503.02531 (distillation); features and trees as of `pair-trees`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from hopstate.data.clock import Clock
+from hopstate.data.past import Past
+from hopstate.data.past_deletions import still_gone
+from hopstate.methods.pair_trees.features import NAMES, PairFeatures
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.random import named_rng
+from hopstate.runs.queries.pool import usual_candidates
+from hopstate.runs.queries.rule import LATEST, Rule
+
+if TYPE_CHECKING:
+    from hopstate.runs.queries.session import Session
+
+SOURCES, EACH = 200, 20  # of latest events, and candidates of each, that the model scores for the student to learn from
+NEAR = 200  # candidates, first by the rule, of which half of them are drawn
+CHECKED, BEST, MOST = 5, 10, 2_000  # sources ranked by both, the model's best of each, candidates of each at most
+BLOCK = 65_536  # pairs whose features are held at once
+MANY = 20_000  # candidates that the rule orders
+TREES = PairTrees.Config(max_trees=150, min_leaf=20)
+
+
+@dataclass(frozen=True, eq=False)
+class Student:
+    """Trees that order candidates as a model does.
+
+    Args:
+        trees: what they are kept as.
+        clock: what a gap of 1 is to their features.
+        places: (n,) where the model's best candidates of sources that it did not learn from stand in its order, from 0.
+        candidates: how many candidates these sources had.
+    """
+
+    trees: PairTrees
+    clock: Clock
+    places: np.ndarray
+    candidates: int
+
+    def kept(self, count: int) -> float:
+        """Return the share of the model's best candidates that are among the student's count first."""
+        return float((self.places < count).mean()) if len(self.places) else 1.0
+
+    def over(self, past: Past) -> Order:
+        """Return the student's order over a past."""
+        return Order(self.trees, features_of(past, self.clock))
+
+
+class Order:
+    """The order of candidates by a student.
+
+    Args:
+        trees: of the student.
+        features: of pairs, over what is known.
+    """
+
+    def __init__(self, trees: PairTrees, features: PairFeatures) -> None:
+        self.forest, self.features = trees.forest(), features
+
+    def scores(self, source: int, candidates: np.ndarray, t: Any) -> np.ndarray:
+        """Return (q,) float64 scores of candidates (q,) of a source at a time; rows of nodes that the past has."""
+        found = np.empty(len(candidates))
+        for start in range(0, len(candidates), BLOCK):
+            some = candidates[start : start + BLOCK]
+            rows = self.features.pairs(np.full(len(some), source), some, np.full(len(some), t))
+            found[start : start + BLOCK] = self.forest.scores(rows)
+        return found
+
+
+def features_of(past: Past, clock: Clock) -> PairFeatures:
+    """Return the features of pairs over a past, without those of events."""
+    return PairFeatures(past.store(), past.events(0, 0), clock, np.empty(0, np.int64))
+
+
+def learned(asked: Session, seed: int = 0) -> Student:
+    """Return trees that learned from the model's scores at the end of what it knows, and where its best then stand."""
+    past, t = asked.queries.past, asked.now()
+    clock = Clock.fit(np.concatenate([layer.t for layer in past.layers]), past.time_unit or "")
+    features, trees = features_of(past, clock), PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
+    drawn = _Drawn(past, t, named_rng(seed, "first stage"))
+    checked, taught = drawn.sources()
+    near = [drawn.near(u) for u in taught.tolist()]
+    u, v = np.repeat(taught, [len(some) for some in near]), np.concatenate([np.empty(0, np.int64), *near])
+    if len(u):
+        times = np.full(len(u), t)
+        _grow(trees, features.pairs(u, v, times), asked.queries.scores(u, v, times), seed)
+    order = Order(trees, features)
+    places, most = [np.empty(0, np.int64)], 0
+    for source in checked.tolist():
+        some = drawn.some(source, MOST)
+        own = asked.queries.scores(np.full(len(some), source), some, np.full(len(some), t))
+        places.append(places_of(order.scores(source, some, t))[np.argsort(-own, kind="stable")[:BEST]])
+        most = max(most, len(some))
+    return Student(trees, clock, np.concatenate(places), most)
+
+
+def places_of(scores: np.ndarray) -> np.ndarray:
+    """Return (q,) where each of scores (q,) stands, best first from 0, equal ones in the order given."""
+    found = np.empty(len(scores), np.int64)
+    found[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
+    return found
+
+
+class _Drawn:
+    """Sources and candidates at a time that a student learns from, and is held to."""
+
+    def __init__(self, past: Past, t: Any, rng: np.random.Generator) -> None:
+        self.past, self.t, self.rng = past, t, rng
+        self.pool, self.rule = usual_candidates(past, t), Rule(past)
+
+    def sources(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return sources of events drawn from the latest third, a few to be held to and others to learn from."""
+        src = np.concatenate([layer.src for layer in self.past.layers])
+        drawn = src[self.rng.integers(len(src) * 2 // 3, len(src), SOURCES + CHECKED)]
+        if self.past.has_deletes:
+            drawn = drawn[~still_gone(self.past.layers, self.past.num_nodes, drawn)]
+        checked, taught = np.unique(drawn[:CHECKED]), drawn[CHECKED:]
+        others = taught[~np.isin(taught, checked)]
+        return checked, others if len(others) else taught
+
+    def some(self, source: int, count: int) -> np.ndarray:
+        """Return rising candidates of a source, so many at most: those that it met last, and others at random."""
+        pool = self.pool[self.pool != source]
+        if len(pool) <= count:
+            return pool
+        met = self.past.store().last(np.array([source]), np.array([self.t]), LATEST).nodes
+        return np.union1d(met[np.isin(met, pool)], self.rng.choice(pool, count - LATEST, replace=False))
+
+    def near(self, source: int) -> np.ndarray:
+        """Return candidates of a source, half of them anybody, half first by the rule."""
+        pool = self.some(source, MANY)
+        if not len(pool):
+            return pool
+        near = pool[self.rule.best(source, pool, self.t, NEAR)]
+        return np.concatenate([self.rng.choice(pool, EACH // 2), self.rng.choice(near, EACH - EACH // 2)])
+
+
+def _grow(trees: PairTrees, x: np.ndarray, scores: np.ndarray, seed: int) -> None:
+    """Grow trees on the log-odds of the scores' ranks, which do not depend on what a method's scores look like."""
+    from scipy.stats import rankdata
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    share = (rankdata(scores) - 0.5) / len(scores)
+    x = x.astype(np.float64)
+    x[:, np.isnan(x).all(0)] = 0  # scikit-learn refuses to bin what is always missing
+    c = trees.config
+    grower = HistGradientBoostingRegressor(
+        learning_rate=c.learning_rate,
+        max_iter=c.max_trees,
+        max_leaf_nodes=c.max_leaves,
+        min_samples_leaf=max(1, min(c.min_leaf, len(x) // c.min_leaf)),
+        early_stopping=False,
+        random_state=seed,
+    )
+    with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
+        grower.fit(x, np.log(share / (1 - share)))
+    trees.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
+
+
+__all__ = ["Order", "Student", "features_of", "learned", "places_of"]
