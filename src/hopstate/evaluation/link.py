@@ -24,9 +24,9 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.evaluation.intervals import bootstrap_ap_auc
 from hopstate.evaluation.metrics import average_precision, roc_auc
-from hopstate.evaluation.ranking import hits, mrr, ranks
+from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
@@ -111,7 +111,7 @@ def evaluate_link(
     Args:
         scorer: the model; it is reset, then shown every event before the part, then replayed over the part.
         part: "val" or "test"; its events with new nodes are the inductive rows.
-        strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (MRR, Hits@k).
+        strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (see `ranked_links`).
         protocol: see the top of this file.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         num_negatives: of "many".
@@ -153,7 +153,7 @@ def evaluate_link(
     for (name, strategy), held in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
         row = {"part": name, "setting": setting, "strategy": strategy, "events": len(held.rows)}
-        rows.append(row | _metrics(held, strategy, protocol, bootstrap, seed))
+        rows.append(row | _metrics(held, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
         values = np.concatenate([held.positive, held.negative])
         if strategy != "many" and values.min() >= 0 and values.max() <= 1:
             reliability[name, strategy] = found = calibration(*held.pooled())
@@ -221,8 +221,16 @@ def score_queries(
     return replay_anywhere(scorer, lambda mine: scorer.score(src[mine], dst[mine], t[mine]), stream, t, batch_size)
 
 
-def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, seed: int) -> dict[str, float]:
-    """Return AP and ROC AUC, or MRR and Hits@k for "many", with intervals where asked for."""
+def _metrics(
+    held: LinkScores,
+    strategy: str,
+    protocol: str,
+    bootstrap: int,
+    seed: int,
+    stream: EventStream,
+    candidates: np.ndarray,
+) -> dict[str, float]:
+    """Return AP and ROC AUC, or those of ranks for "many", with intervals where asked for."""
     if strategy == "many":
         ranked = np.diff(held.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
@@ -230,13 +238,10 @@ def _metrics(held: LinkScores, strategy: str, protocol: str, bootstrap: int, see
             message = f"{left} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
             warnings.warn(message, HopstateWarning, stacklevel=2)
         if not ranked.any():
-            return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in (1, 3, 10)}
-        rank = ranks(held.positive, held.negative, held.offsets)[ranked]
-        found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in (1, 3, 10)}
-        if bootstrap:
-            limits = bootstrap_mean(1 / rank, repeats=bootstrap, seed=seed)
-            found |= {"mrr_low": limits.low, "mrr_high": limits.high}
-        return found
+            return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in HITS}
+        bounds = np.concatenate([[0], np.cumsum(np.diff(held.offsets)[ranked])])
+        own = (held.rows[ranked], held.positive[ranked], held.negative, bounds, candidates)
+        return ranking_metrics(stream, *own, bootstrap=bootstrap, seed=seed)
     labels, scores = held.pooled()
     if protocol == "dyglib":
         return _batch_means(held)

@@ -31,7 +31,8 @@ class LinkEvaluation:
 
     Args:
         protocol: "pooled" over a part's scores, or "dyglib", averaged over batches of 200.
-        strategies: negatives of the test part, of random, historical, inductive and many; validation uses the first.
+        strategies: negatives of the test part, of random, historical, inductive and many (each event ranked among
+            candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before); validation uses the first.
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         batch_size: events scored together.
