@@ -110,14 +110,9 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
         graph: the graph.
         messages: (n, 2) rows of nodes, the links over which messages pass.
     """
-    sources, targets = graph.edge_index()
-    allowed = np.unique(link_keys(messages, graph.num_nodes))
-    own = link_keys(np.stack([sources, targets], 1), graph.num_nodes)
-    at = np.minimum(np.searchsorted(allowed, own), max(len(allowed) - 1, 0))
-    kept = sources == targets
-    if len(allowed):
-        kept |= allowed[at] == own
-    rows = np.flatnonzero(kept)
+    rows = edges_of_links(graph, messages, loops=True)
+    kept = np.zeros(graph.num_edges, bool)
+    kept[rows] = True
     changes: dict[str, object] = {
         "indptr": bounds_of(kept)[graph.indptr],
         "indices": graph.indices[rows],
@@ -127,6 +122,17 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
         held = getattr(graph, name)
         changes[name] = None if held is None else held[rows]
     return graph.with_(**changes)
+
+
+def edges_of_links(graph: Graph, links: np.ndarray, *, loops: bool = False) -> np.ndarray:
+    """Return the stored edges, ascending, of links (n, 2) in both directions; with loops the self-loops too."""
+    sources, targets = graph.edge_index()
+    allowed = np.unique(link_keys(links, graph.num_nodes))
+    own = link_keys(np.stack([sources, targets], 1), graph.num_nodes)
+    kept = (sources == targets) & loops
+    if len(allowed):
+        kept |= allowed[np.minimum(np.searchsorted(allowed, own), len(allowed) - 1)] == own
+    return np.flatnonzero(kept)
 
 
 def link_keys(pairs: np.ndarray, num_nodes: int) -> np.ndarray:
@@ -169,4 +175,4 @@ def _by_part(graph: Graph, key: np.ndarray, part: np.ndarray, rows: np.ndarray) 
     return EdgeSplit(pairs={name: edges[own == i] for i, name in enumerate(PARTS)}, directed=True)
 
 
-__all__ = ["PARTS", "EdgeSplit", "given_split", "link_keys", "message_edges", "split_edges"]
+__all__ = ["PARTS", "EdgeSplit", "edges_of_links", "given_split", "link_keys", "message_edges", "split_edges"]

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.deletions import expanded
+from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.methods.method import Context, SplitConfig
-from hopstate.methods.shared.node import split_rows
+from hopstate.methods.shared.node import NodeRun, split_rows
+from hopstate.methods.shared.static_link import edge_split
 from hopstate.training.run_folder import RunFolder
 
 
@@ -166,6 +168,8 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
             _warn_of_scales(values, config.read.scale, f"the {what} features of {graph.name}")
         else:
             meant[name] = kind
+    if meant and isinstance(config, NodeRun) and config.task == "link":
+        return _fitted_links(graph, config, {name: (*held[name], kind) for name, kind in meant.items()})
     unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
     if not meant or unlabelled or not isinstance(config.split, SplitConfig):
         return {}  # the build says what is amiss
@@ -177,6 +181,18 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
         for name, (values, table, own, kind) in found.items()
         if values is not None
     }
+
+
+def _fitted_links(graph: Graph, config: Any, held: dict[str, Any]) -> dict[str, FeatureScaler]:
+    """Return scales of features of all nodes, which are all known in training, and of the training links' edges."""
+    found = {}
+    for name, (values, table, kind) in held.items():
+        rows = np.arange(graph.num_nodes)
+        if name == "edge_attr":
+            pairs = edge_split(graph, config.link, config.split).pairs["train"]
+            rows = edges_of_links(graph, pairs)
+        found[name] = _fit(values, table, rows, kind, config.read)
+    return found
 
 
 def _fitted_set(graphs: GraphSet, config: Any, edges: bool) -> dict[str, FeatureScaler]:

@@ -274,9 +274,12 @@ class LayerSampler:
         """Return how many batches hold all seeds."""
         return self.seeds.num_batches(epoch)
 
-    def layers(self, epoch: int, number: int) -> list[LocalGraph]:
-        """Return a graph for each layer, the one next to the input first; receivers of the last are the seeds."""
-        nodes = self.seeds.node_set(epoch, number).nodes
+    def layers(self, epoch: int, number: int, seeds: Nodes | None = None) -> list[LocalGraph]:
+        """Return a graph for each layer, the one next to the input first; receivers of the last are the seeds.
+
+        Seeds that are given take the place of the epoch's own.
+        """
+        nodes = self.seeds.node_set(epoch, number).nodes if seeds is None else seeds
         keys = named_rng(DRAWS, self.seed, 6, epoch, number).integers(2**62, size=len(self.fanouts))
         found: list[LocalGraph] = []
         for fanout, key in zip(reversed(self.fanouts), keys):
@@ -322,9 +325,10 @@ class ShadowSampler:
         """Return how many batches hold all seeds."""
         return self.seeds.num_batches(epoch)
 
-    def subgraphs(self, epoch: int, number: int) -> tuple[LocalGraph, np.ndarray]:
-        """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it."""
-        return self.around(self.seeds.node_set(epoch, number).nodes, key=named_rng(DRAWS, self.seed, 7, epoch, number))
+    def subgraphs(self, epoch: int, number: int, seeds: Nodes | None = None) -> tuple[LocalGraph, np.ndarray]:
+        """Return the seeds' subgraphs stacked in one graph, and the rows of the seeds in it; see `LayerSampler`."""
+        seeds = self.seeds.node_set(epoch, number).nodes if seeds is None else seeds
+        return self.around(seeds, key=named_rng(DRAWS, self.seed, 7, epoch, number))
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return the nodes of all the seeds' subgraphs, ascending; weighted losses are a mean over the seeds."""

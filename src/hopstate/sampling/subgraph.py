@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
 from hopstate.layers.message import Adjacency, Normalization, Propagator
-from hopstate.ops.sampling import Neighborhoods
+from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.sampling.adjacency import (
     around_adjacency,
     cutter_of,
@@ -53,6 +53,15 @@ class BatchSource(Protocol):
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
         """Return one batch."""
+        ...
+
+
+@runtime_checkable
+class SeedSource(Protocol):
+    """Makes batches around any seeds too."""
+
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of distinct seeds, whose rows come in their order."""
         ...
 
 
@@ -156,7 +165,13 @@ class LayerSource:
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
         """Return the batch of some seeds, the loss on all of them."""
-        layers = self.sampler.layers(epoch, number)
+        return self._of(self.sampler.layers(epoch, number))
+
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of distinct seeds, its rows in their order."""
+        return self._of(self.sampler.layers(epoch, number, seeds))
+
+    def _of(self, layers: list[LocalGraph]) -> GraphBatch:
         seeds = layers[-1].nodes[: layers[-1].num_receivers]
         graph = Layered([around_adjacency(self.graph, local) for local in layers])
         return GraphBatch(features(self.graph, layers[0].nodes), graph, seeds, torch.arange(len(seeds)))
@@ -179,7 +194,13 @@ class ShadowSource:
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
         """Return the batch of some seeds, the loss on all of them."""
-        local, roots = self.sampler.subgraphs(epoch, number)
+        return self._of(*self.sampler.subgraphs(epoch, number))
+
+    def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
+        """Return the batch of distinct seeds, its rows in their order."""
+        return self._of(*self.sampler.subgraphs(epoch, number, seeds))
+
+    def _of(self, local: LocalGraph, roots: np.ndarray) -> GraphBatch:
         graph = inside_adjacency(self.graph, local)
         return GraphBatch(features(self.graph, local.nodes), graph, local.nodes, torch.from_numpy(roots))
 

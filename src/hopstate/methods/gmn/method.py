@@ -28,15 +28,17 @@ from hopstate.methods.gmn.structural import (
 )
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
-from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import NodeRun, check_width, node_labels
+from hopstate.methods.shared.floors import graph_run_floors
+from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_gmn
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.progress import note
-from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.node import NodeLabels, NodeTask
+from hopstate.training.tasks.static_link import StaticLinkTask
 
 EncodingKind = Literal["none", "laplacian", "rwse", "nondiagonal", "anonymous"]
 _NO_PLACE = "model.mpnn or model.local gatedgcn or gine, mpnn pna and local rwf read them; --edges drop leaves them out"
@@ -217,17 +219,20 @@ def material(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGr
     return ready, choice
 
 
-def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any]:
+def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
     """Return the task of training a Graph Mamba Network on graph."""
-    check_width(graph, context)
-    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    return graph_task(graph, config, context, partial(network, config=config))
+
+
+def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
+    """Return a Graph Mamba Network with outputs of a width, and what feeds it."""
     ready, choice = material(graph, config, context)
     edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
     check_same_edges(graph.name, edge_dim, context.trained)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
-        out_dim=len(labels.class_names),
+        out_dim=width,
         edge_dim=edge_dim,
         tokens=choice.walks.tokens,
         window=choice.walks.window,
@@ -237,7 +242,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any]:
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
         whole = WholeSequence(config.model, ready, labels, **shared)
-        return NodeTask(model, whole, walks=choice.walks.counts)
+        return NodeNetwork(model=model, source=whole, walks=choice.walks.counts)
     budget = parse_bytes(config.walks.memory_budget)
     cut, large = cut_of(
         graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
@@ -248,7 +253,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any]:
     visited = VisitedNodes(config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs, **shared)
     if context.trained is None:
         note(config.loop, visited.left_out())
-    return NodeTask(model, visited, walks=choice.walks.counts)
+    return NodeNetwork(model=model, source=visited, walks=choice.walks.counts)
 
 
 EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
@@ -275,7 +280,7 @@ METHODS = {
         earlier=EARLIER_FLOW,
         reads_edges=reads_edges,
         suit=suit_gmn,
-        floors=node_floors,
+        floors=graph_run_floors,
         space=SPACE,
     )
 }

@@ -126,11 +126,26 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         inputs, rows, y = batch
         return model(inputs)[rows], y, None
 
+    def around(
+        self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
+    ) -> tuple[tuple[GMNInputs, Tensor, Tensor], np.ndarray]:
+        """Return all nodes, and rows, whose outputs are asked for."""
+        asked = torch.from_numpy(rows)
+        return (self._inputs(epoch, named_rng(self.seed, "gmn", epoch, number)), asked, asked), rows
+
+    def encode(self, model: nn.Module, batch: tuple[GMNInputs, Tensor, Tensor]) -> Tensor:
+        """Return the outputs of the nodes asked for."""
+        return model(batch[0])[batch[1]]
+
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
             self._eval = self._inputs(0, None).to(device)
+            if next(model.parameters()).dtype == torch.float64:
+                from hopstate.training.double import Double
+
+                self._eval = Double().convert_input(self._eval)
         return model(self._eval).float().cpu()[torch.from_numpy(rows)]
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
@@ -208,6 +223,16 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         """Return the outputs of the batch's nodes."""
         inputs, y = batch
         return model(inputs), y, None
+
+    def around(
+        self, model: nn.Module, rows: np.ndarray, epoch: int, number: int
+    ) -> tuple[tuple[GMNInputs, Tensor], np.ndarray]:
+        """Return rows with what their walks visited."""
+        return (self._inputs(rows, epoch, named_rng(self.seed, "gmn", epoch, number)), torch.zeros(0)), rows
+
+    def encode(self, model: nn.Module, batch: tuple[GMNInputs, Tensor]) -> Tensor:
+        """Return the outputs of the batch's nodes."""
+        return model(batch[0])
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
         """Return (n, C) logits of rows, on the CPU; those of the whole graph, whichever rows are asked for."""

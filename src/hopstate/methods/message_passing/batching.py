@@ -41,8 +41,8 @@ from hopstate.sampling.subgraph import (
     whole_graph,
 )
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeLabels, NodeTask
-from hopstate.training.tasks.subgraph import Batch, Subgraphs, one_pass
+from hopstate.training.tasks.node import NodeLabels
+from hopstate.training.tasks.subgraph import Subgraphs, one_pass
 
 NODE_SETS = ("top", "cluster", "gas")
 ROWS = 4096  # receivers at a time in products over all nodes
@@ -140,10 +140,10 @@ class Batching:
         return not self.shuffle or (self.nodes == "parts" and self.parts_per_batch == 1)
 
 
-def batched_task(
+def batched_source(
     graph: Graph, config: Batching, labels: NodeLabels, model: Backbone, context: Context, *, seed: int
-) -> NodeTask[Batch]:
-    """Return the task of training model on batches of graph."""
+) -> Subgraphs:
+    """Return what trains model on batches of graph."""
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
@@ -170,7 +170,7 @@ def batched_task(
     if isinstance(missing, Top) and config.top.refresh:
         refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
     keeper = missing if isinstance(missing, GasCache) else refresher
-    subgraphs = Subgraphs(
+    return Subgraphs(
         source,
         labels,
         predict,
@@ -178,7 +178,6 @@ def batched_task(
         load_state=None if keeper is None else keeper.load_state,
         refresh=refresher,
     )
-    return NodeTask(model, subgraphs)
 
 
 def prepared_top(

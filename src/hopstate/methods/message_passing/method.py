@@ -13,7 +13,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.batching import Batching, batched_task
+from hopstate.methods.message_passing.batching import Batching, batched_source
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
@@ -24,14 +24,16 @@ from hopstate.methods.shared.edges import (
     edge_columns,
     message_graph,
 )
-from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import NodeRun, check_width, node_labels
+from hopstate.methods.shared.floors import graph_run_floors
+from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_backbone
 from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import NodeTask, WholeGraph
+from hopstate.training.tasks.node import NodeLabels, NodeTask, WholeGraph
+from hopstate.training.tasks.static_link import StaticLinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +54,29 @@ class FullBatchRun(NodeRun):
     )
 
 
-def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> NodeTask[Any]:
+def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) -> NodeTask[Any] | StaticLinkTask:
     """Return the task of training a backbone: on the whole graph in one step an epoch, or on batches of it."""
-    check_width(graph, context)
     if kind != "mlp" and config.loop.precision.endswith("mixed"):
         raise ConfigError(
             f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
         )
-    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    return graph_task(graph, config, context, partial(network, config=config, kind=kind))
+
+
+def network(
+    graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: FullBatchRun, kind: str
+) -> NodeNetwork:
+    """Return a backbone with outputs of a width, and what feeds it."""
     graph = message_graph(graph, config.edges, place_of(kind), kind, config.loop)
     check_same_edges(graph.name, edge_columns(graph), context.trained)
-    model = backbone_for(graph, config.model, kind, len(labels.class_names))
+    model = backbone_for(graph, config.model, kind, width)
     if config.loop.precision == "64":
         model.double()  # before what stands for missing neighbours is made from it
     if config.batching.kind != "full":
-        return batched_task(graph, config.batching, labels, model, context, seed=config.loop.seed)
-    inputs = (torch.tensor(graph.x), whole_adjacency(graph))
-    return NodeTask(model, WholeGraph(inputs, labels))
+        source = batched_source(graph, config.batching, labels, model, context, seed=config.loop.seed)
+        return NodeNetwork(model=model, source=source)
+    return NodeNetwork(model=model, source=WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels))
 
 
 def place_of(kind: str) -> Place:
@@ -122,7 +129,7 @@ METHODS = {
         FORMERLY,
         reads_edges=partial(reads_edges, kind=kind),
         suit=partial(suit_backbone, kind=kind),
-        floors=node_floors,
+        floors=graph_run_floors,
         space=SPACE,
     )
     for kind, (summary, source) in _SOURCES.items()

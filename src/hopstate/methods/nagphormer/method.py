@@ -6,9 +6,8 @@ Source: Chen et al., ICLR 2023, arXiv:2206.04910; settings of its Appendix D.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
@@ -17,14 +16,16 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
-from hopstate.methods.shared.floors import node_floors
-from hopstate.methods.shared.node import NodeRun, check_width, node_labels
+from hopstate.methods.shared.floors import graph_run_floors
+from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_nagphormer
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
-from hopstate.training.tasks.node import NodeTask, RowBatches
+from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
+from hopstate.training.tasks.static_link import StaticLinkTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +72,13 @@ class NAGphormerRun(NodeRun):
     )
 
 
-def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[tuple[Any, Tensor]]:
+def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[Any] | StaticLinkTask:
     """Return the task of training NAGphormer on graph."""
-    check_width(graph, context)
-    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    return graph_task(graph, config, context, partial(network, config=config))
+
+
+def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: NAGphormerRun) -> NodeNetwork:
+    """Return NAGphormer with outputs of a width, and the tokens that feed it."""
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
     count, share = config.tokens.eigenvectors, config.tokens.components
     extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
@@ -85,10 +89,9 @@ def build(graph: Graph, config: NAGphormerRun, context: Context) -> NodeTask[tup
         memory_budget=parse_bytes(config.tokens.memory_budget),
         folder=context.run / "tokens",
     )
-    model = NAGphormer(
-        config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names), num_hops=tokens.num_hops
-    )
-    return NodeTask(model, RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed))
+    model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
+    source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
+    return NodeNetwork(model=model, source=source)
 
 
 # what the paper says it searched: appendix D.2
@@ -111,7 +114,7 @@ METHODS = {
         "arXiv:2206.04910",
         FORMERLY | {"tokens.components": "smallest"},
         suit=suit_nagphormer,
-        floors=node_floors,
+        floors=graph_run_floors,
         space=SPACE,
     )
 }

@@ -1,12 +1,14 @@
 """What a trained model must stand above: the floors of its kind, on the same split and with the same metrics.
 
 Nodes: the majority class (or the mean) of the training nodes, and a small perceptron on the features alone. Graphs: the
-majority (or the mean), and a linear model of sizes, degrees and pooled features (`set_floor`). Those of links stand in
-`heuristics.floors` and `pair_trees.floor`.
+majority (or the mean), and a linear model of sizes, degrees and pooled features (`set_floor`). Links of a graph:
+nearness by training links (`ops.proximity`). Those of links in a stream stand in `heuristics.floors` and
+`pair_trees.floor`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,16 +17,35 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.evaluation.static_link import link_metrics
 from hopstate.methods.method import Context, RunConfig
 from hopstate.methods.shared.set_floor import linear_floor
+from hopstate.ops.proximity import KINDS, Proximity
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.node import NodeLabels, NodeTask
+from hopstate.training.tasks.static_link import StaticLinkTask
 from hopstate.training.tasks.target import Target
 
 Floors = dict[str, dict[str, float]]
 CELLS = 10**7  # entries of the training nodes' features that the perceptron sees at most: some seconds
 WIDEST = 10**5  # features from which it is left out
 BLOCK = 1 << 16
+
+
+def graph_run_floors(
+    graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask
+) -> Floors:
+    """Return the floors of what a run on one graph predicts: nodes or links; see `node_floors`."""
+    if isinstance(task, StaticLinkTask):
+        return static_link_floors(task)
+    return node_floors(graph, config, context, task)
+
+
+def static_link_floors(task: StaticLinkTask) -> Floors:
+    """Return test metrics of nearness by the training links alone: common neighbours and what is made of them."""
+    near = Proximity(task.messages.indptr, task.messages.indices)
+    question = task.question("test")
+    return {kind: link_metrics(question, partial(near.pairs, kind)) for kind in KINDS}
 
 
 def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any]) -> Floors:
@@ -119,4 +140,4 @@ def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> 
     return [name for name, floor in held.items() if not sign * value > sign * floor]
 
 
-__all__ = ["Floors", "below", "constant", "graph_floors", "node_floors"]
+__all__ = ["Floors", "below", "constant", "graph_floors", "graph_run_floors", "node_floors", "static_link_floors"]

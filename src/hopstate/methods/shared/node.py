@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
+from hopstate.methods.shared.link_config import LinkConfig
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
 from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
@@ -29,6 +31,8 @@ class NodeRun:
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
         class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
             or "complement" (1 - its share).
+        task: what is predicted: the "node"s' classes or values, or the "link"s between them.
+        link: settings of links, for task link.
         loop: training.
     """
 
@@ -37,6 +41,8 @@ class NodeRun:
     split: SplitConfig = field(default_factory=SplitConfig)
     metric: str = "auto"
     class_weights: ClassWeights = "none"
+    task: Literal["node", "link"] = "node"
+    link: LinkConfig = field(default_factory=LinkConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
 
 
@@ -52,7 +58,10 @@ def node_labels(
     if context.trained is not None:
         return _labels_as_trained(graph, split, metric, context)
     if graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes):
-        raise DataError(f"{graph.name} has no labels; give a table of them (--read.labels FILE)")
+        raise DataError(
+            f"{graph.name} has no labels; give a table of them (--read.labels FILE), or predict links, which "
+            "take none (--task link)"
+        )
     if graph.y.ndim == 2 and graph.y.dtype.kind == "i":
         raise DataError(
             f"{graph.name} has {graph.y.shape[1]} columns of whole numbers as labels; give one column of classes, or "

@@ -17,6 +17,7 @@ import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.methods.method import SplitConfig
+from hopstate.methods.shared.link_config import STEP
 from hopstate.methods.shared.node import split_rows
 from hopstate.training.tasks.target import goal_of
 
@@ -114,6 +115,8 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
 
 def suit_backbone(graph: Graph, config: Any, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
     """Return settings of a message-passing backbone that suit a graph."""
+    if config.task == "link":
+        return suit_links(graph, config) | {"model.num_layers": 8 if kind == "gcnii" else 2}
     f = facts(graph, config.split)
     layers = 2 if f.alike or kind == "mlp" else 5
     if kind == "gcnii":
@@ -141,6 +144,8 @@ def _width(f: Facts, layers: int, kind: str) -> int:
 
 def suit_nagphormer(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return settings of NAGphormer that suit a graph."""
+    if config.task == "link":
+        return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
     f = facts(graph, config.split)
     chosen: dict[str, Any] = {
         "model.dim": 128,
@@ -156,6 +161,10 @@ def suit_nagphormer(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapp
 
 def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
+    if config.task == "link":
+        small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
+        layers = {} if config.model.variant == "gps-mamba" else {"model.mpnn_layers": 2}
+        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
     f = facts(graph, config.split)
     chosen: dict[str, Any] = {
         "walks.max_length": 1,
@@ -178,6 +187,25 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
     if config.model.variant == "gps-mamba":  # there they are layers with a scan over the nodes each
         del chosen["model.mpnn_layers"]
     return {**chosen, **_metric(f, config, metrics)}
+
+
+STEPS = 300  # of training on links
+
+
+def suit_links(graph: Graph, config: Any) -> dict[str, Any]:
+    """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times."""
+    links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
+    each = config.link.batch_size or STEP
+    epochs = int(np.clip(STEPS // max(1, -(-links // each)), 20, STEPS))
+    sparse = links < 8 * graph.num_nodes
+    return {
+        "model.dropout": 0.5 if sparse and graph.num_features >= MANY else 0.2,
+        "model.dim": 128,
+        "loop.optim.lr": 3e-3,
+        "loop.epochs": epochs,
+        "loop.patience": max(5, epochs // 3),
+        "loop.eval_every": max(1, epochs // 20),
+    }
 
 
 def _metric(f: Facts, config: Any, metrics: tuple[str, ...]) -> dict[str, Any]:

@@ -8,14 +8,14 @@ import numpy as np
 
 
 def proximity_naive(
-    edges: list[tuple[int, int]], num_nodes: int, kind: str, u: int, v: int, *, steps: int = 16
+    edges: list[tuple[int, int]], num_nodes: int, kind: str, u: int, v: int, *, steps: int = 10
 ) -> float:
     """Return how near u and v are; see `Proximity` for the kinds.
 
     Args:
         edges: links in either direction, in any number.
         num_nodes: N.
-        kind: "common_neighbors", "adamic_adar", "resource_allocation" or "pagerank".
+        kind: "common_neighbors", "adamic_adar", "resource_allocation", "pagerank", or "paths" of three steps.
         u, v: the pair.
         steps: of the walk of "pagerank".
     """
@@ -31,6 +31,9 @@ def proximity_naive(
         return sum(1 / math.log(len(near[w])) for w in sorted(common) if len(near[w]) > 1)
     if kind == "resource_allocation":
         return sum(1 / len(near[w]) for w in sorted(common))
+    if kind == "paths":
+        ends = [(a, b) for a in near[u] - {v} for b in near[a] - {u, v} if v in near[b]]
+        return sum((len(near[a]) * len(near[b])) ** -0.5 for a, b in sorted(ends))
     from hopstate.ops.proximity.proximity import RETURN
 
     here = np.zeros(num_nodes)

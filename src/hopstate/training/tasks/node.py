@@ -106,6 +106,19 @@ class NodeBatches(Generic[BatchT]):
         """Return (n, C) outputs for nodes rows (n,), on the CPU."""
         raise NotImplementedError
 
+    # ---- vectors of nodes, for tasks that ask for some rather than for the labelled ones ------------------
+    def drawn(self, epoch: int) -> int | None:
+        """Return the number of batches of nodes that the source draws itself; None where it takes any nodes."""
+        return None
+
+    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[BatchT, Rows]:
+        """Return what `encode` takes for nodes, and those nodes: rows (n,), distinct, or those that are drawn."""
+        raise NotImplementedError
+
+    def encode(self, model: nn.Module, batch: BatchT) -> Tensor:
+        """Return (n, C) outputs for the nodes that `around` gave a batch for."""
+        raise NotImplementedError
+
     def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT] | None:
         """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
         return (batch for _ in range(3) for batch in self.batches(model, epoch, start))  # an epoch may be one batch
@@ -220,11 +233,18 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         inputs, y = batch
         return model(inputs), y, None
 
+    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Any, Tensor], Rows]:
+        """Return the inputs of rows."""
+        return (self.inputs(rows), torch.zeros(0)), rows
+
+    def encode(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
+        """Return the outputs of the batch's nodes."""
+        return model(batch[0])
+
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs, eval_batch_size nodes at a time."""
-        device = device_of(model)
         parts = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
-        return torch.cat([model(_to(self.inputs(part), device)).float().cpu() for part in parts])
+        return torch.cat([model(as_taken(self.inputs(part), model)).float().cpu() for part in parts])
 
 
 class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
@@ -259,10 +279,18 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         """Return (n, C) outputs of rows."""
         return self._all(model).float().cpu()[torch.from_numpy(rows)]
 
+    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[tuple[Tensor, Tensor], Rows]:
+        """Return rows."""
+        return (torch.from_numpy(rows), torch.zeros(0)), rows
+
+    def encode(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the outputs of the batch's nodes, from the whole graph."""
+        return self._all(model)[batch[0]]
+
     def _all(self, model: nn.Module) -> Tensor:
         device = device_of(model)
         if self._device != device:  # the graph moves once, not every step
-            self.inputs, self._device = _to(self.inputs, device), device
+            self.inputs, self._device = as_taken(self.inputs, model), device
         return model(*self.inputs)
 
 
@@ -271,7 +299,11 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def _to(value: Any, device: torch.device) -> Any:
+def as_taken(value: Any, model: nn.Module) -> Any:
+    """Return nested tuples where a model lives, numbers in 64 bits where its weights have them."""
     if isinstance(value, tuple):
-        return tuple(_to(v, device) for v in value)
-    return value.to(device)
+        return tuple(as_taken(v, model) for v in value)
+    first = next(model.parameters())
+    if isinstance(value, Tensor) and value.is_floating_point() and first.dtype == torch.float64:
+        return value.to(first)
+    return value.to(first.device)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hopstate.compensation.gas import GasBatch
 from hopstate.errors import DataError
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.sampling.subgraph import BatchSource, GraphBatch
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, SeedSource
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Rows, Seen
 
 Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
@@ -68,10 +68,29 @@ class Subgraphs(NodeBatches[Batch]):
 
     def outputs(self, model: nn.Module, batch: Batch) -> Seen:
         """Return the outputs of the batch's training nodes; none may be there."""
-        x, graph, rows, y, weight = batch
+        return self.encode(model, batch), batch[3], batch[4]
+
+    def drawn(self, epoch: int) -> int | None:
+        """Return the number of batches where they are sets of nodes, None where they are seeds."""
+        return None if isinstance(self.source, SeedSource) else self.source.num_batches(epoch)
+
+    def around(self, model: nn.Module, rows: Rows, epoch: int, number: int) -> tuple[Batch, Rows]:
+        """Return a batch around seeds, or the one of that number, whose nodes are all asked for."""
+        if isinstance(self.source, SeedSource):
+            made = self.source.around(rows, epoch, number)
+            return (made.x, made.graph, made.rows, made.rows, None), rows
+        if self._refresh is not None and number == 0:
+            self._refresh(model, epoch)
+        made = self.source.batch(epoch, number)
+        every = torch.arange(len(made.nodes))
+        return (made.x, made.graph, every, every, None), made.nodes
+
+    def encode(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the outputs of the batch's nodes that count; histories are written on the way."""
+        x, graph, rows = batch[:3]
         if isinstance(graph, GasBatch):
             graph = graph.written_by(model, x)
-        return model(x, graph)[rows], y, weight  # run in any case: histories are written on the way
+        return model(x, graph)[rows]
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""

@@ -1,0 +1,266 @@
+"""Link prediction on a static graph for every method that gives nodes vectors: links shared out, messages, the task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hopstate.data.edge_splits import PARTS, EdgeSplit, given_split, message_edges, split_edges
+from hopstate.data.graph import Graph
+from hopstate.errors import CheckpointError, ConfigError, DataError, nearest
+from hopstate.io.files import replace_file
+from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
+from hopstate.methods.shared.node import NodeRun, save_npz
+from hopstate.ops.proximity import FEATURES
+from hopstate.random import named_rng
+from hopstate.training.progress import note
+from hopstate.training.tasks.node import NodeBatches, NodeLabels
+from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask
+from hopstate.training.tasks.target import Target
+
+if TYPE_CHECKING:
+    from hopstate.methods.shared.graph_task import Make
+
+TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
+METRICS = ("auto", "mrr")
+
+
+def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> StaticLinkTask:
+    """Return the task of predicting a graph's links.
+
+    Raises:
+        DataError: too few links, or a file of splits that does not fit the graph.
+        ConfigError: settings of nodes alone.
+    """
+    _check(config)
+    link: LinkConfig = config.link
+    split = edge_split(graph, link, config.split, context)
+    bare = without_time(graph, link)
+    messages = message_edges(bare, split.pairs["train"])
+    learned, over = split.pairs["train"], messages
+    if link.disjoint and context.trained is None:
+        order = named_rng(split_seed(config.split), "disjoint").permutation(len(learned))
+        count = max(1, round(link.disjoint * len(learned)))
+        over = message_edges(bare, learned[order[count:]])
+        learned = learned[order[:count]]
+    made = make(over, context, every_node(graph.num_nodes), link.dim)
+    if context.trained is None:
+        replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
+        _tell(split, link, config, graph)
+
+    def again(other: Graph) -> NodeBatches[Any]:
+        """Return a source of the same vectors over other messages."""
+        known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
+        held = context if context.trained is not None else replace(context, trained=known)
+        with torch.random.fork_rng():  # its weights are not used
+            return make(other, held, every_node(graph.num_nodes), link.dim).source
+
+    @cache
+    def vectors(name: str) -> tuple[NodeBatches[Any], Graph]:
+        if name == "test" and link.val_messages:
+            graph = message_edges(bare, np.concatenate([split.pairs["train"], split.pairs["val"]]))
+            return again(graph), graph
+        return base(), messages
+
+    @cache
+    def base() -> NodeBatches[Any]:
+        return made.source if over is messages else again(messages)
+
+    decoder = PairDecoder(
+        decoder_of(link, split), link.dim, directed=split.directed, dropout=_dropout(config),
+        features=FEATURES if link.structure else 0,
+    )  # fmt: skip
+    model = LinkModel(made.model, decoder, made.source.encode)
+    sampled = link.batch_size or (STEP if _whole(config) else SAMPLED)
+    seed = split_seed(config.split)
+    return StaticLinkTask(
+        model,
+        made.source,
+        vectors,
+        split,
+        learned=learned,
+        messages=messages,
+        training=LinkTraining(
+            negatives=link.negatives, num_negatives=link.num_negatives, loss=link.loss, batch_size=sampled,
+            seed=config.loop.seed, structure=link.structure,
+        ),
+        judging=LinkJudging(candidates=link.candidates or None, bootstrap=link.bootstrap, seed=seed),
+        node_ids=graph.node_ids,
+        walks=made.walks,
+    )  # fmt: skip
+
+
+def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
+    """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
+    held = None if context is None or context.trained is None else context.run / "split.npz"
+    if held is not None and held.is_file():
+        with np.load(held) as file:
+            kept = {name: file[name] for name in ("val", "test") if name in file}
+        if len(kept) < 2 or any(a.ndim != 2 or a.shape[1] != 2 or a.dtype.kind not in "iu" for a in kept.values()):
+            raise CheckpointError(f"{held} holds no split of links; train again")
+        return given_split(graph, kept)
+    if link.file is not None:
+        return given_split(graph, read_split(graph, link.file))
+    column = time_column(graph, link)
+    times = None if column is None else _column(graph, column)
+    return split_edges(graph, link.fractions, seed=split_seed(split), times=times)
+
+
+def split_seed(split: SplitConfig) -> int:
+    """Return the seed of a split by chance, and of the candidates of its links."""
+    return split.seed + 1000 * split.number
+
+
+def time_column(graph: Graph, link: LinkConfig) -> int | None:
+    """Return the column of the edges that holds their time, None where the split is not by time.
+
+    Raises:
+        DataError: no such column.
+    """
+    if link.split in ("random", "file") or link.file is not None:
+        return None
+    names = () if graph.edge_table is None else graph.edge_table.columns
+    if link.time is not None:
+        if link.time not in names:
+            raise DataError(
+                f"{graph.name} has no column {link.time!r} of edges{nearest(link.time, names)}; it has: "
+                f"{', '.join(names) or 'none'}"
+            )
+        return names.index(link.time)
+    usual = [number for number, name in enumerate(names) if name.lower() in TIMES]
+    if link.split == "time" and not usual:
+        raise DataError(f"{graph.name} has no column of times of edges; name one (--link.time COLUMN)")
+    return usual[0] if usual else None
+
+
+def without_time(graph: Graph, link: LinkConfig) -> Graph:
+    """Return the graph without the column of times that its links are split by, which is no feature."""
+    column = time_column(graph, link)
+    if column is None or graph.edge_attr is None or graph.edge_table is None:
+        return graph
+    rest = [number for number in range(graph.edge_attr.shape[1]) if number != column]
+    kept = [number for number in range(len(graph.edge_table.columns)) if number != column]
+    if not kept:
+        return graph.with_(edge_attr=None, edge_table=None)
+    table = replace(
+        graph.edge_table,
+        columns=tuple(graph.edge_table.columns[number] for number in kept),
+        values=graph.edge_table.values[:, kept],
+    )
+    return graph.with_(edge_attr=graph.edge_attr[:, rest], edge_table=table)
+
+
+def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
+    """Return the rows of the links that a table of source, target and split names.
+
+    Raises:
+        DataError: an unknown id or split, or a column that is missing.
+        MissingFileError, FormatError: see `hopstate.data.readers.tables.read_table`.
+    """
+    from hopstate.data.readers.edge_list import SOURCES, TARGETS
+    from hopstate.data.readers.tables import read_table
+
+    table = read_table(Path(path).expanduser(), [*SOURCES, *TARGETS, "split"], num_ids=2)
+    source = table.column(None, SOURCES, 0, "source_column")
+    target = table.column(None, [name for name in TARGETS if name != source], 1, "target_column")
+    named = table.column(None, ("split", "part", "set"), 2, "split_column")
+    if source is None or target is None or named is None:
+        raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
+    ends = np.stack([rows_of(graph, table.ids(column), path) for column in (source, target)], 1)
+    words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
+    part = words.to_numpy(str)
+    bad = np.flatnonzero(~np.isin(part, PARTS))
+    if len(bad):
+        raise DataError(f"{path}: {table.place(int(bad[0]))} has the split {part[bad[0]]!r}; known: {', '.join(PARTS)}")
+    return {name: ends[part == name] for name in PARTS if (part == name).any()}
+
+
+def rows_of(graph: Graph, ids: np.ndarray, what: str) -> np.ndarray:
+    """Return (n,) rows of the user's ids (n,).
+
+    Raises:
+        DataError: an id that the graph does not have; the first is named, with the nearest.
+    """
+    vocabulary = graph.node_ids
+    ids = np.asarray(ids)
+    if vocabulary is not None:
+        if (vocabulary.ids.dtype.kind == "U") != (ids.dtype.kind == "U"):
+            ids = ids.astype(str) if vocabulary.ids.dtype.kind == "U" else _numbers(ids, what)
+        rows = vocabulary.rows(ids)
+        known: Any = map(str, vocabulary.ids[:10_000].tolist())
+    else:
+        ids = _numbers(ids, what)
+        rows, known = np.where((ids >= 0) & (ids < graph.num_nodes), ids, -1), ()
+    bad = np.flatnonzero(rows < 0)
+    if len(bad):
+        told = f"{len(bad)} of {len(ids)} ids are not nodes of {graph.name}, the first is {ids[bad[0]].item()!r}"
+        raise DataError(f"{what}: {told}{nearest(str(ids[bad[0]]), known)}")
+    return rows.astype(np.int64)
+
+
+def _numbers(ids: np.ndarray, what: str) -> np.ndarray:
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)
+    try:
+        return np.array([int(name) for name in ids.tolist()], np.int64)
+    except (ValueError, OverflowError):
+        bad = next(name for name in ids.tolist() if not str(name).lstrip("+-").isdigit())
+        raise DataError(f"{what}: the nodes are numbers, and {bad!r} is none; give ids as in the data") from None
+
+
+def every_node(count: int) -> NodeLabels:
+    """Return what stands for labels where every node is asked for and none has a class."""
+    target = Target(goal="classes", names=("node",), metrics=("accuracy",))
+    return NodeLabels(y=np.zeros(count, np.int64), split={"train": np.arange(count)}, target=target)
+
+
+def decoder_of(link: LinkConfig, split: EdgeSplit) -> Any:
+    """Return the decoder that is meant."""
+    return ("bilinear" if split.directed else "dot") if link.decoder == "auto" else link.decoder
+
+
+def _column(graph: Graph, column: int) -> np.ndarray:
+    assert graph.edge_table is not None
+    return np.asarray(graph.edge_table.values[:, column], np.float64)
+
+
+def _whole(config: Any) -> bool:
+    """Return whether a step encodes the whole graph, however many links it holds."""
+    batching = getattr(config, "batching", None)
+    return batching.kind == "full" if batching is not None else hasattr(config, "walks") and config.batch_size is None
+
+
+def _dropout(config: Any) -> float:
+    return float(getattr(config.model, "dropout", 0.0))
+
+
+def _check(config: NodeRun) -> None:
+    if config.metric not in METRICS:
+        raise ConfigError(f"task=link is chosen by mrr; got metric={config.metric}, leave it out")
+    if config.class_weights != "none":
+        raise ConfigError("class_weights are of classes of nodes; task=link has none, leave them out")
+    if config.split.per_class is not None or config.split.fractions != SplitConfig().fractions:
+        raise ConfigError("split.fractions and split.per_class share out nodes; with task=link give link.fractions")
+    batching = getattr(config, "batching", None)
+    if batching is not None and batching.train_only:
+        raise ConfigError("batching.train_only leaves out nodes of other splits, and task=link splits links")
+
+
+def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
+    sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in PARTS)
+    column = time_column(graph, link)
+    how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
+    note(config.loop, f"links: {sizes}, by {how}; messages pass over training links alone")
+    kind = decoder_of(link, split)
+    if split.directed and kind != "bilinear":
+        note(config.loop, f"links: link.decoder={kind} scores both directions of a pair alike; bilinear does not")
+
+
+__all__ = ["edge_split", "every_node", "link_task", "read_split", "rows_of", "split_seed", "time_column"]

@@ -1,0 +1,303 @@
+"""Links of one graph as a `Task`: any source of node vectors, a decoder of pairs, and links that are no messages.
+
+Training is that of links among pairs that are no training links, drawn from (seed, epoch, number). Where the source
+takes any nodes, a step holds so many links; where it draws sets of nodes (TOP, GAS, clusters, GraphSAINT), the training
+links within a set, each among pairs of the set. Evaluation encodes every node once, over training links, and ranks as
+`evaluation.static_link` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.data.edge_splits import PARTS, EdgeSplit
+from hopstate.data.graph import Graph
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError
+from hopstate.evaluation.static_link import Question, link_metrics
+from hopstate.layers.alike import alike, can_be_alike
+from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.ops.proximity import Proximity
+from hopstate.random import named_rng
+from hopstate.sampling.pair_negatives import NonNeighbors, Strategy
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeBatches
+from hopstate.training.tasks.protocols import TaskFacts
+
+Loss = Literal["softmax", "bce"]
+POOL = 8  # pairs that are looked at for one of the highest "scored"
+DECODED = 1 << 16  # pairs at a time in evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTraining:
+    """How links are learned; see `hopstate.methods.shared.link_config.LinkConfig`."""
+
+    negatives: Strategy
+    num_negatives: int
+    loss: Loss
+    batch_size: int
+    seed: int
+    structure: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkJudging:
+    """How links are judged: candidates of a node (None: all), resamples for limits, and the seed of what is drawn."""
+
+    candidates: int | None
+    bootstrap: int
+    seed: int
+
+
+class LinkModel(nn.Module):
+    """A network that gives nodes vectors, and a decoder of pairs of them.
+
+    Args:
+        encoder: the network.
+        decoder: of pairs.
+        encode: (encoder, a batch of its source) → (n, D) vectors of the batch's nodes.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: PairDecoder, encode: Callable[[nn.Module, Any], Tensor]) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self._encode = encoder, decoder, encode
+
+    @property
+    def edge_dim(self) -> int | None:
+        """Columns of edge features that the encoder takes."""
+        return getattr(self.encoder, "edge_dim", None)
+
+    def forward(
+        self, inputs: Any, ends: Tensor, others: Tensor, near: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (n,) of links, and (n, k) of pairs that are none.
+
+        Args:
+            inputs: what the source gave for some nodes.
+            ends: (n, 2) links, by the places of their nodes among those.
+            others: (n, k) nodes that the first ends are paired with.
+            near: (n, F) and (n, k, F) how near by links alone, where the decoder reads that.
+        """
+        z = self._encode(self.encoder, inputs)
+        own = z.index_select(0, ends[:, 0])  # its gradient is a sum of rows; that of z[u] sorts them first
+        beside = z.index_select(0, others.reshape(-1)).view(*others.shape, -1)
+        direct, far = (None, None) if near is None else near
+        return self.decoder(own, z.index_select(0, ends[:, 1]), direct), self.decoder.among(own, beside, far)
+
+
+class StaticLinkTask:
+    """Prediction of the links of one graph.
+
+    Args:
+        model: encoder and decoder.
+        source: of the node vectors in training.
+        vectors: split → source of the node vectors with which a split is judged, and the graph of its messages; made
+            when first asked for.
+        split: the links.
+        learned: (n, 2) training links that are learned from: all of them, or a share that is no message.
+        messages: the graph of training links.
+        training, judging: settings.
+        node_ids: the user's own ids, None where they are the rows.
+        walks: numbers of walks that the source draws, which a run remembers.
+    """
+
+    metric, mode = "mrr", "max"
+
+    def __init__(
+        self,
+        model: LinkModel,
+        source: NodeBatches[Any],
+        vectors: Callable[[str], tuple[NodeBatches[Any], Graph]],
+        split: EdgeSplit,
+        *,
+        learned: np.ndarray,
+        messages: Graph,
+        training: LinkTraining,
+        judging: LinkJudging,
+        node_ids: Vocabulary | None = None,
+        walks: Mapping[str, int] | None = None,
+    ) -> None:
+        self.model: nn.Module = model
+        self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
+        self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
+        every = np.concatenate([split.pairs[name] for name in PARTS])
+        self.free = NonNeighbors(every, messages.num_nodes, directed=split.directed)
+        self._near: dict[int, Proximity] = {}
+        self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, directed=split.directed)
+
+    # ---- training --------------------------------------------------------------------------------------
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches hold all links, or the source's own number of sets of nodes."""
+        drawn = self.source.drawn(epoch)
+        return -(-len(self.learned) // self.training.batch_size) if drawn is None else drawn
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield what `_batch` returns, nodes by their place in the inputs."""
+        drawn, encoder = self.source.drawn(epoch), _encoder(self.model)
+        order = named_rng(self.training.seed, "links", epoch).permutation(len(self.learned))
+        for number in range(start, self.num_batches(epoch)):
+            rng = named_rng(self.training.seed, "pairs", epoch, number)
+            if drawn is None:
+                part = order[number * self.training.batch_size : (number + 1) * self.training.batch_size]
+                links = self._either_way(self.learned[part], rng)
+                others = self._others(self.untrained, links[:, 0], rng)
+                nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
+                inputs, _ = self.source.around(encoder, nodes, epoch, number)
+                place = place.reshape(len(links), -1)
+                yield self._batch(inputs, nodes, place[:, :2], place[:, 2:], others >= 0)
+            else:
+                inputs, nodes = self.source.around(encoder, np.empty(0, np.int64), epoch, number)
+                links = self._either_way(_inside(self.learned, nodes, self.messages.num_nodes), rng)
+                known = _inside(self.split.pairs["train"], nodes, self.messages.num_nodes)
+                others = self._others(NonNeighbors(known, len(nodes), directed=self.split.directed), links[:, 0], rng)
+                yield self._batch(inputs, nodes, links, np.maximum(others, 0), others >= 0)
+
+    def _batch(self, inputs: Any, nodes: np.ndarray, ends: np.ndarray, others: np.ndarray, real: np.ndarray) -> Any:
+        """Return (inputs, ends (n, 2), others (n, k), which of these are pairs, how near both are or None)."""
+        near = None
+        if self.training.structure:
+            first = np.repeat(nodes[ends[:, 0]], others.shape[1])
+            far = self.near(self.messages).features(first, nodes[others.reshape(-1)])
+            direct = self.near(self.messages).features(*nodes[ends].T)
+            near = torch.from_numpy(direct), torch.from_numpy(far).view(*others.shape, -1)
+        return inputs, *(torch.from_numpy(np.ascontiguousarray(a)) for a in (ends, others, real)), near
+
+    def near(self, graph: Graph) -> Proximity:
+        """Return how near nodes are by the links of a graph of messages."""
+        if id(graph) not in self._near:
+            self._near[id(graph)] = Proximity(graph.indptr, graph.indices)
+        return self._near[id(graph)]
+
+    def rehearsal(self, epoch: int, start: int) -> Iterator[Any] | None:
+        """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
+        if self.source.rehearsal(_encoder(self.model), epoch, start) is None:
+            return None
+        return (batch for _ in range(3) for batch in self.batches(epoch, start))
+
+    def loss(self, batch: Any) -> Tensor | None:
+        """Return the mean loss of a batch's links among their pairs; None where it holds none."""
+        inputs, ends, others, real, near = batch
+        found, beside = self.model(inputs, ends, others, near)
+        if not len(found):
+            return None
+        beside = beside.masked_fill(~real, float("-inf"))
+        if self.training.negatives == "scored":
+            beside = beside.topk(self.training.num_negatives, 1).values
+        if self.training.loss == "softmax":
+            both = torch.cat([found[:, None], beside], 1)
+            return (both.logsumexp(1) - found).mean()
+        kept = beside[beside > float("-inf")]
+        return F.softplus(-found).mean() + (F.softplus(kept).mean() if len(kept) else 0)
+
+    def _either_way(self, links: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return links (n, 2), those of an undirected graph from either end: the other one is drawn anew."""
+        if self.split.directed:
+            return links
+        return np.where(rng.random(len(links))[:, None] < 0.5, links, links[:, ::-1])
+
+    def _others(self, free: NonNeighbors, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return (n, k) nodes that rows (n,) have no training link to, -1 where there is none."""
+        t = self.training
+        count = t.num_negatives * (POOL if t.negatives == "scored" else 1)
+        return free.draw(np.repeat(rows, count), rng, t.negatives).reshape(len(rows), count)
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {"class_names": (), "walks": self.walks}
+
+    # ---- judging ---------------------------------------------------------------------------------------
+    def question(self, split: str) -> Question:
+        """Return the links of a split and what they are ranked among; of train, as many as test has.
+
+        Raises:
+            ConfigError: an unknown split.
+        """
+        if split not in PARTS:
+            raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
+        pairs = self.split.pairs[split]
+        if split == "train" and len(pairs) > len(self.split.pairs["test"]):
+            most = len(self.split.pairs["test"])
+            pairs = pairs[np.linspace(0, len(pairs) - 1, most).astype(np.int64)]
+        j = self.judging
+        return Question(
+            pairs=pairs, free=self.free, directed=self.split.directed, candidates=j.candidates,
+            seed=j.seed * len(PARTS) + PARTS.index(split),
+        )  # fmt: skip
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's."""
+        score = self.scorer(split)
+        return link_metrics(self.question(split), score, bootstrap=self.judging.bootstrap if split == "test" else 0)
+
+    def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return rows u (n,), v (n,) → (n,) logits over the messages of a split; a pair's depends on it alone."""
+        model = bare(self.model)
+        assert isinstance(model, LinkModel)
+        rows = np.arange(self.messages.num_nodes)
+        source, messages = self.vectors(split)
+        z = source.logits(model.encoder, rows)
+        z = z.to(next(model.parameters()))
+
+        def score(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+            found = np.empty(len(u))
+            for start in range(0, len(u), DECODED):
+                ends = [np.ascontiguousarray(e[start : start + DECODED], np.int64) for e in (u, v)]
+                inputs = [z.index_select(0, torch.from_numpy(end).to(z.device)) for end in ends]
+                if self.training.structure:
+                    inputs.append(torch.from_numpy(self.near(messages).features(*ends)).to(z))
+                found[start : start + DECODED] = _decoded(model.decoder, *inputs)
+            return found
+
+        return score
+
+    def predict(self, split: str) -> dict[str, np.ndarray]:
+        """Return columns source, target, split and score (a logit) of the links of a split, or of "all"."""
+        names = PARTS if split == "all" else (split,)
+        if not set(names) <= set(PARTS):
+            raise ConfigError(f"links have the splits train, val, test and all, not {split!r}")
+        pairs = np.concatenate([self.split.pairs[name] for name in names])
+        which = np.repeat(names, [len(self.split.pairs[name]) for name in names])
+        with torch.no_grad():
+            scores = self.scorer()(*pairs.T)
+        named = pairs if self.node_ids is None else self.node_ids.names(pairs)
+        return {"source": named[:, 0], "target": named[:, 1], "split": which, "score": scores}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what training moves beside the weights."""
+        return self.source.state()
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+        self.source.load_state(state)
+
+
+def _decoded(decoder: nn.Module, *inputs: Tensor) -> np.ndarray:
+    if can_be_alike(inputs[0].device):
+        with alike():
+            return decoder(*inputs).double().cpu().numpy()
+    return decoder(*inputs).double().cpu().numpy()
+
+
+def _encoder(model: nn.Module) -> nn.Module:
+    inner = bare(model)
+    assert isinstance(inner, LinkModel)
+    return inner.encoder
+
+
+def _inside(pairs: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Return (m, 2) the pairs (n, 2) with both ends among distinct nodes, by their places there."""
+    place = np.full(num_nodes, -1, np.int64)
+    place[nodes] = np.arange(len(nodes))
+    local = place[pairs]
+    return local[(local >= 0).all(1)]
+
+
+__all__ = ["LinkJudging", "LinkModel", "LinkTraining", "StaticLinkTask"]

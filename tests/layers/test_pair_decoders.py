@@ -1,0 +1,47 @@
+"""Decoders of pairs: what they compute, which have a direction, and pairs among others as pairs by themselves."""
+
+import pytest
+import torch
+
+from hopstate.errors import ConfigError
+from hopstate.layers.alike import alike
+from hopstate.layers.pair_decoders import PairDecoder
+
+
+def made(kind, directed):
+    torch.manual_seed(0)
+    decoder = PairDecoder(kind, 7, directed=directed).double().eval()
+    return decoder, torch.randn(5, 7, dtype=torch.float64), torch.randn(5, 7, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("kind", ["dot", "mlp", "bilinear"])
+def test_directions_and_pairs_among_others(kind, directed):
+    decoder, u, v = made(kind, directed)
+    there, back = decoder(u, v), decoder(v, u)
+    assert torch.equal(there, back) is decoder.symmetric
+    assert decoder.symmetric is (kind != "bilinear" or not directed)
+    others = torch.stack([v, u, v.flip(0)], 1)
+    wanted = torch.stack([decoder(u, others[:, i]) for i in range(3)], 1)
+    assert torch.allclose(decoder.among(u, others), wanted, rtol=1e-12)
+
+
+def test_what_they_compute():
+    decoder, u, v = made("bilinear", True)
+    assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.weight, v), rtol=1e-12)
+    decoder, u, v = made("dot", False)
+    assert torch.allclose(decoder(u, v), torch.einsum("pi,pi->p", u, v), rtol=1e-12)
+    with pytest.raises(ConfigError, match="did you mean 'dot'"):
+        PairDecoder("dots", 4, directed=False)
+
+
+@pytest.mark.parametrize("kind", ["dot", "mlp", "bilinear"])
+@pytest.mark.parametrize("dim", [5, 64, 128])
+def test_a_pair_has_the_same_bits_alone_and_among_others(kind, dim):
+    torch.manual_seed(1)
+    decoder = PairDecoder(kind, dim, directed=False).eval()
+    u, v = torch.randn(2, 300, dim)
+    with torch.no_grad(), alike():
+        every = decoder(u, v)
+        for rows in (slice(0, 1), slice(7, 40), slice(299, 300), slice(1, 300)):
+            assert torch.equal(decoder(u[rows], v[rows]), every[rows])
