@@ -32,9 +32,7 @@ WIDEST = 10**5  # features from which it is left out
 BLOCK = 1 << 16
 
 
-def graph_run_floors(
-    graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask
-) -> Floors:
+def graph_run_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any] | StaticLinkTask) -> Floors:
     """Return the floors of what a run on one graph predicts: nodes or links; see `node_floors`."""
     if isinstance(task, StaticLinkTask):
         return static_link_floors(task)

@@ -109,7 +109,8 @@ class StaticLinkTask:
         walks: numbers of walks that the source draws, which a run remembers.
     """
 
-    metric, mode = "mrr", "max"
+    metric: str = "mrr"
+    mode: Literal["max", "min"] = "max"
 
     def __init__(
         self,
