@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 # module → public names; imported when first used, so that `import hopstate` stays quick. Type checkers read the
 # imports below, which a test holds to this table.
 _PUBLIC = {
-    "hopstate.runs.api": ("Run", "evaluate", "fit", "open_run", "predict", "score_stream", "stream"),
+    "hopstate.runs.api": ("Run", "evaluate", "fit", "load", "open_run", "predict", "score_stream", "stream"),
     "hopstate.runs.asking": ("node_outputs",),
     "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from hopstate.runs.api import Run as Run
     from hopstate.runs.api import evaluate as evaluate
     from hopstate.runs.api import fit as fit
+    from hopstate.runs.api import load as load
     from hopstate.runs.api import open_run as open_run
     from hopstate.runs.api import predict as predict
     from hopstate.runs.api import score_stream as score_stream

@@ -1,6 +1,7 @@
 """`predict` on a file of later events, for every temporal method: the run's past is known, as `stream` knows it."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,17 @@ def test_a_run_of_records_is_given_its_past_again(tmp_path: Path) -> None:
 
     own = read_events(table(0, 160), time_column="when", edge_columns=["amount"])
     later = read_events(table(200, 20), time_column="when", edge_columns=["amount"])
-    run = fit("recency", own, out=tmp_path / "run", config={**LOOP, "evaluation.strategies": ["random"]})
+    asked = {**LOOP, "evaluation.strategies": ["random"]}
+    run = fit("recency", own, out=tmp_path / "run", config=asked, keep_data=False)
+    assert len(run.predict(later)) == 20  # while the record lives
+    kept = fit("recency", read_events(table(0, 160), time_column="when", edge_columns=["amount"]), config=asked,
+               out=tmp_path / "kept")  # fmt: skip
+    assert kept.predict(later).equals(run.predict(later))
+    run, copy = replace(run, record=None), own.with_(name="copy")
+    del own
     with pytest.raises(ConfigError, match="give it again as own"):
         run.predict(later)
+    own = copy
     assert len(run.predict(later, own=own)) == 20
     assert len(run.predict(later, fresh=True)) == 20
     assert len(run.predict(own, split="test")) > 0

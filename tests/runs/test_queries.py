@@ -364,10 +364,11 @@ def test_what_cannot_be_asked(runs: dict[str, Run], tmp_path: Path, capsys: pyte
         "recency",
         read_events(table(0, 160), edge_columns=["amount"]),
         out=tmp_path / "held",
+        keep_data=False,
         config={**LOOP, **READ, **EVALUATION},
-    )
+    ).path
     with pytest.raises(ConfigError, match="record in memory"):
-        named.score(PAIRS)
+        score(named, PAIRS)
 
 
 def test_a_run_of_another_kind_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +20,29 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.runs.applying import evaluate, predict, score_stream
-from hopstate.runs.data import check_same_data, data_metrics, describe, idle_of, load_data, notes_of_record, settle
+from hopstate.runs.data import (
+    check_same_data,
+    data_metrics,
+    describe,
+    idle_of,
+    load_data,
+    notes_of_record,
+    reading,
+    settle,
+)
+from hopstate.runs.kept import given as given_data
+from hopstate.runs.kept import keep, record_of
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.training.progress import note
 from hopstate.training.room import within_memory
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from hopstate.methods.method import Record, RunConfig
+    from hopstate.runs.model import TrainedModel
     from hopstate.training.tasks.protocols import Task
 
 
@@ -45,6 +58,7 @@ class Run:
         best_epoch: the epoch that validation chose, from 1.
         floors: name → test metrics of what needs no such model: majority, a perceptron or a linear model; recency,
             EdgeBank, trees.
+        record: the data where they were given in memory, so that the run can be applied in this process.
     """
 
     path: Path
@@ -53,6 +67,20 @@ class Run:
     interrupted: bool = False
     best_epoch: int = 0
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
+    record: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def model(self) -> TrainedModel:
+        """The trained model as a `torch.nn.Module` that is asked by the user's ids; see `hopstate.runs.model`."""
+        from hopstate.runs.model import TrainedModel
+
+        return TrainedModel(self.path)
+
+    def embeddings(self, nodes: Any = None, **options: Any) -> pd.DataFrame:
+        """Return a vector of each node beside its id; see `hopstate.runs.model.embeddings` for the options."""
+        from hopstate.runs.model import embeddings
+
+        return embeddings(self.path, nodes, **options)
 
     def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
         """Return the metrics of a split; see `hopstate.evaluate` for the options."""
@@ -93,8 +121,11 @@ def fit(
     method: str,
     data: Any,
     *,
+    features: Any = None,
+    labels: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
+    keep_data: bool | None = None,
     config: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Run:
@@ -102,10 +133,16 @@ def fit(
 
     Args:
         method: "nagphormer", "gcn", ...; `hopstate.methods.MODULES` lists them; or one of your own, "module:NAME".
-        data: a file, a folder, the name of a data set, or a record such as `hopstate.Graph`.
+        data: a file, a folder, the name of a data set; a table of edges or events of pandas or pyarrow, read as the
+            same table in a CSV file; a torch-geometric `Data` or `TemporalData`, a scipy sparse matrix; or a record,
+            e.g. a `hopstate.Graph`.
+        features, labels: of nodes beside a table of edges: tables, arrays whose rows are the nodes, or files; the same
+            as read={"features": ...}. Beside events features is the array read.x.
         out: the run folder; by default a new one under runs/.
         resume: continue the run in out where it stopped: with the bits of one that never stopped on the same machine,
             library versions and number of threads, else equal to rounding, which a warning then says.
+        keep_data: whether data given in memory are kept in the folder data of the run, so that it can be applied later
+            without them; None keeps up to 1 GiB. This process applies it in any case while the `Run` lives.
         config: settings as a nested mapping, e.g. of a YAML file.
         settings: more settings, nested or with dots written as double underscores (loop__epochs=5).
 
@@ -119,12 +156,19 @@ def fit(
         CheckpointError: out holds a checkpoint of something else.
     """
     chosen = get_method(method)
-    given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
-    source = data if isinstance(data, (str, Path)) else f"memory:{getattr(data, 'name', 'data')}"
-    parse = parse_given(chosen, {**given, "data": str(source)})
-    held = None if isinstance(data, (str, Path)) else data
-    built, record = settle(chosen, parse, out=out, resume=resume, record=held)
-    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True)
+    held = given_data(chosen.data, data, features, labels)
+    own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
+    parse = parse_given(chosen, {**own, **held.read, "data": held.source})
+    in_memory = held.record is not None or bool(held.tables)
+    record = None
+    if in_memory and not resume:
+        with idle_reset():
+            record = record_of(chosen.data, data, held.tables, reading(parse({}).read))
+    built, record = settle(chosen, parse, out=out, resume=resume, record=record)
+    if in_memory and resume:
+        record = record_of(chosen.data, data, held.tables, reading(built.read))
+    kept = partial(keep, tables=held.tables, wanted=keep_data) if in_memory else None
+    return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True, kept=kept)
 
 
 def fit_config(
@@ -138,6 +182,7 @@ def fit_config(
     say: Callable[[str], None] | None = None,
     floors: bool = False,
     settled: bool = False,
+    kept: Callable[[RunFolder, Any], str] | None = None,
 ) -> Run:
     """Train with a method's own configuration dataclass.
 
@@ -151,6 +196,7 @@ def fit_config(
         floors: also judge what the method must stand above, into floors.json.
         settled: config comes from `runs.data.settle`, and means what it says; else the defaults of settings that are
             newer than a run that is resumed mean what was done when it was made.
+        kept: keeps a record that was given in memory with the run, or returns why not; see `hopstate.runs.kept.keep`.
 
     Raises:
         BusyError: another process is training in that folder.
@@ -171,8 +217,9 @@ def fit_config(
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
+        told = kept(run, record) if kept is not None else ""
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
-        for text in (*notes_of_record(record), *notes_of(features, record)):
+        for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
@@ -181,7 +228,8 @@ def fit_config(
         result = trainer.fit(resume=resume)
         wanted = floors and "test" in result.metrics
         found = _floors(method, ready, config, context, task) if wanted else {}
-        return Run(run.path, method.name, result.metrics, result.interrupted, result.progress.best_epoch, found)
+        best, in_memory = result.progress.best_epoch, record if kept is not None else None
+        return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 
 
 def _floors(
@@ -227,6 +275,18 @@ def open_run(path: str | Path) -> Run:
     return Run(folder.path, result["method"], result["metrics"], False, result["best_epoch"])
 
 
+def load(path: str | Path) -> Run:
+    """Return a finished run from its folder: what `open_run` returns, by a shorter name.
+
+    Args:
+        path: the run folder.
+
+    Raises:
+        MissingFileError, CheckpointError: as `open_run`.
+    """
+    return open_run(path)
+
+
 def stream(run: str | Path, data: Any, **options: Any) -> pd.DataFrame:
     """Return what `score_stream` does, under its former name, which goes with the next version.
 
@@ -251,4 +311,15 @@ def new_folder(method: str, data: str) -> Path:
         path = base.with_name(f"{base.name}-{number}")
 
 
-__all__ = ["Run", "evaluate", "fit", "fit_config", "new_folder", "open_run", "predict", "score_stream", "stream"]
+__all__ = [
+    "Run",
+    "evaluate",
+    "fit",
+    "fit_config",
+    "load",
+    "new_folder",
+    "open_run",
+    "predict",
+    "score_stream",
+    "stream",
+]

@@ -18,6 +18,7 @@ from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
+from hopstate.runs.kept import from_memory, load_kept
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method, dict[str, Any]]:
     """Return the method of a run folder, as `hopstate.methods.method_of_run`, and its other settings.
 
+    Data that were given in memory are where the run keeps them; see `hopstate.runs.kept`.
+
     Raises:
         CheckpointError: they are missing or damaged, or of a method that nobody named.
     """
@@ -39,7 +42,7 @@ def settings_of_run(folder: RunFolder, named: str | None = None) -> tuple[Method
         if not isinstance(settings.get(group), dict):
             raise CheckpointError(f"{folder.path / 'config.json'} lacks the settings {group}; it is of no hopstate run")
     with naming(folder.path / "config.json", "settings", CheckpointError):
-        return method, with_earlier(method, settings)
+        return method, from_memory(folder, with_earlier(method, settings))
 
 
 def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> Any:
@@ -78,8 +81,9 @@ def load_data(source: str, read: Any, kind: str) -> Any:
         ConfigError: a record that was in memory, or files of a kind that is only made by name.
         DataError, MissingFileError, DownloadError: it cannot be had; the message says why.
     """
-    if source.startswith("memory:"):
-        raise ConfigError(f"this run was trained on a record in memory ({source[7:]}); give it again as data")
+    record = load_kept(source)
+    if record is not None:
+        return record
     named = find_dataset(source)
     if named is not None and not exists(source):
         changed = {f.name: getattr(read, f.name) for f in fields(read) if getattr(read, f.name) != f.default}

@@ -13,6 +13,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
+from hopstate.data.readers.frames import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.io.opening import exists, expanded, shown
@@ -154,7 +155,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
 def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how a run's own files were read, as far as that says something of other data."""
     # features and number of the nodes are of the run's own data; records have no columns to name
-    columns = isinstance(data, (str, os.PathLike)) or hasattr(data, "iloc")
+    columns = isinstance(data, (str, os.PathLike)) or is_frame(data)
     return {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")} if columns else {}
 
 
@@ -166,17 +167,18 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     Args:
         folder: the run.
         own: its options of reading.
-        data: a path, the name of a data set or a record; the last two are as they are.
+        data: a path, a table, the name of a data set or a record; the last two are as they are.
         read: what is said of the source.
     """
     from hopstate.data.readers.labels import has_column
-    from hopstate.data.readers.read_graph import detect_format
 
-    if not isinstance(data, (str, os.PathLike)) or (find_dataset(str(data)) is not None and not exists(str(data))):
+    tabled = is_frame(data)
+    if not tabled and not isinstance(data, (str, os.PathLike)):
         return {}
-    path = expanded(str(data))
+    if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
+        return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not exists(path) or read.get("format", "auto") not in ("auto", "edges") or detect_format(path) != "edges":
+    if not tabled and not _is_table(expanded(str(data)), read.get("format", "auto")):
         return {key: own[key] for key in keys if key in own}
     found = {key: own[key] for key in (*keys, *_OF_TABLES) if key in own}
     goal = (known_data(folder).get("target") or {}).get("goal")
@@ -185,6 +187,12 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     if goal is not None:
         found["task"] = "classification" if goal == "classes" else "regression"
     return found
+
+
+def _is_table(path: Path, format: str) -> bool:
+    from hopstate.data.readers.read_graph import detect_format
+
+    return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"
 
 
 def as_trained(folder: RunFolder, record: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
 from hopstate.io.opening import reading as naming
@@ -28,6 +28,7 @@ from hopstate.runs.data import (
     settings_of_run,
 )
 from hopstate.runs.going_on import own_graph_reading, own_reading
+from hopstate.runs.kept import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.room import not_beyond
@@ -40,7 +41,7 @@ class load_run:  # noqa: N801 - a context manager
 
     Args:
         run: the run folder.
-        data, read: other data, and how they are read.
+        data, read: other data, and how they are read; features and labels may be tables or arrays in memory.
         device: where to compute; None takes the run's own setting.
         evaluation: other settings of evaluation.
         bare: without any events: for a model of event streams that follows a past.
@@ -60,7 +61,9 @@ class load_run:  # noqa: N801 - a context manager
         own: bool = False,
         method: str | None = None,
     ) -> None:
-        self.folder, self.data, self.read, self.device = RunFolder.open(run), data, read or {}, device
+        self.folder, self.data, self.device = RunFolder.open(run), data, device
+        self.tables = {key: value for key, value in (read or {}).items() if is_frame(value) or is_array(value)}
+        self.read = {key: f"memory:{key}" if key in self.tables else value for key, value in (read or {}).items()}
         self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
     def __enter__(self) -> tuple[Trainer, Any]:
@@ -79,11 +82,11 @@ class load_run:  # noqa: N801 - a context manager
         saved = load_checkpoint(self.folder.weights)
         config = self._config(method, settings)
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
-        record_of = (lambda: self.data) if in_memory else (lambda: load_data(config.data, config.read, method.data))
-        if in_memory and method.data == "events" and hasattr(self.data, "iloc"):
-            record_of = partial(read_events, self.data, **reading(config.read))
+        load = partial(load_data, config.data, config.read, method.data)
+        if in_memory or self.tables:
+            load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
         facts = known_data(self.folder)
-        record = self._without_events(facts, record_of) if self.bare else self._checked(record_of(), config.data)
+        record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),
@@ -125,7 +128,7 @@ class load_run:  # noqa: N801 - a context manager
     def _own_reading(self, kind: str, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return how the run's own data were read, as far as that says something of the others."""
         if kind == "graph":
-            return own_graph_reading(self.folder, own, self.data, self.read)
+            return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
         return own_reading(own, self.data) if kind == "events" and not self.bare else {}
 
     def _checked(self, record: Any, name: str) -> Any:

@@ -82,6 +82,14 @@ class FollowingMemory(MemoryScorer):
         memory, output, last_time = (part.cpu().contiguous().numpy() for part in parts)
         return Memories(nodes=nodes, memory=memory, output=output, last_time=last_time)
 
+    def vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return (n, d) what the decoder sees of nodes (n,) as the memory stands."""
+        self._fetch(nodes)
+        with evaluating(self.model):
+            rows = torch.from_numpy(nodes).to(self._device)
+            found: Tensor = self.model.represent(self.memory, rows, back=True)  # type: ignore[operator]
+        return found.detach().cpu().numpy()
+
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         for ends in nodes:
             self._fetch(ends)

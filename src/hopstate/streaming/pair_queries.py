@@ -50,6 +50,11 @@ class PairQueries:
             found[mine] = self._scores(src[mine], dst[mine], t[mine])
         return check_scores(found)
 
+    def latest(self) -> LinkFollower:
+        """Return the follower as it stands for whatever comes after the past's last event."""
+        self._move_to(len(self._edges) - 1)
+        return self.follower
+
     def _scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         follower = self.follower
         # where the next event would stand in its block; each alone in one of its own

@@ -43,6 +43,10 @@ LEFT = (
     "environment*.json",
     "tokens/hops_*.npy",
     "histories/history-*.npy",
+    "data/*.csv",  # what was given in memory
+    "data/*.npy",
+    "data/kept.json",
+    "data/record/*",
 )
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from hopstate.data.readers.tables import read_table, stem_of
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, FormatError, HopstateWarning, nearest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
 TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
@@ -45,7 +42,7 @@ def read_event_table(
     edge_columns: Sequence[str] | None = None,
     **fields: Any,
 ) -> EventStream:
-    """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_frame`.
+    """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
 
     Text without a header, as SNAP's edge lists, is read as source, target, time.
     """
@@ -299,15 +296,3 @@ def _kinds(table: Table, column: str) -> np.ndarray:
             "use add, delete and delete-node, 0, 1 and 2, or +1/-1"
         )
     return kinds.astype(np.int8)
-
-
-def events_from_frame(frame: pd.DataFrame, **options: Any) -> EventStream:
-    """Return the events of a pandas table; options as `read_event_table`."""
-    columns = tuple(options.pop(name, None) for name in OPTIONS)
-    edge_columns = options.pop("edge_columns", None)
-    table = Table(frame.reset_index(drop=True), Path("the table"), None)
-    return events_from_table(table, columns, edge_columns, **options)
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".gz").rsplit(".", 1)[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.readers.classes import AS_BEFORE, FEW, LabelOptions, classes_of
+from hopstate.data.readers.frames import is_array, is_frame
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table
 from hopstate.data.validate import SPLITS
@@ -103,9 +104,11 @@ def _of_labelled(parts: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tu
     return np.where(none, "", parts), notes
 
 
-def has_column(path: str | Path | None, name: str) -> bool:
-    """Return whether a table has a column of that name; arrays and no path have none."""
-    if path is None or str(path).endswith(".npy"):
+def has_column(path: Any, name: str) -> bool:
+    """Return whether a table, in a file or in memory, has a column of that name; arrays and no path have none."""
+    if is_frame(path):
+        return name in map(str, getattr(path, "column_names", path.columns))
+    if path is None or is_array(path) or str(path).endswith(".npy"):
         return False
     return name in map(str, read_table(Path(path), [*IDS, *LABELS, name]).frame.columns)
 

@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
+from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
@@ -41,13 +42,14 @@ _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that
 def read_events(
     source: Any, *, format: str = "auto", from_start: bool = True, max_bytes: int | str | None = None, **options: Any
 ) -> EventStream:
-    """Return the event stream of a file, a folder, a pandas table or a torch-geometric `TemporalData`.
+    """Return the event stream of a file, a folder, a table in memory or a torch-geometric `TemporalData`.
 
     Events are sorted stably by time; where they were not sorted, a `HopstateWarning` says so. A deletion must remove
     an edge that stands.
 
     Args:
-        source: path, "tgb:NAME", or the object in memory.
+        source: path, "tgb:NAME", or the object in memory; a table of pandas or pyarrow is read as the same table in a
+            CSV file, see `hopstate.data.readers.frames`.
         format: "auto" goes by content and name; else a key of `EVENT_FORMATS`.
         from_start: no event came before, so that deletions can be checked.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
@@ -73,6 +75,8 @@ def read_events(
         )
     usual = {"missing": "error", "missing_time": "error"}  # as good as not given
     options = {k: v for k, v in options.items() if v is not None and not (k in usual and v == usual[k])}
+    if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
+        options["x"] = options["x"].detach().cpu().numpy()
     if isinstance(options.get("x"), (str, os.PathLike)):
         options["x"] = _features(Path(options["x"]))
     if isinstance(source, EventStream):
@@ -170,12 +174,13 @@ def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
     if all(hasattr(source, name) for name in ("src", "dst", "t", "msg")):
         _check_options(options, "a TemporalData", tuple(name for name in _FIELDS if name not in ("src", "dst", "t")))
         return events_from_pyg(source, **options)
-    if hasattr(source, "columns") and hasattr(source, "iloc"):
-        from hopstate.data.readers.event_tables import events_from_frame
-
+    if is_frame(source):
         _check_options(options, "a table", _table_options())
-        return events_from_frame(source, **options)
-    raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a pandas table or TemporalData")
+        from hopstate.data.readers.event_tables import read_event_table
+
+        with files_of({"events": source}) as files:
+            return read_event_table(files["events"], **{"name": "table", "source": "memory", **options})
+    raise FormatError(f"cannot read events from a {type(source).__name__}; give a path, a table or TemporalData")
 
 
 # ---- torch-geometric, py-tgb --------------------------------------------------------------------------------

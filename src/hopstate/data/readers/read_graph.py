@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hopstate.data.graph import Graph, Keep
+from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
 from hopstate.io.opening import at_most, exists, expanded, open_regular, reading, shown
 
@@ -38,10 +39,12 @@ def read_graph(
     max_bytes: int | str | None = None,
     **options: Any,
 ) -> Graph:
-    """Return the graph of a file, a folder, a torch-geometric `Data` or a scipy sparse matrix.
+    """Return the graph of a file, a folder, a table of edges, a torch-geometric `Data` or a scipy sparse matrix.
 
     Args:
-        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory.
+        source: path, "pyg:Class:name?root=...", "ogb:ogbn-...", or the object in memory. Tables of pandas or pyarrow,
+            of edges as well as of features and labels, are read as the same tables in CSV files; see
+            `hopstate.data.readers.frames`.
         format: "auto" goes by content and extension; else a key of `FORMATS`.
         nan: "error" names the rows of features that hold NaN or infinities; "zero" replaces these by 0.
         undirected: store every edge in both directions.
@@ -64,10 +67,39 @@ def read_graph(
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
+    held = held_tables(source, options.get("features"), options.get("labels"))
+    if held:
+        return _from_tables(source, held, options, {"format": format, "nan": nan, **build, "max_bytes": max_bytes})
     if not isinstance(source, (str, os.PathLike)):
         return _from_object(source, {**build, **options}, nan)
     with at_most(max_bytes), reading(source, "a graph"):
         return _from_path(os.fspath(source), format, nan, build, options)
+
+
+def held_tables(source: Any, features: Any = None, labels: Any = None) -> dict[str, Any]:
+    """Return the tables and arrays among what a graph is read from: "edges", "features", "labels" → table.
+
+    Args:
+        source: of edges.
+        features, labels: of nodes; labels that are the very table of features are left out.
+    """
+    beside = {"features": features, "labels": None if labels is features else labels}
+    found = {"edges": source} if is_frame(source) else {}
+    return found | {name: value for name, value in beside.items() if is_frame(value) or is_array(value)}
+
+
+def _from_tables(source: Any, held: dict[str, Any], options: dict[str, Any], more: dict[str, Any]) -> Graph:
+    """Return the graph of tables of which some are in memory."""
+    if not is_frame(source) and not isinstance(source, (str, os.PathLike)):
+        raise ConfigError(f"tables of features and labels belong to tables of edges, not to a {type(source).__name__}")
+    one = options.get("labels") is options.get("features")
+    with files_of(held) as files:
+        options |= {name: str(path) for name, path in files.items() if name != "edges"}
+        if one and "features" in files:
+            options["labels"] = str(files["features"])
+        if "edges" not in files:
+            return read_graph(source, **more, **options)
+        return read_graph(files["edges"], **more, **{"name": "table", **options}).with_(source="memory")
 
 
 def _from_path(text: str, format: str, nan: str, build: dict[str, Any], options: dict[str, Any]) -> Graph:
@@ -145,8 +177,8 @@ def _from_object(source: Any, options: dict[str, Any], nan: str) -> Graph:
     if hasattr(source, "tocoo"):
         return Graph.from_scipy(source, **options)
     raise FormatError(
-        f"cannot read a graph from a {type(source).__name__}; give a path, a torch-geometric Data, a scipy sparse "
-        f"matrix, or build one with Graph.from_edges"
+        f"cannot read a graph from a {type(source).__name__}; give a path, a table of edges, a torch-geometric Data, a "
+        f"scipy sparse matrix, or build one with Graph.from_edges"
     )
 
 

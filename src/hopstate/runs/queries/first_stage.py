@@ -17,12 +17,12 @@ from hopstate.data.clock import Clock
 from hopstate.data.past import Past
 from hopstate.errors import HopstateError, HopstateWarning, StorageError
 from hopstate.io.tensor_file import read_tensors, write_tensors
-from hopstate.methods.pair_trees.features import NAMES
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.rule import Rule
 from hopstate.runs.queries.student import MANY, TREES, Student, learned, places_of
+from hopstate.tokens.pair_features import NAMES
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream

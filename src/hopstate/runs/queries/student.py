@@ -18,11 +18,11 @@ from threadpoolctl import threadpool_limits
 from hopstate.data.clock import Clock
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
-from hopstate.methods.pair_trees.features import NAMES, PairFeatures
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.random import named_rng
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.rule import LATEST, Rule
+from hopstate.tokens.pair_features import NAMES, PairFeatures
 
 if TYPE_CHECKING:
     from hopstate.runs.queries.session import Session

@@ -1,0 +1,201 @@
+"""A trained run as a `torch.nn.Module`: its network, what it is fed, and the vectors that it makes of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hopstate.data.past import Past
+from hopstate.data.past_store import load_past
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.runs.asking import times_in
+from hopstate.runs.going_on import is_temporal, kept_state, own_past
+from hopstate.runs.load import load_run
+from hopstate.streaming.following import FollowingMemory
+from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
+from hopstate.streaming.live import fingerprint, outputs_at
+from hopstate.streaming.pair_queries import PairQueries
+from hopstate.training.precision import bare
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.event_node import EventNodeTask
+from hopstate.training.tasks.link import LinkTask
+from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class TrainedModel(nn.Module):
+    """A trained network that is asked by the user's own ids.
+
+    Args:
+        run: the run folder.
+        data: the run's own data, where they are nowhere else, or for nodes of a graph other data.
+        device: where to compute; None takes the run's own setting.
+
+    network: the method's own module with the chosen weights, in eval mode.
+    ids: the user's ids of the nodes, in the order of their rows.
+    """
+
+    def __init__(self, run: str | Path, data: Any = None, device: str | None = None) -> None:
+        super().__init__()
+        folder = RunFolder.open(run)
+        temporal = is_temporal(folder)
+        with load_run(run, data, device=device, bare=temporal) as (_, task):
+            self.task = task
+            self.network = bare(task.model)
+            self.network.eval()
+            self.past: Past | None = None
+            if temporal:
+                with torch.no_grad():
+                    kept = kept_state(folder)
+                    own = own_past(folder, task, data) if kept is None else load_past(kept, model=fingerprint(task))
+                self.past = own
+        self._ids = self.past.node_ids if self.past is not None else getattr(_labels(task), "node_ids", None)
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The user's ids of the nodes that are known, by row."""
+        count = self.past.num_nodes if self.past is not None else len(_labels(self.task).y)
+        return np.arange(count) if self._ids is None else self._ids.ids
+
+    def rows(self, nodes: Any) -> np.ndarray:
+        """Return the rows of nodes (n,) by the user's ids.
+
+        Raises:
+            DataError: an id that is not known.
+        """
+        names = np.atleast_1d(np.asarray(nodes))
+        known = self._ids if self._ids is not None else Vocabulary(np.arange(len(self.ids)))
+        rows = known.rows(names.astype(str) if known.ids.dtype.kind == "U" else names)
+        if (rows < 0).any():
+            name = names[int(np.argmax(rows < 0))].item()
+            raise DataError(f"unknown id {name!r}{nearest(str(name), map(str, known.ids[:10000].tolist()))}")
+        return rows
+
+    def inputs(self, *asked: Any) -> Any:
+        """Return what `network` takes for nodes (n,) of a graph, for source, target, time of pairs or for node, time.
+
+        Raises:
+            ConfigError: the network is fed by its sampler, batch by batch, or by its memory.
+        """
+        source = getattr(self.task, "source", None)
+        if isinstance(source, RowBatches):
+            return source.inputs(self.rows(asked[0]) if asked else np.arange(len(self.ids)))
+        if isinstance(source, WholeGraph):
+            return source.inputs
+        if self.past is not None:
+            follower, (ends, at) = self.task.follow(self.past), self._asked(*asked)
+            if isinstance(follower, HistoryScorer) and len(ends) == 2:
+                return follower.tokenizer.pairs(ends[0], ends[1], at)
+            if isinstance(follower, HistoryNodeScorer) and len(ends) == 1:
+                return follower.tokenizer.nodes(ends[0], at)
+        raise ConfigError(f"{type(self.network).__name__} has no inputs that stand alone; call the model with ids")
+
+    def forward(self, *asked: Any) -> Tensor:
+        """Return outputs: of nodes (n,) their (n, C) logits; of pairs at times their scores (n,); of nodes at times.
+
+        Args:
+            asked: nodes, none for all of a graph; or source, target, time; or node, time. Ids are the user's own; times
+                are numbers in the unit of the run's data or dates, one for all or one each, none before the last event.
+
+        Raises:
+            DataError: an id that is not known.
+            ConfigError: the run's method answers no such question.
+        """
+        if isinstance(self.task, NodeTask):
+            rows = self.rows(asked[0]) if asked else np.arange(len(self.ids))
+            return self.task.logits(rows)
+        if self.past is None or len(asked) != (3 if isinstance(self.task, LinkTask) else 2):
+            raise ConfigError("ask for nodes of a graph, for source, target, time of links, or for node, time")
+        ends, t = self._asked(*asked)
+        if isinstance(self.task, LinkTask):
+            return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[1], t))
+        if isinstance(self.task, EventNodeTask):
+            return torch.from_numpy(outputs_at(self.task, self.past, ends[0], t))
+        raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
+
+    def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
+        assert self.past is not None
+        rows = [self.rows(nodes) for nodes in asked[:-1]]
+        kind = self.past.layers[-1].t.dtype if len(self.past) else np.dtype(np.float64)
+        t = times_in(self.past, np.atleast_1d(np.asarray(asked[-1]))) if rows else np.empty(0, kind)
+        return rows, np.broadcast_to(t, rows[0].shape).copy() if rows else t
+
+    @torch.no_grad()
+    def embeddings(self, nodes: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids (n,) and vectors (n, d): what the last layer sees of nodes, after all that is known.
+
+        Args:
+            nodes: the user's ids; None takes all.
+
+        Raises:
+            ConfigError: the method has no vector of a node alone.
+        """
+        ids = self.ids if nodes is None else np.atleast_1d(np.asarray(nodes))
+        rows = np.arange(len(ids)) if nodes is None else self.rows(nodes)
+        if isinstance(self.task, NodeTask) and isinstance(getattr(self.network, "head", None), nn.Module):
+            with _without_head(self.network):
+                return ids, self.task.logits(rows).numpy()
+        follower = None if self.past is None else PairQueries(self.task, self.past).latest()
+        if isinstance(follower, FollowingMemory):
+            return ids, follower.vectors(rows)
+        name = type(self.network).__name__
+        if self.past is None:
+            raise ConfigError(f"{name} has no last layer of its own (head), in front of which a vector would stand")
+        raise ConfigError(
+            f"{name} has no vector of a node alone: what it makes of one depends on the pair and the time; use score "
+            "or rank"
+        )
+
+
+def _labels(task: Any) -> Any:
+    labels = getattr(task, "labels", None)
+    if labels is None:
+        raise ConfigError("this run is of neither nodes of a graph nor a stream of events; use evaluate and predict")
+    return labels
+
+
+@contextmanager
+def _without_head(network: nn.Module) -> Iterator[None]:
+    """Let a network return what its last layer is given."""
+    head = network.head
+    network.head = nn.Identity()
+    try:
+        yield
+    finally:
+        network.head = head
+
+
+def embeddings(run: str | Path, nodes: Any = None, data: Any = None, device: str | None = None) -> pd.DataFrame:
+    """Return what a trained run makes of nodes: a column node of ids, then a column a dimension (0, 1, ...).
+
+    Of a graph, what the last layer sees; of a stream, what a memory holds after all that the run has seen.
+
+    Args:
+        run: a run folder.
+        nodes: the user's ids; None takes all.
+        data: the run's own data, where they are nowhere else.
+        device: where to compute; None takes the run's own setting.
+
+    Raises:
+        ConfigError: the method has no vector of a node alone.
+        DataError: an id that is not known.
+    """
+    import pandas as pd
+
+    ids, vectors = TrainedModel(run, data, device).embeddings(nodes)
+    table = pd.DataFrame(vectors)
+    table.insert(0, "node", ids)
+    return table
+
+
+__all__ = ["TrainedModel", "embeddings"]

@@ -1,0 +1,72 @@
+"""Tables in memory, read as their CSV files are: the same records, and what no file could hold refused by name."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import HopstateError
+
+N = 40
+
+
+def tables(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    names = np.array([f"n{i}" for i in range(N)])
+    edges = pd.DataFrame({"source": names[rng.integers(0, N, 120)], "target": names[rng.integers(0, N, 120)]})
+    features = pd.DataFrame({"id": names, "a": rng.normal(size=N), "b": rng.normal(size=N)})
+    labels = pd.DataFrame({"id": names, "label": np.where(features["a"] > 0, "up", "down")})
+    return edges, features, labels
+
+
+def hostile() -> dict[str, tuple[pd.DataFrame, str]]:
+    edges = tables()[0]
+    return {
+        "two of one name": (edges.set_axis(["source", "source"], axis=1), "two columns of the same name: source"),
+        "levels of names": (pd.concat({"a": edges}, axis=1), "several levels"),
+        "levels of the index": (edges.set_index([edges.index, edges.index]), "several levels"),
+        "texts as a nameless index": (edges.set_axis([f"r{i}" for i in range(120)]), "has no name"),
+        "lists": (edges.assign(source=[[1, 2]] * 120), "holds a list in row 0"),
+        "bytes": (edges.assign(source=[b"a"] * 120), "holds a bytes in row 0"),
+        "no columns": (pd.DataFrame(index=range(3)), "no columns"),
+        "missing ids": (
+            edges.assign(source=edges["source"].where(edges.index != 3)),
+            "no id in column 'source', row 3",
+        ),
+        "complex": (edges.assign(w=1j), "complex"),
+    }
+
+
+@pytest.mark.parametrize("case", hostile())
+def test_tables_that_no_file_could_be_are_refused_by_name(case):
+    table, words = hostile()[case]
+    with pytest.raises(HopstateError, match=words) as told:
+        hopstate.read_graph(table)
+    assert "the table of edges" in str(told.value)
+    assert "/hopstate-" not in str(told.value)
+
+
+def test_odd_indices_and_dtypes_are_read_as_their_file_is(tmp_path):
+    edges, features, labels = tables()
+    odd = edges.set_axis([5] * len(edges))  # an index that is not unique says nothing
+    odd["source"] = odd["source"].astype("category")
+    odd["weight"] = pd.array([1, None] * 60, "Int64")
+    odd.to_csv(tmp_path / "e.csv", index=False)
+    options = {"features": features, "labels": labels.convert_dtypes(), "missing": "mean"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, two = hopstate.read_graph(odd, **options), hopstate.read_graph(tmp_path / "e.csv", **options)
+    assert one.content_hash == two.content_hash
+    assert one.edge_table.columns == two.edge_table.columns == ("weight",)
+    numbers = pd.DataFrame(np.random.default_rng(0).integers(0, 9, (30, 2)))  # columns called 0 and 1
+    assert hopstate.read_graph(numbers).num_nodes == 9
+
+
+def test_one_table_holds_features_and_labels():
+    edges, features, labels = tables()
+    both = features.merge(labels, on="id")
+    graph = hopstate.read_graph(edges, features=both, labels=both)
+    assert graph.num_features == 2
+    assert graph.class_names == ("down", "up")

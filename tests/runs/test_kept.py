@@ -1,0 +1,173 @@
+"""Python as people write it: tables, arrays and records of torch-geometric into fit, and runs without their data."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from torch_geometric.data import TemporalData
+
+import hopstate
+from hopstate.errors import ConfigError, DataError
+from hopstate.training.checkpoint import load_checkpoint
+
+N = 40
+LOOP = {"epochs": 1, "progress": False}
+
+
+def tables(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    names = np.array([f"n{i}" for i in range(N)])
+    edges = pd.DataFrame({"source": names[rng.integers(0, N, 120)], "target": names[rng.integers(0, N, 120)]})
+    features = pd.DataFrame({"id": names, "a": rng.normal(size=N), "b": rng.normal(size=N)})
+    labels = pd.DataFrame({"id": names, "label": np.where(features["a"] > 0, "up", "down")})
+    return edges, features, labels
+
+
+def events(seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    t = np.sort(rng.integers(0, 5000, 160)) + 0.25
+    return pd.DataFrame({"user": rng.integers(0, 9, 160), "item": rng.integers(20, 30, 160), "timestamp": t})
+
+
+def weights(run: hopstate.Run) -> dict[str, torch.Tensor]:
+    return load_checkpoint(Path(run.path) / "model.safetensors").tensors["model"]
+
+
+def same_runs(one: hopstate.Run, two: hopstate.Run) -> None:
+    a, b = weights(one), weights(two)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert one.metrics == two.metrics
+    assert one.predict().equals(two.predict())
+
+
+def test_tables_train_what_their_files_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    edges, features, labels = tables()
+    for name, table in (("e", edges), ("f", features), ("l", labels)):
+        table.to_csv(f"{name}.csv", index=False)
+    filed = hopstate.fit("sage", "e.csv", features="f.csv", labels="l.csv", loop=LOOP, out="filed")
+    held = hopstate.fit(
+        "sage", edges, features=features.set_index("id"), labels=pa.table(labels), loop=LOOP, out="held"
+    )
+    mixed = hopstate.fit("sage", "e.csv", features=features, labels=labels, loop=LOOP, out="mixed")
+    same_runs(held, filed)
+    same_runs(mixed, filed)
+
+
+@pytest.mark.parametrize("method", ["recency", "dyg-mamba"])
+def test_a_table_of_events_trains_what_its_file_does(tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tmp_path)
+    table = events()
+    table.to_csv("events.csv", index=False)
+    filed = hopstate.fit(method, "events.csv", loop=LOOP, out="filed")
+    held = hopstate.fit(method, pa.Table.from_pandas(table), loop=LOOP, out="held")
+    if method != "recency":
+        same_runs(held, filed)
+    asked = [(1, 25), (2, 26)]
+    assert held.score(asked, 6000).equals(filed.score(asked, 6000))
+    later = pd.DataFrame({"user": [1, 2], "item": [21, 22], "timestamp": [6000.0, 6001.0]})
+    assert held.predict(later).equals(filed.predict(pa.Table.from_pandas(later)))
+
+
+def test_a_run_of_tables_is_applied_later_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    edges, features, labels = tables()
+    run = hopstate.fit("sage", edges, features=features, labels=labels, loop=LOOP, out="run")
+    want = run.predict()
+    shutil.move("run", "moved")
+    del run
+    moved = hopstate.load("moved")
+    assert moved.predict().equals(want)
+    assert moved.evaluate() == moved.metrics["test"]
+    new = moved.predict(edges, read={"features": features, "labels": labels})
+    assert new.equals(want)
+    again = hopstate.fit(
+        "sage", edges, features=features, labels=labels, loop=LOOP | {"epochs": 2}, out="moved", resume=True
+    )
+    assert again.metrics
+
+
+def test_what_is_not_kept_is_had_while_the_run_lives_and_else_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    graph = hopstate.read_graph(tables()[0], features=tables()[1], labels=tables()[2])
+    run = hopstate.fit("sage", graph, loop=LOOP, out="run", keep_data=False)
+    want = run.predict()
+    del graph, run
+    with pytest.raises(ConfigError, match=r"record in memory \(table\), which is not kept"):
+        hopstate.load("run").predict()
+    kept = hopstate.fit("sage", *tables()[:1], features=tables()[1], labels=tables()[2], loop=LOOP, out="kept")
+    assert kept.predict().equals(want)
+
+
+def test_records_of_torch_geometric_train_as_ours_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    graph = hopstate.read_graph(tables()[0], features=tables()[1], labels=tables()[2])
+    data = graph.to_pyg()
+    run = hopstate.fit("sage", data, loop=LOOP, out="data")
+    twin = hopstate.fit("sage", hopstate.Graph.from_pyg(data), loop=LOOP, out="graph")
+    assert run.predict().equals(twin.predict())
+    assert hopstate.load("data").predict(data).equals(run.predict())
+    table = events()
+    stream = TemporalData(*(torch.from_numpy(table[name].to_numpy()) for name in ("user", "item", "timestamp")))
+    stream.msg = torch.zeros(len(table), 0)
+    found = hopstate.fit("recency", stream, out="temporal")
+    assert len(hopstate.load("temporal").predict()) == len(table)
+    assert found.metrics["test"]
+    with pytest.raises(ConfigError, match="works on events, not on a Data"):
+        hopstate.fit("recency", data, out="wrong")
+    with pytest.raises(ConfigError, match="works on a graph, not on a TemporalData"):
+        hopstate.fit("sage", stream, out="wrong")
+    with pytest.raises(ConfigError, match="works on events; table is a Graph"):
+        hopstate.fit("recency", graph, out="wrong")
+
+
+def test_arrays_are_rows_of_the_nodes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    edges = pd.DataFrame({"source": rng.integers(0, N, 99), "target": rng.integers(0, N, 99)})
+    x, y = rng.normal(size=(N, 3)).astype(np.float32), np.arange(N) % 2
+    run = hopstate.fit("sage", edges, features=torch.from_numpy(x), labels=y, loop=LOOP, out="run")
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    edges.to_csv("e.csv", index=False)
+    same_runs(run, hopstate.fit("sage", "e.csv", features="x.npy", labels="y.npy", loop=LOOP, out="filed"))
+
+
+@pytest.mark.parametrize("method", ["nagphormer", "sage", "gmn"])
+def test_the_model_answers_as_predict_and_its_vectors_lead_there(tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tmp_path)
+    edges, features, labels = tables()
+    small = {"gmn": {"model": {"dim": 8}}}.get(method, {})
+    run = hopstate.fit(method, edges, features=features, labels=labels, loop=LOOP, out="run", **small)
+    model, table = run.model, run.predict()
+    assert isinstance(model, torch.nn.Module)
+    logits = model()
+    assert np.array_equal(model.ids, table["node"])
+    names = sorted(labels["label"].unique())
+    assert [names[k] for k in logits.argmax(1).tolist()] == table["prediction"].tolist()
+    assert torch.allclose(model(["n7", "n3"]), logits[model.rows(["n7", "n3"])], atol=1e-6)
+    vectors = run.embeddings()
+    made = model.network.head(torch.from_numpy(vectors.drop(columns="node").to_numpy(copy=True)))
+    assert vectors["node"].tolist() == table["node"].tolist()
+    assert torch.allclose(made, logits, atol=1e-5)
+    with pytest.raises(DataError, match="unknown id 'n99'"):
+        model(["n99"])
+
+
+def test_the_model_of_a_stream_scores_as_score_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for method in ("ctdg-ssm", "dyg-mamba"):
+        run = hopstate.fit(method, events(), loop=LOOP, out=method)
+        want = run.score([(1, 25), (2, 26)], 6000.0)["score"]
+        assert run.model([1, 2], [25, 26], 6000.0).tolist() == want.tolist()
+        if method == "ctdg-ssm":
+            assert len(run.embeddings([1, 2])) == 2
+        else:
+            assert run.model.inputs([1, 2], [25, 26], 6000.0) is not None
+            with pytest.raises(ConfigError, match="no vector of a node alone"):
+                run.embeddings()
