@@ -29,7 +29,7 @@ from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
-from hopstate.training.precision import matrix_products
+from hopstate.training.precision import matmul_precision
 from hopstate.training.tasks.history import split_by_tokens
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     )
     torch.set_num_threads(args.threads)
     print(machine())
-    with matrix_products(args.products):
+    with matmul_precision(args.products):
         measure(args)
 
 

@@ -287,9 +287,9 @@ def precision(device: str, tiny: bool, data: Path) -> Lines:
 
 
 def with_products(products: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    from hopstate.training.precision import matrix_products
+    from hopstate.training.precision import matmul_precision
 
-    with matrix_products(products):  # type: ignore[arg-type]
+    with matmul_precision(products):  # type: ignore[arg-type]
         return measure()
 
 

@@ -17,6 +17,7 @@ FOLDERS = {
     "hostile": "of every reader: damaged and hostile files",
 }
 TOPICS = {
+    "test_contracts.py": "of the package as a whole",
     "test_curves.py": "loss curves of every method",
     "test_import_circles.py": "of all modules",
     "test_paths.py": "of the tests themselves",

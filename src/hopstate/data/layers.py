@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -97,13 +96,21 @@ class Layer:
     path: Path | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, events: EventStream, *, skip: int = 0, **rest: Any) -> Layer:
+    def of(
+        cls,
+        events: EventStream,
+        *,
+        skip: int = 0,
+        memories: Memories | None = None,
+        ids: np.ndarray | None = None,
+        ended: np.ndarray | None = None,
+    ) -> Layer:
         """Return the layer of some events under their ids.
 
         Args:
             events: bare, or with the features of events.
             skip: features of so many events are left out.
-            rest: memories, ids, and what the events end.
+            memories, ids, ended: see `Layer`.
         """
         nodes, rows = np.unique(np.concatenate([events.src, events.dst]), return_inverse=True)
         rows.flags.writeable = False
@@ -123,7 +130,9 @@ class Layer:
             index=index(events.edge_rows() if deletes else slice(None)),
             added=index(events.additions()) if deletes else None,
             gone=_gone(events) if deletes else None,
-            **rest,
+            memories=memories,
+            ids=ids,
+            ended=ended,
         )
 
     def __len__(self) -> int:

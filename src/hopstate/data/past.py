@@ -11,7 +11,7 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import CheckpointError, DataError, TimeOrderError
 from hopstate.io.opening import reading
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -257,11 +260,14 @@ class NodeFeatures:
     def __init__(self, x: np.ndarray) -> None:
         self.x = x
 
-    def __getitem__(self, nodes: Any) -> Any:
-        if hasattr(nodes, "numpy"):
+    def __getitem__(self, nodes: np.ndarray | Tensor) -> np.ndarray | Tensor:
+        if not isinstance(nodes, np.ndarray):
             import torch
 
-            return torch.from_numpy(self[nodes.numpy()])
+            return torch.from_numpy(self._rows(nodes.numpy()))
+        return self._rows(nodes)
+
+    def _rows(self, nodes: np.ndarray) -> np.ndarray:
         known = nodes < len(self.x)
         rows = np.zeros((len(nodes), self.x.shape[1]), np.float32)
         rows[known] = self.x[nodes[known]]

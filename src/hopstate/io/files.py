@@ -243,7 +243,7 @@ class named_errors:  # noqa: N801 - a context manager
 
 def _mend(path: Path, error: BaseException) -> str:
     found = re.search(r"os error (\d+)", str(error))  # safetensors holds the number in its text
-    number = int(found[1]) if found else getattr(error, "errno", None)
+    number = int(found[1]) if found else (error.errno if isinstance(error, OSError) else None)
     where = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
     if number == errno.ENOSPC:
         return f"{where} has {shutil.disk_usage(where).free:,} bytes free: {_MEND[number]}"

@@ -21,7 +21,7 @@ def _packages() -> list[tuple[str, ModuleType]]:
     """Return the packages here that declare methods, by name; importing one runs no code but its declarations."""
     names = sorted(f"{__name__}.{found.name}" for found in iter_modules(__path__) if found.ispkg)
     packages = [(name, import_module(name)) for name in names]
-    return [(name, package) for name, package in packages if hasattr(package, "METHODS")]
+    return [(name, package) for name, package in packages if "METHODS" in vars(package)]
 
 
 def modules() -> dict[str, str]:
@@ -41,7 +41,7 @@ def modules() -> dict[str, str]:
 
 def recipe_modules() -> list[str]:
     """Return the modules of recipes that the packages of methods declare."""
-    return [f"{place}.{module}" for place, package in _packages() for module in getattr(package, "RECIPES", ())]
+    return [f"{place}.{module}" for place, package in _packages() for module in vars(package).get("RECIPES", ())]
 
 
 # by name; a method's own module is imported when first asked for, so that the command line starts quickly

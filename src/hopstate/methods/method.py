@@ -129,6 +129,11 @@ class RunConfig(Protocol):
         ...
 
     @property
+    def read(self) -> Any:
+        """How files are read: a dataclass, `ReadOptions` for most."""
+        ...
+
+    @property
     def loop(self) -> LoopConfig:
         """How long and how it trains."""
         ...

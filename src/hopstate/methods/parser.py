@@ -111,13 +111,15 @@ def _checked_settings(parser: Parser, path: str) -> str:
 class Parser(ArgumentParser):
     """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
 
+    _settings: Sequence[str] = ()  # files of settings that were given
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise ConfigError in place of printing usage and leaving."""
         raise ConfigError(f"{self._plain(message)}{self._hint(message)}{self.given_in()}") from ex
 
     def given_in(self) -> str:
         """Return " (with the settings of FILE)" where a file of settings was given, else nothing."""
-        files = ", ".join(getattr(self, "_settings", ()))
+        files = ", ".join(self._settings)
         return f" (with the settings of {files})" if files else ""
 
     def _plain(self, message: str) -> str:

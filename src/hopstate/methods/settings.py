@@ -128,8 +128,8 @@ def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
         config: of the run's method.
         settings: the run's own, as its folder holds them.
     """
-    read, held = getattr(config, "read", None), settings.get("read")
-    if not dataclasses.is_dataclass(read) or isinstance(read, type) or not isinstance(held, Mapping):
+    read, held = config.read, settings.get("read")
+    if not isinstance(held, Mapping):
         return config
     usual = {f.name: f.default for f in dataclasses.fields(read)}
     changes = {k: v for k, v in BEFORE.items() if k in usual and held.get(k, v) == v and getattr(read, k) == usual[k]}

@@ -15,13 +15,21 @@ from typing import Any
 
 import torch
 
-_own = threading.local()
+
+class _Own(threading.local):
+    """What `one_thread` holds for this thread: how many threads there were, None outside; whether numpy has one too."""
+
+    usual: int | None = None
+    numpy = False
+
+
+_own = _Own()
 _numpy = threading.Lock()  # the number of threads of numpy's BLAS is the whole process's
 
 
 def usual_threads() -> int:
     """Return the number of threads that torch uses here outside `one_thread`."""
-    return getattr(_own, "usual", None) or torch.get_num_threads()
+    return _own.usual or torch.get_num_threads()
 
 
 @contextmanager
@@ -32,7 +40,7 @@ def one_thread(*, numpy: bool = False) -> Iterator[None]:
         numpy: those of numpy and scipy too, not of torch alone. They are limited for the whole process, where
             threadpoolctl is installed (it comes with hopstate), and one caller at a time has them.
     """
-    if getattr(_own, "usual", None) is not None:
+    if _own.usual is not None:
         with _numpy_limit() if numpy and not _own.numpy else nullcontext():
             yield
         return

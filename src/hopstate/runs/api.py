@@ -67,7 +67,7 @@ class Run:
     interrupted: bool = False
     best_epoch: int = 0
     floors: dict[str, dict[str, float]] = field(default_factory=dict)
-    record: Any = field(default=None, repr=False, compare=False)
+    record: Record | None = field(default=None, repr=False, compare=False)
 
     @property
     def model(self) -> TrainedModel:
@@ -177,7 +177,7 @@ def fit_config(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    record: Any = None,
+    record: Record | None = None,
     splits: tuple[str, ...] = SPLITS,
     say: Callable[[str], None] | None = None,
     floors: bool = False,

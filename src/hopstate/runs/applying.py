@@ -23,6 +23,7 @@ from hopstate.runs.going_on import (
     own_past,
 )
 from hopstate.runs.load import load_run
+from hopstate.streaming.protocols import LiveTask
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def predict(
     check_table(out, folder, method, data, read)  # before the work, not after it
     columns = None if data is None else _later(folder, data, split, read, fresh, own, device)
     if columns is None:
-        with load_run(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+        with load_run(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
             columns = task.predict(split)
     table = pd.DataFrame(columns)
@@ -130,7 +131,8 @@ def _later(
     if split != "all":
         raise ConfigError(f"events after the run's own have no {split} part; leave --split out, or give --fresh")
     new = as_trained(folder, new)
-    with load_run(folder.path, own, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+    with load_run(folder.path, own, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
+        assert isinstance(task, LiveTask)
         past = empty_past(task, new) if fresh else own_past(folder, task, own)
         if not fresh:
             name_new_ids(past, new)
@@ -232,8 +234,9 @@ def score_stream(
         locked(folder.path if own_state else target, "the state of a live run"),  # from reading it to replacing it
         load_run(run, own, device=device, bare=True, method=method) as (trainer, task),
         torch.no_grad(),
-        trainer.arithmetic(),
+        trainer.precision(),
     ):
+        assert isinstance(task, LiveTask)
         new = as_trained(folder, new_events(folder, data, read or {}))
         start = None if fresh else state if state is not None else kept_state(folder)
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))

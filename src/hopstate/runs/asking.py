@@ -10,6 +10,7 @@ import numpy as np
 from hopstate.data.event_splits import parse_time
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
+from hopstate.data.readers.frames import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past
@@ -62,7 +63,7 @@ def node_outputs(
     from hopstate.training.tasks.event_node import EventNodeTask
 
     if t is None:
-        if not hasattr(nodes, "columns") or not {"node", "t"} <= set(nodes.columns):
+        if not is_frame(nodes) or not {"node", "t"} <= set(nodes.columns):
             raise ShapeError("give nodes and their times, or a table with columns node and t")
         nodes, t = nodes["node"].to_numpy(), nodes["t"].to_numpy()
     folder = RunFolder.open(run)
@@ -70,7 +71,7 @@ def node_outputs(
     with (
         load_run(run, own, device=device, bare=True, method=method) as (trainer, task),
         torch.no_grad(),
-        trainer.arithmetic(),
+        trainer.precision(),
     ):
         if not isinstance(task, EventNodeTask):
             name = settings_of_run(folder, method)[0].name

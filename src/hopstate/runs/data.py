@@ -18,6 +18,7 @@ from hopstate.io.opening import reading as naming
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
+from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.kept import from_memory, load_kept
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
@@ -124,7 +125,7 @@ def settle(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    record: Any = None,
+    record: Record | None = None,
     suited: dict[str, Any] | None = None,
     suit: bool = True,
 ) -> tuple[Any, Any]:
@@ -148,7 +149,8 @@ def settle(
         before = {f"read.{key}": value for key, value in BEFORE.items()}
         known = flatten(as_dict(config))
         return parse({k: v for k, v in (before | held | idle_of(method, held)).items() if k in known}), record
-    if method.suit is None or (not suit and getattr(config, "init", None) is None):
+    begun = isinstance(config, EventNodeRun) and config.init is not None
+    if method.suit is None or not (suit or begun):
         return parse({}), record
     record = load_data(config.data, config.read, method.data) if record is None else record
     chosen = suited or dict(method.suit(record, config, data_metrics(config.data)))

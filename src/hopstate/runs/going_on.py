@@ -21,6 +21,7 @@ from hopstate.methods.settings import as_made
 from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.runs.prepare import prepared_as
 from hopstate.streaming.live import past_of
+from hopstate.streaming.protocols import LiveTask
 from hopstate.training.run_folder import RunFolder
 
 _OF_TABLES = (
@@ -81,7 +82,7 @@ def kept_state(folder: RunFolder) -> Path | None:
     return new if holds_past(new) else old if old.is_file() else None
 
 
-def own_past(folder: RunFolder, task: Any, own: Any = None) -> Past:
+def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
     """Return the past of a run after all of its own data.
 
     Args:
@@ -195,6 +196,6 @@ def _is_table(path: Path, format: str) -> bool:
     return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"
 
 
-def as_trained(folder: RunFolder, record: Any) -> Any:
+def as_trained(folder: RunFolder, record: EventStream) -> Any:
     """Return events with features and classes as those that a run was trained on."""
     return prepared_as(record, known_data(folder))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 from hopstate.data.event_store import load_events, save_events
@@ -26,10 +26,25 @@ from hopstate.io.files import make_folder
 from hopstate.io.opening import exists
 from hopstate.training.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
+
 FOLDER, FACTS, RECORD = "data", "data/kept.json", "record"
 MOST = 1 << 30  # bytes in memory of what is kept without being asked for
 HELD, KEPT = "held:", "kept:"  # in front of the name of data that a process holds, or that a run folder keeps
 _HELD: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+
+@runtime_checkable
+class Named(Protocol):
+    """Data with a name."""
+
+    name: str
+
+
+def name_of(data: object) -> str:
+    """Return the name of data in memory."""
+    return data.name if isinstance(data, Named) else "data"
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,7 @@ class Given:
     """
 
     source: str
-    record: Any = None
+    record: Record | None = None
     tables: dict[str, Any] = field(default_factory=dict)
     read: dict[str, str] = field(default_factory=dict)
 
@@ -73,7 +88,7 @@ def given(kind: str, data: Any, features: Any, labels: Any) -> Given:
     stem = "events" if kind == "events" else "edges"
     tables |= {stem: data} if is_frame(data) else {}
     by_name = isinstance(data, (str, os.PathLike))
-    source = os.fspath(data) if by_name else f"memory:{'table' if is_frame(data) else getattr(data, 'name', 'data')}"
+    source = os.fspath(data) if by_name else f"memory:{'table' if is_frame(data) else name_of(data)}"
     same = {"labels": "features"} if labels is not None and labels is features and "features" in tables else {}
     named = {f"read.{name}": f"memory:{same.get(name, name)}" for name in tables if name != stem}
     record = None if by_name or is_frame(data) else data
@@ -121,13 +136,11 @@ def _of_objects(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: options[key] for key in ("nan", "features", "labels") if options.get(key) is not None}
 
 
-def _check_kind(kind: str, record: Any) -> None:
+def _check_kind(kind: str, record: Record) -> None:
     kinds = {Graph: "graph", EventStream: "events", GraphSet: "graphs"}
     own = next(name for cls, name in kinds.items() if isinstance(record, cls))
     if own != kind and kind in kinds.values():
-        raise ConfigError(
-            f"this method works on {kind}; {getattr(record, 'name', 'data')} is a {type(record).__name__}"
-        )
+        raise ConfigError(f"this method works on {kind}; {name_of(record)} is a {type(record).__name__}")
 
 
 def _check_pyg(data: Any, kind: str) -> None:
@@ -141,7 +154,7 @@ def _check_pyg(data: Any, kind: str) -> None:
 
 
 # ---- beside the run -------------------------------------------------------------------------------------------------
-def keep(run: RunFolder, record: Any, tables: Mapping[str, Any], wanted: bool | None) -> str:
+def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool | None) -> str:
     """Keep what a run was given in memory in its folder; return a note where it is not kept.
 
     Args:
@@ -167,13 +180,14 @@ def keep(run: RunFolder, record: Any, tables: Mapping[str, Any], wanted: bool | 
     if tables:
         facts: dict[str, Any] = {stem: write_held(table, folder, stem).name for stem, table in tables.items()}
     else:
+        assert isinstance(record, (Graph, EventStream))
         record.save(str(folder / RECORD)) if isinstance(record, Graph) else save_events(record, folder / RECORD)
         facts = {RECORD: RECORD}
     run.write_json(FACTS, facts)
     return ""
 
 
-def hold(run: RunFolder, record: Any) -> None:
+def hold(run: RunFolder, record: Record) -> None:
     """Let a process apply a run to a record for as long as that lives."""
     _HELD[_key(run)] = record
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,11 @@ from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
 from hopstate.training.room import not_beyond
 from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.protocols import Task
 from hopstate.training.trainer import Trainer, seed_everything
+
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
 
 
 class load_run:  # noqa: N801 - a context manager
@@ -66,7 +70,7 @@ class load_run:  # noqa: N801 - a context manager
         self.read = {key: f"memory:{key}" if key in self.tables else value for key, value in (read or {}).items()}
         self.evaluation, self.bare, self.own, self.method = dict(evaluation or {}), bare, own, method
 
-    def __enter__(self) -> tuple[Trainer, Any]:
+    def __enter__(self) -> tuple[Trainer, Task]:
         self._scratch = tempfile.TemporaryDirectory(prefix="hopstate-")
         try:
             return self._load()
@@ -77,7 +81,7 @@ class load_run:  # noqa: N801 - a context manager
     def __exit__(self, *error: object) -> None:
         self._scratch.cleanup()
 
-    def _load(self) -> tuple[Trainer, Any]:
+    def _load(self) -> tuple[Trainer, Task]:
         method, settings = settings_of_run(self.folder, self.method)
         saved = load_checkpoint(self.folder.weights)
         config = self._config(method, settings)
@@ -131,7 +135,7 @@ class load_run:  # noqa: N801 - a context manager
             return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
         return own_reading(own, self.data) if kind == "events" and not self.bare else {}
 
-    def _checked(self, record: Any, name: str) -> Any:
+    def _checked(self, record: Record, name: str) -> Any:
         if self.data is None and not same_data(self.folder, record):
             warnings.warn(
                 f"{name} has changed since this run was trained on it; if its splits changed too, training "

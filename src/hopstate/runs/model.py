@@ -22,11 +22,13 @@ from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer
 from hopstate.streaming.live import fingerprint, outputs_at
 from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.protocols import LiveTask
 from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
+from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches, WholeGraph
+from hopstate.training.tasks.protocols import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,11 +56,12 @@ class TrainedModel(nn.Module):
             self.network.eval()
             self.past: Past | None = None
             if temporal:
+                assert isinstance(task, LiveTask)
                 with torch.no_grad():
                     kept = kept_state(folder)
                     own = own_past(folder, task, data) if kept is None else load_past(kept, model=fingerprint(task))
                 self.past = own
-        self._ids = self.past.node_ids if self.past is not None else getattr(_labels(task), "node_ids", None)
+        self._ids = self.past.node_ids if self.past is not None else _labels(task).node_ids
 
     @property
     def ids(self) -> np.ndarray:
@@ -86,12 +89,13 @@ class TrainedModel(nn.Module):
         Raises:
             ConfigError: the network is fed by its sampler, batch by batch, or by its memory.
         """
-        source = getattr(self.task, "source", None)
+        source = self.task.source if isinstance(self.task, NodeTask) else None
         if isinstance(source, RowBatches):
             return source.inputs(self.rows(asked[0]) if asked else np.arange(len(self.ids)))
         if isinstance(source, WholeGraph):
             return source.inputs
         if self.past is not None:
+            assert isinstance(self.task, LiveTask)
             follower, (ends, at) = self.task.follow(self.past), self._asked(*asked)
             if isinstance(follower, HistoryScorer) and len(ends) == 2:
                 return follower.tokenizer.pairs(ends[0], ends[1], at)
@@ -142,12 +146,14 @@ class TrainedModel(nn.Module):
         """
         ids = self.ids if nodes is None else np.atleast_1d(np.asarray(nodes))
         rows = np.arange(len(ids)) if nodes is None else self.rows(nodes)
-        if isinstance(self.task, NodeTask) and isinstance(getattr(self.network, "head", None), nn.Module):
+        if isinstance(self.task, NodeTask) and "head" in dict(self.network.named_children()):
             with _without_head(self.network):
                 return ids, self.task.logits(rows).numpy()
-        follower = None if self.past is None else PairQueries(self.task, self.past).latest()
-        if isinstance(follower, FollowingMemory):
-            return ids, follower.vectors(rows)
+        if self.past is not None:
+            assert isinstance(self.task, LiveTask)
+            follower = PairQueries(self.task, self.past).latest()
+            if isinstance(follower, FollowingMemory):
+                return ids, follower.vectors(rows)
         name = type(self.network).__name__
         if self.past is None:
             raise ConfigError(f"{name} has no last layer of its own (head), in front of which a vector would stand")
@@ -157,11 +163,10 @@ class TrainedModel(nn.Module):
         )
 
 
-def _labels(task: Any) -> Any:
-    labels = getattr(task, "labels", None)
-    if labels is None:
+def _labels(task: Task) -> NodeLabels:
+    if not isinstance(task, NodeTask):
         raise ConfigError("this run is of neither nodes of a graph nor a stream of events; use evaluate and predict")
-    return labels
+    return task.labels
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,18 @@ from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.methods.method import Context, SplitConfig
+from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
+from hopstate.methods.shared.event_nodes import EventNodeRun
+from hopstate.methods.shared.link import EventReadOptions
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
 from hopstate.training.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
 
-def prepared(record: Any, config: Any, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
+
+def prepared(record: Record, config: Any, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
     Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
@@ -44,8 +49,8 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
         ConfigError: another scale or another filling.
     """
     record = expanded(record) if isinstance(record, EventStream) else record
-    read: Any = getattr(config, "read", None)
-    if not isinstance(record, (Graph, GraphSet, EventStream)) or not hasattr(read, "scale"):
+    read = config.read
+    if not isinstance(record, (Graph, GraphSet, EventStream)) or not isinstance(read, (ReadOptions, EventReadOptions)):
         return record, {}
     if read.scale not in ("auto", "standard", "robust", "none"):
         raise ConfigError(f"read.scale is 'standard', 'robust', 'none' or 'auto'; got {read.scale!r}")
@@ -64,22 +69,21 @@ def prepared(record: Any, config: Any, context: Context, *, edges: bool = False)
     return as_trained(record, kept, edges=edges), kept
 
 
-def _features_of_init(config: Any, context: Context) -> dict[str, Any] | None:
+def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | None:
     """Return what the run that this one begins from kept of its features (its weights take no others), or None."""
-    init = getattr(config, "init", None)
-    if init is None:
+    if not isinstance(config, EventNodeRun) or config.init is None:
         return None
-    for folder in (context.run, Path(init)):  # a run that is resumed has them itself
+    for folder in (context.run, Path(config.init)):  # a run that is resumed has them itself
         if (folder / "data.json").is_file():
             return dict(RunFolder(folder).read_json("data.json").get("features") or {})
     return None
 
 
-def prepared_as(record: Any, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
+def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features and its events' classes as a run has them.
 
     Args:
-        record: a graph or an event stream.
+        record: a graph, a set of graphs or an event stream.
         facts: the run's data.json.
         edges: see `prepared`.
 
@@ -90,7 +94,7 @@ def prepared_as(record: Any, facts: Mapping[str, Any], *, edges: bool = False) -
     return _classes_as_trained(ready, facts.get("class_names") or ())
 
 
-def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> Any:
+def as_trained(record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False) -> Any:
     """Return a record with its features as those of a run were, of which `prepared` returned kept.
 
     The table of a graph's edges stays beside them: weights are taken from it as they are.
@@ -120,7 +124,7 @@ def as_trained(record: Any, kept: Mapping[str, Any], *, edges: bool = False) -> 
     return record.with_(**changes) if changes else record
 
 
-def _classes_as_trained(record: Any, names: Sequence[str]) -> Any:
+def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
     """Return a stream with its labels numbered as in training, -1 for classes that were not known then."""
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
@@ -129,7 +133,7 @@ def _classes_as_trained(record: Any, names: Sequence[str]) -> Any:
     return record.with_(labels=moved[record.labels], class_names=tuple(names))
 
 
-def notes_of(kept: dict[str, Any], record: Any) -> list[str]:
+def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
     """Return what was done to the features of a record, a line each, from what `prepared` returned."""
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")

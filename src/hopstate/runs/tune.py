@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import yaml
@@ -31,8 +31,12 @@ from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
 from hopstate.runs import api
 from hopstate.runs.data import load_data, settle
+from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
 from hopstate.training.run_folder import RunFolder, flatten
+
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
 
 FREE = ("config.loop.progress", "config.loop.device", "config.loop.tensorboard", "config.loop.checkpoint_seconds")
 
@@ -96,8 +100,8 @@ def tune(
     chosen = get_method(method)
     given = {**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
     by_name = isinstance(data, (str, Path))
-    source = str(data) if by_name else f"memory:{getattr(data, 'name', 'data')}"
-    built, record = settle(chosen, parse_given(chosen, {**given, "data": source}), record=None if by_name else data)
+    parse = parse_given(chosen, {**given, "data": str(data) if by_name else f"memory:{name_of(data)}"})
+    built, record = settle(chosen, parse, record=None if by_name else data)
     return tune_config(chosen, built, space_of(chosen, space), trials=trials, out=out, seed=seed, record=record)
 
 
@@ -109,7 +113,7 @@ def tune_config(
     trials: int,
     out: str | Path | None = None,
     seed: int = 0,
-    record: Any = None,
+    record: Record | None = None,
 ) -> Search:
     """Search with a method's own configuration dataclass.
 
@@ -135,7 +139,7 @@ def tune_config(
 
 
 def _go_on(
-    optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Any
+    optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Record
 ) -> Search:
     """Run the trials that are missing."""
     study = _study(optuna, folder / "study.db", method.name)
@@ -216,7 +220,7 @@ def _next(study: Any, trials: int) -> int | None:
     return study.ask().number if len(study.trials) < trials else None
 
 
-def _run(method: Method, config: Any, trial: Any, folder: Path, record: Any) -> float | None:
+def _run(method: Method, config: Any, trial: Any, folder: Path, record: Record) -> float | None:
     """Return a trial's validation metric, larger being better; NaN where it failed, None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})

@@ -128,6 +128,7 @@ class LooksUp(LinkFollower, Protocol):
 FollowerT = TypeVar("FollowerT", bound=Follower)
 
 
+@runtime_checkable
 class LiveTask(Protocol[FollowerT]):
     """What `streaming.live` asks of a task."""
 

@@ -9,7 +9,7 @@ from hopstate.errors import ConfigError
 from hopstate.training.optim import OptimConfig
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
-Products = Literal["highest", "high", "medium"]
+MatmulPrecision = Literal["highest", "high", "medium"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class LoopConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     grad_clip: float | None = None
     precision: Precision = "32"
-    matmul_precision: Products = "highest"
+    matmul_precision: MatmulPrecision = "highest"
     device: str = "auto"
     seed: int = 0
     checkpoint_seconds: float = 30.0

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hopstate.errors import ConfigError
-from hopstate.training.config import Precision, Products
+from hopstate.training.config import MatmulPrecision, Precision
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
@@ -49,7 +49,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def matrix_products(exactness: Products) -> Iterator[None]:
+def matmul_precision(exactness: MatmulPrecision) -> Iterator[None]:
     """Multiply float32 matrices as exactly as told within it; torch keeps one setting for the whole process.
 
     For each new shape oneDNN, which multiplies in bfloat16 on a CPU, keeps megabytes: by default of 1024 shapes.

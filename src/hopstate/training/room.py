@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -66,7 +68,7 @@ def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> It
         CheckpointError: the settings beside the weights ask for much more.
     """
     known = sum(t.numel() * t.element_size() for t in weights.values())
-    held = sum(getattr(value, "nbytes", 0) for value in vars(data).values()) if hasattr(data, "__dict__") else SPARE
+    held = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else SPARE
     limit = SPARE + 16 * known + 64 * held
 
     def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:

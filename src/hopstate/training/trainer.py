@@ -38,7 +38,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.interrupts import interrupts
 from hopstate.training.optim import lr_at, make_optimizer
 from hopstate.training.position import FitResult, Progress
-from hopstate.training.precision import make_fabric, matrix_products
+from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
@@ -202,11 +202,11 @@ class Trainer:
         """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
         losses = []
         for part in batch if isinstance(batch, Microbatches) else (batch,):
-            with self.arithmetic():
+            with self.precision():
                 loss = self.task.loss(self.fabric.to_device(part))
             if loss is None:
                 continue
-            with matrix_products(self.config.matmul_precision):
+            with matmul_precision(self.config.matmul_precision):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
         if not losses:
@@ -240,13 +240,13 @@ class Trainer:
         if split in SPLITS and split not in ("val", *self.splits):
             raise ConfigError(f"this run holds the {split} split back; only {', '.join(self.splits)} may be looked at")
         self.task.model.eval()
-        with torch.no_grad(), self.arithmetic():
+        with torch.no_grad(), self.precision():
             return self.task.evaluate(split)
 
     @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """Within it the model computes as exactly as the run's settings say."""
-        with matrix_products(self.config.matmul_precision), self.fabric.autocast():
+    def precision(self) -> Iterator[None]:
+        """Within it products and autocasts are as exact as the settings of training say."""
+        with matmul_precision(self.config.matmul_precision), self.fabric.autocast():
             yield
 
     # ---- checkpoints -----------------------------------------------------------------------------------

@@ -246,14 +246,19 @@ def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np
         del window
 
 
+def _mapping(array: np.ndarray) -> mmap.mmap | None:
+    """Return the mapping of a file behind an array, None where it lies in memory."""
+    return array._mmap if isinstance(array, np.memmap) else None  # type: ignore[attr-defined]
+
+
 def _advise_random(array: np.ndarray) -> None:
-    mapped = getattr(array, "_mmap", None)
+    mapped = _mapping(array)
     if mapped is not None and hasattr(mmap, "MADV_RANDOM"):
         mapped.madvise(mmap.MADV_RANDOM)
 
 
 def _let_go(array: np.ndarray) -> None:
     """Unmap what was read; it stays in the system's page cache as long as there is room."""
-    mapped = getattr(array, "_mmap", None)
+    mapped = _mapping(array)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

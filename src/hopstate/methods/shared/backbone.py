@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.methods.method import Context
 from hopstate.training.checkpoint import load_checkpoint
@@ -27,7 +28,7 @@ def check_init(init: str | None, freeze: bool) -> None:
         raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
 
 
-def suit_init(record: Any, config: Any, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
+def suit_init(record: EventStream, config: Any, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
     """Return the settings that a classifier shares with the run that it begins from, for what a user does not give.
 
     Args:

@@ -44,7 +44,7 @@ def explain(
         raw: as in `hopstate.io.table.write_table`.
     """
     _check_paths(out, plot)
-    with load_run(run, data, device=device, method=method) as (trainer, task), trainer.arithmetic():
+    with load_run(run, data, device=device, method=method) as (trainer, task), trainer.precision():
         found = explain_pair(task, source, target, t)
     if out is not None:
         write_table(found.table, Path(out), raw=raw)
@@ -81,7 +81,7 @@ def robustness(
     import torch
 
     _check_paths(out, plot)
-    with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+    with load_run(run, data, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         task.model.eval()
         table = measure(task, noise=noise, levels=LEVELS if levels is None else levels, seed=seed)
     if out is not None:

@@ -129,7 +129,8 @@ def validation_scores(asked: Session) -> tuple[np.ndarray, np.ndarray, str]:
         DataError: validation has no such pairs.
     """
     own: Any = asked.own
-    with load_run(asked.folder.path, own, method=asked.method) as (trainer, task), trainer.arithmetic():
+    with load_run(asked.folder.path, own, method=asked.method) as (trainer, task), trainer.precision():
+        assert isinstance(task, LinkTask)
         return _of_validation(task)
 
 

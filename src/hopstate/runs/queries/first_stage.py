@@ -23,6 +23,7 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries.rule import Rule
 from hopstate.runs.queries.student import MANY, TREES, Student, learned, places_of
 from hopstate.tokens.pair_features import NAMES
+from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -67,6 +68,7 @@ def _made(asked: Session) -> tuple[Student, np.ndarray]:
     student = learned(asked)
     try:
         with load_run(asked.folder.path, asked.own, method=asked.method) as (_, task):
+            assert isinstance(task, LinkTask)
             found = _destinations(task.stream, task.split.val, student)
     except HopstateError as error:
         warnings.warn(f"validation events are not looked at: {error}", HopstateWarning, stacklevel=6)

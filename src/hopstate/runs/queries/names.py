@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
@@ -131,13 +132,13 @@ def read_pairs(past: Past, pairs: Any, columns: Columns, usual: Columns = (None,
     Raises:
         DataError: two columns that could be the same thing, none that could, or nothing at all.
     """
-    if isinstance(pairs, (str, Path)) or hasattr(pairs, "iloc"):
+    if isinstance(pairs, (str, Path)) or is_frame(pairs):
         table = table_of(pairs, "pairs", 2)
         names = [str(name) for name in table.frame.columns]
         own = (given or (name if name in names else None) for given, name in zip(columns, usual, strict=True))
         return _from_table(past, table, tuple(own))  # type: ignore[arg-type]
     given = list(pairs)
-    if any(isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2 for pair in given):
+    if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
     return [pair[0] for pair in given], [pair[1] for pair in given], None
 

@@ -108,7 +108,7 @@ def session(
         if not isinstance(task, LinkTask):
             name = settings_of_run(folder, method)[0].name
             raise ConfigError(f"{folder.path} is a run of {name}, which scores no pairs; see predict and node_outputs")
-        with trainer.arithmetic():
+        with trainer.precision():
             start = None if fresh else state if state is not None else kept_state(folder)
             past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
             for one in events if isinstance(events, (list, tuple)) else [] if events is None else [events]:

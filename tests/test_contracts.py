@@ -1,0 +1,64 @@
+"""Contracts are declared: nothing in the library asks an object of its own whether it has an attribute."""
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "hopstate"
+PROBES = {  # file: (how many, whose objects they are)
+    "compensation/top/probes.py": (2, "a user's or torch-geometric's modules, which have one of two names"),
+    "compensation/top/store.py": (4, "a user's modules and what they hold, described for a digest"),
+    "data/pyg_arrays.py": (4, "torch-geometric's Data and its sparse tensors"),
+    "data/readers/ogb.py": (1, "the package ogb"),
+    "data/readers/pyg.py": (2, "whatever a file of torch-geometric holds"),
+    "data/readers/read_graph.py": (3, "scipy's matrices and torch-geometric's Data, neither imported for it"),
+    "io/files.py": (1, "the system"),
+    "io/folders.py": (2, "the system"),
+    "io/kernel_cache.py": (1, "the system"),
+    "io/opening.py": (2, "the system"),
+    "io/scratch.py": (1, "the system"),
+    "io/table.py": (2, "pandas, or what stands for it, not imported for it"),
+    "layers/message.py": (1, "torch-geometric's layers"),
+    "methods/nagphormer/hops.py": (2, "the system"),
+    "streaming/history_scorer.py": (1, "named tuples have no class of their own"),
+    "training/double.py": (1, "named tuples have no class of their own"),
+}
+OURS = {"graph", "graphs", "method", "model", "record", "scorer", "source", "store", "stream", "task", "trainer"}
+UNTYPED = {  # parameters of these names that are something else
+    "data/readers/edge_list.py": {"task"},  # an option of reading
+    "data/readers/read_events.py": {"source"},  # a user's object
+    "data/readers/read_graph.py": {"source"},
+    "runs/analysis/explain.py": {"source"},  # a user's id
+    "runs/analysis/questions.py": {"source"},
+}
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    return [(p.relative_to(SOURCE).as_posix(), ast.parse(p.read_text())) for p in sorted(SOURCE.rglob("*.py"))]
+
+
+def is_probe(node: ast.AST) -> bool:
+    """Return whether a node asks for an attribute of a fixed name that may not be there."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+        return False
+    fixed = isinstance(node.args[1], ast.Constant)
+    return fixed and (node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3))
+
+
+def test_only_objects_of_others_are_probed() -> None:
+    found = {name: sum(map(is_probe, ast.walk(tree))) for name, tree in trees()}
+    assert {name: count for name, count in found.items() if count} == {name: n for name, (n, _) in PROBES.items()}
+
+
+def test_what_the_library_made_has_a_type_where_it_is_passed_on() -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    for name, tree in trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            for given in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+                if given.arg in OURS and given.annotation is not None and ast.unparse(given.annotation) == "Any":
+                    found[name, given.arg] += 1
+    assert not [key for key in found if key[1] not in UNTYPED.get(key[0], set())]
