@@ -16,6 +16,7 @@ from pathlib import Path
 FOLDERS = (
     "data",
     "datasets",
+    "methods/gmn",
     "methods/pair_trees",
     "ops/conv1d",
     "ops/cpu",

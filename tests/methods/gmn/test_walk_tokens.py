@@ -18,6 +18,7 @@ from hopstate.methods.gmn.structural import (
 from hopstate.methods.gmn.walk_tokens import Resampler, WalkSettings, token_order, walk_tokens
 from hopstate.ops.returns import return_probabilities, return_probabilities_naive
 from hopstate.ops.walks import WalkTable
+from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT
 
 SETTINGS = WalkSettings(max_length=3, repeats=2, walks=2, window=3)
 
@@ -82,13 +83,43 @@ def test_orders_equal_networkx(g, record):
     assert keys["degree"].tolist() == [g.degree(v) for v in range(51)]
     assert keys["kcore"].tolist() == [nx.core_number(g)[v] for v in range(51)]
     rank = nx.pagerank(g, tol=1e-12)
-    np.testing.assert_allclose(keys["pagerank"], np.array([rank[v] for v in range(51)]) / max(rank.values()), atol=1e-7)
+    np.testing.assert_allclose(
+        keys["pagerank"], np.array([rank[v] for v in range(51)]) / max(rank.values()), atol=F32_LAST
+    )
     ppr = nx.pagerank(g, personalization={5: 1}, dangling={5: 1}, tol=1e-12)
     got = order_key(record.indptr, record.indices, "ppr", seeds=np.array([5]))
-    np.testing.assert_allclose(got, np.array([ppr[v] for v in range(51)]) / max(ppr.values()), atol=1e-7)
+    np.testing.assert_allclose(got, np.array([ppr[v] for v in range(51)]) / max(ppr.values()), atol=F32_LAST)
     vector = nx.eigenvector_centrality_numpy(g.subgraph(range(50)))
     got = order_key(record.indptr, record.indices, "eigenvector")[:50]
-    np.testing.assert_allclose(got, np.array([vector[v] for v in range(50)]) / max(vector.values()), atol=1e-6)
+    np.testing.assert_allclose(got, np.array([vector[v] for v in range(50)]) / max(vector.values()), atol=F32_TIGHT)
+
+
+def cores_by_definition(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
+    """Take out, again and again, the node with the fewest entries at nodes left; its core is the most so far."""
+    left, cores, core = set(range(len(indptr) - 1)), [0] * (len(indptr) - 1), 0
+    while left:
+        degree = {v: sum(u != v and u in left for u in indices[indptr[v] : indptr[v + 1]].tolist()) for v in left}
+        least = min(left, key=degree.__getitem__)
+        core = max(core, degree[least])
+        cores[least] = core
+        left.remove(least)
+    return cores
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_cores_of_any_graph_are_those_of_the_definition(directed: bool) -> None:
+    rng = np.random.default_rng(0)
+    for n, e in ((1, 0), (1, 3), (7, 5), (12, 60), (20, 45), (25, 200)):  # self-loops and edges that repeat among them
+        ends = rng.integers(0, n, (2, e))
+        graph = Graph.from_edges(ends, num_nodes=n, undirected=not directed, duplicates="keep", self_loops="keep")
+        found = order_key(graph.indptr, graph.indices, "kcore")
+        assert found.tolist() == cores_by_definition(graph.indptr, graph.indices)
+
+
+def test_cores_of_a_long_path_take_one_pass() -> None:
+    n = 200_000
+    graph = Graph.from_edges(np.stack([np.arange(n - 1), np.arange(1, n)]), num_nodes=n, undirected=True)
+    assert (order_key(graph.indptr, graph.indices, "kcore") == 1).all()
 
 
 def test_ties_are_broken_by_id_or_at_random_and_graphs_stay_together():
@@ -113,7 +144,7 @@ def test_return_probabilities_equal_dense_powers(g, directed):
     edges = np.array(g.edges())
     record = Graph.from_edges(edges, 51, undirected=not directed)
     naive = return_probabilities_naive(record.indptr, record.indices, 7)
-    np.testing.assert_allclose(return_probabilities(record.indptr, record.indices, 7), naive, atol=1e-6)
+    np.testing.assert_allclose(return_probabilities(record.indptr, record.indices, 7), naive, atol=F32_TIGHT)
 
 
 def test_nondiagonal_sums_and_relative_differences(record):
@@ -125,8 +156,8 @@ def test_nondiagonal_sums_and_relative_differences(record):
     for k in (1, 2, 3):
         power = np.linalg.matrix_power(a, k)
         off = power - np.diag(power.diagonal())
-        np.testing.assert_allclose(got[:, k - 1], off.sum(1), atol=1e-5)
-        np.testing.assert_allclose(got[:, 3 + k - 1], off.sum(0), atol=1e-5)
+        np.testing.assert_allclose(got[:, k - 1], off.sum(1), atol=F32)
+        np.testing.assert_allclose(got[:, 3 + k - 1], off.sum(0), atol=F32)
     np.testing.assert_array_equal(relative_encoding(got, record)[4], got[sources[4]] - got[targets[4]])
 
 

@@ -129,22 +129,18 @@ def _rounded(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 def _core_numbers(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Peel off nodes of degree below k, for k = 1, 2, ...; what goes in round k has core number k - 1."""
+    """Return (N,) core numbers, self-loops left out; of directed graphs by out-degrees.
+
+    scipy has no cores. A million entries take 0.12 s here, 2.5 s in networkx (`benchmarks/orders.py`).
+    """
+    from hopstate.methods.gmn.core_kernels import core_numbers
+
     n = len(indptr) - 1
     rows = np.repeat(np.arange(n), np.diff(indptr))
     kept = rows != indices
     rows, cols = rows[kept], indices[kept]
-    alive, core, k = np.ones(n, bool), np.zeros(n, np.int64), 1
-    while alive.any():
-        degree = np.bincount(rows, minlength=n)
-        falls = alive & (degree < k)
-        if not falls.any():
-            k = int(degree[alive].min()) + 1
-            continue
-        core[falls], alive[falls] = k - 1, False
-        kept = alive[rows] & alive[cols]
-        rows, cols = rows[kept], cols[kept]
-    return core
+    starts = np.concatenate([[0], np.cumsum(np.bincount(cols, minlength=n))])
+    return core_numbers(starts, rows[np.argsort(cols, kind="stable")], np.bincount(rows, minlength=n))
 
 
 def node_order(key: np.ndarray, rng: np.random.Generator | None = None, graph: np.ndarray | None = None) -> np.ndarray:
