@@ -1,4 +1,4 @@
-"""Contracts are declared: nothing in the library asks an object of its own whether it has an attribute."""
+"""Contracts are declared, and what is random has one home: read off the library's code."""
 
 import ast
 from collections import Counter
@@ -33,6 +33,12 @@ UNTYPED = {  # parameters of these names that are something else
     "runs/analysis/questions.py": {"source"},
 }
 
+MADE = {  # where generators are made
+    "random.py",
+    "sampling/negatives.py",  # DyGLib's own sequence of draws, from numpy's legacy generator
+    "testing/conformance.py",  # a model's weights as a user's script would seed them
+}
+
 
 @cache
 def trees() -> list[tuple[str, ast.Module]]:
@@ -62,3 +68,14 @@ def test_what_the_library_made_has_a_type_where_it_is_passed_on() -> None:
                 if given.arg in OURS and given.annotation is not None and ast.unparse(given.annotation) == "Any":
                     found[name, given.arg] += 1
     assert not [key for key in found if key[1] not in UNTYPED.get(key[0], set())]
+
+
+def test_generators_are_made_in_one_place() -> None:
+    made = {"default_rng", "fork_rng", "manual_seed", "RandomState"}
+    found = [
+        (name, node.lineno)
+        for name, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in made and name not in MADE
+    ]
+    assert not found, "take hopstate.random.named_rng, torch_rng or torch_seeded"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -18,9 +20,30 @@ def seed_everything(seed: int) -> None:
 
 
 def named_rng(seed: int, *names: int | str) -> np.random.Generator:
-    """Return the generator of a seed and names, e.g. named_rng(0, "batches", epoch): equal names, equal draws."""
+    """Return the generator of a seed and names, e.g. named_rng(0, "batches", epoch): equal names, equal draws.
+
+    Without names it is numpy's own of that seed.
+    """
     keys = [zlib.crc32(n.encode()) if isinstance(n, str) else int(n) for n in names]
     return np.random.default_rng([seed, *keys])
+
+
+def torch_rng(seed: int) -> torch.Generator:
+    """Return torch's generator of a seed on the CPU; torch's own state is left as it is."""
+    return torch.Generator().manual_seed(seed)
+
+
+@contextmanager
+def torch_seeded(seed: int, devices: Sequence[int] | None = None) -> Iterator[None]:
+    """Within it torch draws from a seed; afterwards its state is what it was.
+
+    Args:
+        seed: of the draws.
+        devices: CUDA devices whose states are put back beside the CPU's; None for all.
+    """
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield
 
 
 def rng_state() -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of
+from hopstate.random import named_rng
 
 PARTS = ("train", "val", "test")
 
@@ -56,7 +57,7 @@ def split_edges(
         DataError: fewer than three links, or a time that is no number.
     """
     key, first = _links(graph)
-    order = np.random.default_rng(seed).permutation(len(key))
+    order = named_rng(seed).permutation(len(key))
     if times is not None:
         order = order[np.argsort(_first_times(graph, times, key)[order], kind="stable")]
     if len(key) < 3:

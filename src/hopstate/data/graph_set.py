@@ -14,6 +14,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of, ranges
+from hopstate.random import named_rng
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -177,7 +178,7 @@ def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, s
     """
     masks = {name: np.zeros((len(train), num_graphs), bool) for name in SPLITS}
     for k, (own, held) in enumerate(zip(train, test)):
-        order = np.random.default_rng([seed, k]).permutation(own)
+        order = named_rng(seed, k).permutation(own)
         cut = len(own) // 9
         masks["val"][k, order[:cut]], masks["train"][k, order[cut:]], masks["test"][k, held] = True, True, True
     return masks

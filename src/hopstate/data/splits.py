@@ -9,6 +9,7 @@ import numpy as np
 from hopstate.data.validate import SPLITS
 from hopstate.errors import ConfigError, DataError
 from hopstate.ops.rows import ranges
+from hopstate.random import named_rng
 
 
 def random_split(
@@ -41,7 +42,7 @@ def random_split(
     rows = np.flatnonzero(known if known.ndim == 1 else known.any(1))
     if not len(rows):
         raise DataError("no label is known, so that nothing can be drawn for training")
-    order = np.random.default_rng(seed).permutation(rows)
+    order = named_rng(seed).permutation(rows)
     sizes = np.diff(np.rint(np.cumsum([0, *shares, max(0.0, 1 - shares.sum())]) * len(rows)).astype(np.int64))
     part = np.repeat(np.arange(4), sizes)  # train, val, test, left over
     if stratified:
@@ -66,7 +67,7 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
     y = np.asarray(y)
     if y.dtype.kind not in "iu" or y.ndim != 1:
         raise ConfigError("nodes of each class need class labels; these are numbers")
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(y >= 0))
+    order = named_rng(seed).permutation(np.flatnonzero(y >= 0))
     order = order[np.argsort(y[order], kind="stable")]
     sizes = np.bincount(y[order]) if len(order) else np.zeros(1, np.int64)
     few = np.flatnonzero((sizes > 0) & (sizes <= sum(counts)))

@@ -10,6 +10,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.data.splits import masks_from_rows, random_split
 from hopstate.errors import ConfigError
+from hopstate.random import named_rng
 
 MINE_COUNTS = 6  # the published file tells 0, 1, ..., 4 and "5 or more" neighbouring mines apart
 
@@ -38,7 +39,7 @@ def minesweeper(
     """
     if size < 2 or not 0 < mines < 1 or not 0 <= unknown <= 1:
         raise ConfigError(f"size >= 2, 0 < mines < 1, 0 <= unknown <= 1; got {size}, {mines}, {unknown}")
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     n = size * size
     y = np.zeros(n, np.int64)
     y[rng.permutation(n)[: round(mines * n)]] = 1
@@ -92,7 +93,7 @@ def stochastic_block_model(
         raise ConfigError(
             f"need two nodes a class and 0 <= homophily <= 1; got {num_nodes}, {num_classes}, {homophily}"
         )
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     y = rng.permutation(np.arange(num_nodes) % num_classes)
     members = np.argsort(y, kind="stable")
     sizes = np.bincount(y, minlength=num_classes)
@@ -152,7 +153,7 @@ def rmat(
     n = num_nodes if num_nodes is not None else 1 << scale
     a, b, c, _ = probabilities
     edges = rmat_edges(scale, n, round(edges_per_node * n), a, a + b, a + b + c, seed)
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     return Graph.from_edges(
         edges,
         n,
@@ -187,7 +188,7 @@ def long_range(
         raise ConfigError(
             f"length >= 1 (a ring: 2), count >= 7, num_features >= 1; got {length}, {count}, {num_features}"
         )
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     nodes = 2 * length if ring else length + 1
     total = count * nodes
     bit = rng.permutation(np.arange(count) % 2)

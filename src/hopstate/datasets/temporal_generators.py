@@ -14,6 +14,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
+from hopstate.random import named_rng
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,7 +85,7 @@ def path_sequences(
         raise ConfigError(f"need at least 2 nodes and 7 sequences; got length {length}, count {count}")
     if variant not in ("ctan", "ctdg-ssm"):
         raise ConfigError(f"unknown variant {variant!r}; known: ctan, ctdg-ssm")
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     ctan, events = variant == "ctan", np.arange(length - 1)
     labels = np.arange(count) % 2 if ctan else rng.integers(0, 2, count)
     sign = (2.0 * labels - 1)[:, None]
@@ -163,7 +164,7 @@ def generate_messages(config: MessageConfig | None = None) -> EventStream:
         sender is away from the group the user began in.
     """
     config = config or MessageConfig()
-    rng = np.random.default_rng(config.seed)
+    rng = named_rng(config.seed)
     users = _Users(config, rng)
     fresh = np.sort(_moments(config, rng, max(1, round(config.num_events * (1 - config.reply)))))
     sources, destinations, times, answers = [], [], [], []
@@ -250,7 +251,7 @@ def generate_sessions(config: SessionConfig | None = None) -> EventStream:
         blurred by noise.
     """
     c = config or SessionConfig()
-    rng = np.random.default_rng(c.seed)
+    rng = named_rng(c.seed)
     bloc = rng.permutation(np.arange(c.num_nodes) % c.num_blocs)
     x = np.eye(c.num_blocs)[bloc] + c.blur * rng.normal(size=(c.num_nodes, c.num_blocs))
     zeal, fame = rng.pareto(2.0, c.num_nodes) + 0.3, rng.pareto(2.5, c.num_nodes) + 0.5

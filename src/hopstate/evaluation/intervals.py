@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import ConfigError
+from hopstate.random import named_rng
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _weighted_ap_auc(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarr
 
 def _weights(size: int, repeats: int, seed: int) -> Iterator[np.ndarray]:
     """Yield, for each resample, how often each of size positives was drawn."""
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     for _ in range(repeats):
         yield np.bincount(rng.integers(0, size, size), minlength=size)
 

@@ -16,6 +16,7 @@ from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.errors import DataError, LeakError
 from hopstate.evaluation.link import LinkScorer, score_queries
 from hopstate.evaluation.node_dynamic import NodeScorer, score_node_queries
+from hopstate.random import named_rng
 
 Scores = Callable[[EventStream, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 ALTERATIONS = ("change", "add", "add between the pairs", "remove", "remove all", "move")
@@ -91,7 +92,7 @@ def check_node_leak(
 
 
 def _check(scores: Scores, stream: EventStream, moments: int, queries: int, batch_size: int, seed: int) -> LeakReport:
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     times, compared = _moments(stream, moments, batch_size, rng), 0
     for t in times:
         asked = _queries(stream, t, queries, rng)

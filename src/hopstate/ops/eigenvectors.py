@@ -24,6 +24,7 @@ import numpy as np
 
 from hopstate.errors import HopstateError
 from hopstate.ops.threads import one_thread
+from hopstate.random import named_rng
 
 DENSE = 600  # nodes up to which the dense solver is quicker
 MESH = 5  # mean width of a graph's level sets, in multiples of sqrt(N), up to which its factor stays sparse
@@ -160,7 +161,7 @@ def _iterate(laplacian: Any, trivial: np.ndarray, wanted: int) -> tuple[np.ndarr
     """Return at least wanted smallest eigenpairs in the complement of trivial, none missed."""
     # both operators are positive, so that what is projected out, at eigenvalue 0, comes last
     apply = _inverse(laplacian) if _factor_stays_sparse(laplacian) else lambda x: 3 * x - laplacian @ x
-    generator = np.random.default_rng(0)
+    generator = named_rng(0)
     values, vectors = _rayleigh_ritz(laplacian, _lanczos(apply, trivial[:, None], wanted, generator))
     while len(values) < len(trivial) - 1:
         basis = np.concatenate([trivial[:, None], vectors], 1)

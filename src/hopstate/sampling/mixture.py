@@ -24,6 +24,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, refuse_idle
+from hopstate.random import named_rng
 
 NEWEST = 0.2
 MOST = 1 << 28  # candidates of an epoch that are held together
@@ -149,4 +150,4 @@ def kinds_of(shares: np.ndarray, count: int, seed: int) -> np.ndarray:
     """
     ends = np.round(np.cumsum(shares) * count).astype(np.int64)
     kinds = np.repeat(np.arange(len(shares), dtype=np.int8), np.diff(ends, prepend=0))
-    return np.random.default_rng([seed, 1]).permutation(kinds)
+    return named_rng(seed, 1).permutation(kinds)

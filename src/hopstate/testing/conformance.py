@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from hopstate.random import torch_rng
 from hopstate.testing.asserts import assert_close_rmse
 
 Inputs = tuple[Any, ...]
@@ -87,7 +88,7 @@ def check_permutation_equivariance(case: ModelCase) -> None:
     """Renumbering the rows renumbers the outputs and changes nothing else."""
     model = _model(case)
     expected = _output(model, case.inputs)
-    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(len(expected), generator=torch_rng(1))
     actual = _output(model, case.permute(case.inputs, order))
     assert_close_rmse(actual, expected[order], name="permuted outputs")
 
@@ -113,7 +114,7 @@ def check_batches_are_independent(case: ModelCase) -> None:
         return
     model = _model(case)
     expected = _output(model, case.inputs)
-    order = torch.randperm(len(expected), generator=torch.Generator().manual_seed(2))
+    order = torch.randperm(len(expected), generator=torch_rng(2))
     for size in (2, 3):
         for rows in order.split(size):
             assert_close_rmse(
@@ -135,7 +136,7 @@ def _train_pass(case: ModelCase, *, seed: int, dropout: bool = True) -> tuple[Te
     """Return outputs and the gradients of a random weighing of them."""
     model = _model(case, seed).train(dropout)
     output = model(*case.inputs)
-    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(seed))
+    weight = torch.randn(output.shape, generator=torch_rng(seed))
     (output * weight).sum().backward()
     missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert not missing, f"no gradient reaches {', '.join(missing)}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from hopstate.errors import ConfigError
 from hopstate.ops.neighbors import PackedNeighbors
+from hopstate.random import named_rng
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -35,7 +36,7 @@ class NoisyLookups:
 
     def __init__(self, store: NeighborStore, sigma: float, seed: int = 0) -> None:
         _check(sigma)
-        self.store, self.sigma, self._rng = store, sigma, np.random.default_rng([seed, 1])
+        self.store, self.sigma, self._rng = store, sigma, named_rng(seed, 1)
         self.num_nodes, self.time_dtype = store.num_nodes, store.time_dtype
 
     def last(self, nodes: np.ndarray, times: np.ndarray, k: int) -> PackedNeighbors:
@@ -79,7 +80,7 @@ def noisy_edges(stream: EventStream, sigma: float, seed: int = 0, *, deletions: 
     """
     _check(sigma)
     rows = stream.edge_rows() if deletions else stream.additions()
-    rng, count = np.random.default_rng([seed, 2]), round(sigma * len(rows))
+    rng, count = named_rng(seed, 2), round(sigma * len(rows))
     src, dst = (rng.choice(np.unique(column), count) for column in (stream.src, stream.dst))
     t = rng.uniform(stream.t[0], stream.t[-1], count).astype(stream.t.dtype) if count else stream.t[:0]
     order = np.argsort(np.concatenate([stream.t[rows], t]), kind="stable")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import DataError
+from hopstate.random import torch_rng
 
 POWER = 2  # power iterations of the range finder
 CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
@@ -55,7 +56,7 @@ def range_mixing(
 
 def random_mixing(columns: list[Tensor], count: int, *, seed: int) -> list[Tensor]:
     """Return (d, count) random matrices that mix the joined columns, each scaled to length one first."""
-    draw = torch.Generator().manual_seed(seed + 1)
+    draw = torch_rng(seed + 1)
     scales = _inverse_lengths(columns)
     return [scale[:, None] * torch.randn(len(scale), count, generator=draw).to(scale) for scale in scales]
 
@@ -80,7 +81,7 @@ def _gram_mixing(columns: list[Tensor], scales: list[Tensor]) -> Tensor:
 def _finder_mixing(columns: list[Tensor], scales: list[Tensor], rank: int, seed: int) -> Tensor:
     width = sum(c.shape[1] for c in columns)
     size = min(rank + 8, width, len(columns[0]))
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch_rng(seed)
     test = torch.randn(width, size, generator=draw).to(columns[0])
     basis = torch.linalg.qr(_scaled_times(columns, scales, test))[0]
     for _ in range(POWER):

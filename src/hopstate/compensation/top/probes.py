@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hopstate.errors import ConfigError
+from hopstate.random import torch_rng, torch_seeded
 
 Forward = Callable[[nn.Module], object]
 STEP = 0.01  # spread of a small change of weights, as a share of the weights' root mean square
@@ -200,8 +201,7 @@ def _reinitialised(model: nn.Module, seed: int) -> nn.Module:
     trained = {name: p for name, p in other.named_parameters() if p.requires_grad and not is_lazy(p)}
     for p in trained.values():
         p.data.fill_(torch.nan)  # what is still so afterwards nothing has drawn
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7_919 + 1_000_003 * seed)  # a user who seeds with the same number gets other weights
+    with torch_seeded(7_919 + 1_000_003 * seed, devices=[]):  # a user who seeds with the same number gets other weights
         for module in other.modules():
             reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
             if callable(reset):
@@ -221,7 +221,7 @@ def _moved(model: nn.Module, seed: int) -> nn.Module:
     other = copy.deepcopy(model)
     weights = [p for p in other.parameters() if p.is_floating_point()]
     spread = STEP * torch.cat([p.flatten() for p in weights]).square().mean().sqrt()
-    draw = torch.Generator().manual_seed(15_485_863 + 1_000_003 * seed)
+    draw = torch_rng(15_485_863 + 1_000_003 * seed)
     for p in weights:
         p.add_(spread * torch.randn(p.shape, generator=draw).to(p))
     return other

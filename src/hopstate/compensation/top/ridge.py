@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hopstate.compensation.top.basis import POWER
+from hopstate.random import torch_rng
 
 FIXED_RIDGE = 1e-6  # where there is nothing to choose by, or nothing to choose: many more nodes than columns
 RIDGES = tuple(10.0**k for k in range(-8, 2))
@@ -104,7 +105,7 @@ def fit_in_range(
     chosen: Tensor, rows: Tensor | None, missing: Tensor, rank: int, ridge: float, *, seed: int
 ) -> LowRankCompensation:
     """Equation 12: express missing (m, r) by Q_S^T H_S, Q an orthonormal basis of the range of chosen (b, r)."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch_rng(seed)
     test = torch.randn(chosen.shape[1], min(rank, *chosen.shape), generator=draw)
     q = torch.linalg.qr(chosen @ test.to(chosen))[0]
     for _ in range(POWER):

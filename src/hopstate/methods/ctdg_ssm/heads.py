@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, DataError
+from hopstate.random import named_rng
 
 StaticKind = Literal["none", "onehot", "random", "learnable"]
 ONEHOT_LIMIT = 65_536
@@ -70,7 +70,7 @@ class StaticEmbedding(nn.Module):
             return self.weight[nodes]
         if self.kind == "random" and len(nodes) and int(nodes.max()) >= len(self.table):
             rows = 1 << int(nodes.max()).bit_length()  # the generator fills row by row: a longer table starts alike
-            drawn = np.random.default_rng(self.seed).standard_normal((rows, self.dim)) / self.dim**0.5
+            drawn = named_rng(self.seed).standard_normal((rows, self.dim)) / self.dim**0.5
             self.table = torch.from_numpy(drawn).to(self.table)
         return self.table[nodes] if self.dim else self.table.new_zeros(len(nodes), 0)
 

@@ -17,6 +17,7 @@ from hopstate.methods.gmn.ordering import OrderKind, node_order, order_key
 from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
 from hopstate.methods.shared.edges import turned
 from hopstate.ops.walks import WalkTable
+from hopstate.random import named_rng
 
 
 def gmn_inputs(
@@ -49,7 +50,7 @@ def gmn_inputs(
     if graph.x is None:
         raise DataError(f"{graph.name} has no node features")
     settings = WalkSettings(max_length=max_length, repeats=repeats, walks=walks)
-    over, rng = turned(graph), np.random.default_rng(seed)
+    over, rng = turned(graph), named_rng(seed)
     extra: dict[str, Any] = {}
     if settings.max_length:
         table, kind = WalkTable.of(over.indptr, over.indices), (config or GMN.Config()).token_kind

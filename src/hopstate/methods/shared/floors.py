@@ -21,6 +21,7 @@ from hopstate.evaluation.static_link import link_metrics
 from hopstate.methods.method import Context, RunConfig
 from hopstate.methods.shared.set_floor import linear_floor
 from hopstate.ops.proximity import KINDS, Proximity
+from hopstate.random import named_rng, torch_seeded
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.node import NodeLabels, NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
@@ -98,12 +99,11 @@ def _mean(y: np.ndarray, unknown: float | np.ndarray) -> np.ndarray:
 
 def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float]:
     """Return test metrics of a two-layer perceptron, its epoch chosen on validation."""
-    rng = np.random.default_rng(seed)
+    rng = named_rng(seed)
     train, val = labels.split["train"], labels.split["val"]
     train = np.sort(rng.permutation(train)[: max(100, CELLS // max(x.shape[1], 1))])
     kept, best = None, float("-inf")
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch_seeded(seed):
         model = nn.Sequential(
             nn.Dropout(0.2), nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, labels.target.width)
         )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hopstate.data.graph_set import GraphSet
+from hopstate.random import named_rng
 from hopstate.training.tasks.graph import GraphTask, Level
 from hopstate.training.tasks.target import Target
 
@@ -44,7 +45,7 @@ def linear_floor(graphs: GraphSet, task: GraphTask, seed: int) -> tuple[str, dic
     if not len(known["train"]) or x.shape[1] > WIDEST:
         return None
     most = max(100, CELLS // x.shape[1])
-    train = np.sort(np.random.default_rng(seed).permutation(known["train"])[:most])
+    train = np.sort(named_rng(seed).permutation(known["train"])[:most])
     center, scale = x[train].mean(0), x[train].std(0)
     x = np.where(scale > SMALLEST, (x - center) / np.maximum(scale, SMALLEST), 0)
     judged = known["val"] if len(known["val"]) else train

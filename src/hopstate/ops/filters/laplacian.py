@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ConfigError, ShapeError
+from hopstate.random import named_rng
 from hopstate.types import Float, Int, shapecheck
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def noisy_laplacian(
         epsilon: spectral norm of what is added.
         seed: whole numbers from 0 on.
     """
-    drawn = np.random.default_rng(list(seed)).standard_normal(tuple(L.shape))
+    drawn = named_rng(*seed).standard_normal(tuple(L.shape))
     D = torch.from_numpy(drawn + drawn.transpose(0, 2, 1)).to(L)
     size = torch.linalg.eigvalsh(D).abs().amax(-1) if L.shape[-1] else L.new_ones(len(L))
     values, vectors = torch.linalg.eigh(L + epsilon * D / size.clamp(min=torch.finfo(L.dtype).tiny)[:, None, None])

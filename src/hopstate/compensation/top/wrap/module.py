@@ -35,6 +35,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency
+from hopstate.random import named_rng
 from hopstate.sampling.adjacency import inside_adjacency, whole_adjacency
 
 Call = Callable[..., Any]
@@ -213,7 +214,7 @@ def _witnesses(degree: np.ndarray) -> np.ndarray:
     order = np.argsort(degree, kind="stable")
     order = order[degree[order] > 0] if degree.any() else order
     few = order[: max(1, len(order) // 2)]
-    return np.sort(np.random.default_rng(0).permutation(few)[:WITNESSES])
+    return np.sort(named_rng(0).permutation(few)[:WITNESSES])
 
 
 __all__ = ["ToppedModel", "top"]
