@@ -18,6 +18,7 @@ import yaml
 from hopstate.cli.compare import numbers, show
 from hopstate.cli.main import COMMANDS, main
 from hopstate.errors import ConfigError
+from hopstate.testing.asserts import F64_SOLVED
 
 QUICK = ["--loop.epochs=3", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu"]
 SMALL = [*QUICK, "--model.dim=16", "--tokens.num_hops=2", "--tokens.eigenvectors=2", "--batch_size=16"]
@@ -64,7 +65,7 @@ def test_from_a_users_csv_to_predictions_with_their_own_ids(tables: dict[str, Pa
         table = read(name)
         assert table["node"].str.startswith("user ").all()
         assert set(table["prediction"]) <= {"cat", "dog"}
-        np.testing.assert_allclose(table["p_cat"] + table["p_dog"], 1, atol=1e-9)
+        np.testing.assert_allclose(table["p_cat"] + table["p_dog"], 1, atol=F64_SOLVED)
         assert len(table) == 60
 
 

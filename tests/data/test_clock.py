@@ -8,6 +8,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.streaming.active_batch import recent_context
+from hopstate.testing.asserts import F64_LAST
 
 NS = 10**9
 START = 1_700_000_000  # seconds since 1970; in nanoseconds float64 holds it to 256
@@ -37,7 +38,7 @@ def test_gaps_are_the_same_bits_in_every_unit(gap_unit: str) -> None:
     for unit, factor in (("s", 1), ("ms", 1000), ("us", 10**6), ("ns", NS)):
         clock = Clock.fit(t * factor, unit, gap_unit)
         found.append(clock.log_gaps(t[1:] * factor, t[0] * factor))
-        assert clock.over("s").unit == pytest.approx(Clock.fit(t, "s", gap_unit).unit, rel=1e-15)
+        assert clock.over("s").unit == pytest.approx(Clock.fit(t, "s", gap_unit).unit, rel=F64_LAST)
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
     far = START + (3 * rng.permutation(40)).cumsum()

@@ -7,6 +7,7 @@ import pytest
 
 from hopstate.data.features import FARTHEST, FeatureScaler, FeatureTable, scale_ratio
 from hopstate.errors import ConfigError, DataError
+from hopstate.testing.asserts import F32, F32_TIGHT
 
 TRAIN = np.arange(0, 60, 2)
 
@@ -30,16 +31,16 @@ def test_the_definition_by_hand():
     found = fitted(table).apply(table)
     train = table[TRAIN]
     for i in (0, 1, 2):
-        np.testing.assert_allclose(found[:, i], (table[:, i] - train[:, i].mean()) / train[:, i].std(), rtol=1e-5)
+        np.testing.assert_allclose(found[:, i], (table[:, i] - train[:, i].mean()) / train[:, i].std(), rtol=F32)
     np.testing.assert_array_equal(found[:, 3], table[:, 3])  # two values become 0 and 1
     assert not found[:, 4].any()  # one value among training rows carries nothing
     mean, deviation = np.nanmean(train[:, 5]), np.nanstd(train[:, 5])
-    np.testing.assert_allclose(found[[2, 5, 20], 5], 0, atol=1e-6)  # filled with the mean
-    np.testing.assert_allclose(found[7, 5], (table[7, 5] - mean) / deviation, rtol=1e-5)
+    np.testing.assert_allclose(found[[2, 5, 20], 5], 0, atol=F32_TIGHT)  # filled with the mean
+    np.testing.assert_allclose(found[7, 5], (table[7, 5] - mean) / deviation, rtol=F32)
     np.testing.assert_array_equal(np.flatnonzero(found[:, 6]), [2, 5, 20])  # and marked
     robust = fitted(table, "robust", "median").apply(table)
     low, middle, high = np.percentile(train[:, 2], [25, 50, 75])
-    np.testing.assert_allclose(robust[:, 2], (table[:, 2] - middle) / (high - low), rtol=1e-5)
+    np.testing.assert_allclose(robust[:, 2], (table[:, 2] - middle) / (high - low), rtol=F32)
     assert fitted(table, "none", "median").apply(table)[2, 5] == np.float32(np.nanmedian(train[:, 5]))
 
 
@@ -51,7 +52,7 @@ def test_units_do_not_matter(kind, missing, unit):
     table = values()
     other = table * factor + offset
     a, b = fitted(table, kind, missing).apply(table), fitted(other, kind, missing).apply(other)
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(a, b, rtol=F32, atol=F32)
     assert np.isfinite(b).all()
 
 

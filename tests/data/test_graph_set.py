@@ -8,6 +8,7 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet, folds
 from hopstate.data.readers.tu import read_tu
 from hopstate.errors import DataError, FormatError, MissingFileError
+from hopstate.testing.asserts import F32_TIGHT
 
 TEXT = "2\n3 1\n0 1 1\n2 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
 
@@ -99,7 +100,7 @@ def test_from_torch_geometric(level):
     else:  # stored edges are sorted by source, and so are their labels and features
         pairs = list(zip(*graphs.union.edge_index().tolist(), graphs.edge_y.tolist()))
         assert pairs[:3] == [(0, 1, 1), (1, 0, 0), (1, 2, 2)]
-        np.testing.assert_allclose(graphs.union.edge_attr[0], listed[0].edge_attr[1], rtol=1e-6)
+        np.testing.assert_allclose(graphs.union.edge_attr[0], listed[0].edge_attr[1], rtol=F32_TIGHT)
 
 
 def test_an_empty_graph_is_named_and_one_without_edges_is_not():

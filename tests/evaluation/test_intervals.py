@@ -7,6 +7,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import calibration
 from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.testing.asserts import F64
 
 
 def test_intervals_are_quantiles_of_resampled_metrics():
@@ -21,7 +22,7 @@ def test_intervals_are_quantiles_of_resampled_metrics():
         y = np.repeat([1, 0], [60, 120])
         values.append((average_precision_score(y, scores), roc_auc_score(y, scores)))
     for interval, column in zip(found, np.array(values).T, strict=True):
-        np.testing.assert_allclose([interval.low, interval.high], np.quantile(column, [0.025, 0.975]), rtol=1e-12)
+        np.testing.assert_allclose([interval.low, interval.high], np.quantile(column, [0.025, 0.975]), rtol=F64)
 
 
 def test_the_interval_of_a_mean_covers_it():

@@ -7,6 +7,7 @@ import torch
 from hopstate.errors import ShapeError
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.pair_history import FARTHEST, PairHistory
+from hopstate.testing.asserts import F32_TIGHT, F64
 
 
 def features(pairs: int = 7, count: int = 5) -> torch.Tensor:
@@ -41,7 +42,7 @@ def test_the_head_equals_its_naive_twin_in_float64() -> None:
     merge, score = head.merge.weight.detach().numpy(), head.score.weight.detach().numpy()
     hidden = np.maximum(both @ merge.T + head.merge.bias.detach().numpy(), 0)
     expected = (hidden @ score.T + head.score.bias.detach().numpy())[:, 0]
-    np.testing.assert_allclose(head(u, v, x).detach().numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(head(u, v, x).detach().numpy(), expected, rtol=F64)
 
 
 def test_both_parts_learn() -> None:
@@ -61,8 +62,8 @@ def test_the_scale_is_that_of_what_was_told() -> None:
     part, x = PairHistory(5), features(400)
     x[:, 4] = 2.5
     part.fit(x)
-    np.testing.assert_allclose(part.mean, np.nanmean(x.numpy().astype(np.float64), 0), rtol=1e-6)
-    np.testing.assert_allclose(part.scale[:4], np.nanstd(x.numpy()[:, :4].astype(np.float64), 0), rtol=1e-6)
+    np.testing.assert_allclose(part.mean, np.nanmean(x.numpy().astype(np.float64), 0), rtol=F32_TIGHT)
+    np.testing.assert_allclose(part.scale[:4], np.nanstd(x.numpy()[:, :4].astype(np.float64), 0), rtol=F32_TIGHT)
     assert part.scale[4] == 1  # never varies
     part.fit(x[:0])
     assert part.mean.tolist() == [0] * 5

@@ -20,6 +20,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict
 from hopstate.sampling.negatives import draw_negatives, one_against_many
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
@@ -88,7 +89,7 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
     run = fit(
         method, events(), out=tmp_path / "run", config={**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     )
-    assert evaluate(run.path, data=events())["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=1e-6)
+    assert evaluate(run.path, data=events())["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=F32_TIGHT)
     added = events().with_(kind=None)
     scores = predict(run.path, data=added, fresh=True)["score"].to_numpy()[events().additions()]
     assert np.abs(scores - predict(run.path, data=events())["score"].to_numpy()).max() > 1e-4

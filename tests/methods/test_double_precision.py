@@ -15,6 +15,7 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.message_passing.model import Backbone, BackboneConfig
 from hopstate.runs.api import evaluate, fit
 from hopstate.sampling.adjacency import cutter_of, whole_adjacency
+from hopstate.testing.asserts import F64, F64_SOLVED
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop.epochs": 2, "loop.tensorboard": "no", "loop.device": "cpu", "loop.progress": False}
@@ -48,7 +49,7 @@ def test_runs_are_trained_kept_and_read_in_float64(name: str, tmp_path: Path) ->
     run = fit(method, graph, out=tmp_path / "run", **LOOP, **{"loop.precision": "64"}, **settings)
     weights = load_checkpoint(run.path / "model.safetensors").tensors["model"]
     assert {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()} == {torch.float64}
-    assert evaluate(run.path, data=graph) == pytest.approx(run.metrics["test"], abs=1e-9)
+    assert evaluate(run.path, data=graph) == pytest.approx(run.metrics["test"], abs=F64_SOLVED)
 
 
 @pytest.mark.parametrize("method", ["gmn-graphs", "gin-graphs"])
@@ -62,7 +63,7 @@ def test_sets_of_graphs_too(method: str, tmp_path: Path) -> None:
     run = fit(method, graphs, out=tmp_path / "run", **LOOP, **{"loop.precision": "64", "model.dim": 8})
     weights = load_checkpoint(run.path / "model.safetensors").tensors["model"]
     assert {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()} == {torch.float64}
-    assert evaluate(run.path, data=graphs) == pytest.approx(run.metrics["test"], abs=1e-9)
+    assert evaluate(run.path, data=graphs) == pytest.approx(run.metrics["test"], abs=F64_SOLVED)
 
 
 @pytest.mark.parametrize("normalization", ["symmetric", "mean", "sum"])
@@ -81,7 +82,7 @@ def test_sums_are_as_exact_as_what_is_summed(normalization: Any) -> None:
     elif normalization == "mean":
         dense = torch.nan_to_num(dense / dense.sum(1, keepdim=True))
     torch.testing.assert_close(
-        adjacency.normalized_adjacency(normalization, torch.float64) @ x, dense @ x, rtol=1e-12, atol=1e-12
+        adjacency.normalized_adjacency(normalization, torch.float64) @ x, dense @ x, rtol=F64, atol=F64
     )
     assert adjacency.normalized_adjacency(normalization).dtype == torch.float32
 
@@ -99,4 +100,4 @@ def test_histories_lose_no_digit(tmp_path: Path) -> None:
             for _ in range(3):
                 for rows in np.array_split(np.arange(90), 4):
                     out = model(x[rows], history.propagator(graph, cutter_of(graph), rows))
-        torch.testing.assert_close(out, whole[rows], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(out, whole[rows], rtol=F64, atol=F64)

@@ -14,6 +14,7 @@ from hopstate.methods.method import Context
 from hopstate.runs.api import Run
 from hopstate.runs.data import load_data
 from hopstate.runs.prepare import prepared
+from hopstate.testing.asserts import F32_SUM, F32_TIGHT, F64
 from hopstate.training.run_folder import RunFolder
 
 N = 60
@@ -79,7 +80,7 @@ def test_the_unit_of_an_edge_feature_changes_nothing(method: str) -> None:
     edges = frame()
     other = edges.assign(amount=edges.amount / 1024 + 3, hour=edges.hour * 64)
     first, second = fit(edges, "one", method), fit(other, "two", method)
-    np.testing.assert_allclose(chances(first), chances(second), atol=1e-4)
+    np.testing.assert_allclose(chances(first), chances(second), atol=F32_SUM)
     assert chances(first).std() > 1e-3
 
 
@@ -92,7 +93,7 @@ def test_scales_are_those_of_the_edges_at_training_nodes(scale: str) -> None:
     assert kept["edge_attr"]["columns"] == ["hour", "amount"]
     assert graph.edge_attr is not None
     middle = edges[at].mean() if scale == "standard" else edges[at].median()
-    np.testing.assert_allclose(kept["edge_attr"]["shift"], middle[["hour", "amount"]], rtol=1e-12)
+    np.testing.assert_allclose(kept["edge_attr"]["shift"], middle[["hour", "amount"]], rtol=F64)
     changed = edges.copy()
     changed.loc[~at, "amount"] = 9e9
     assert made_ready(changed, **{"read.scale": scale})[1] == kept
@@ -104,7 +105,7 @@ def test_columns_are_matched_by_name_where_a_run_is_applied() -> None:
     edges = frame()
     run = fit(edges, "one")
     edges[["amount", "target", "hour", "source"]].to_csv("turned.csv", index=False)
-    np.testing.assert_allclose(chances(run), chances(run, "turned.csv"), atol=1e-6)
+    np.testing.assert_allclose(chances(run), chances(run, "turned.csv"), atol=F32_TIGHT)
     edges.rename(columns={"hour": "hours"}).to_csv("other.csv", index=False)
     with pytest.raises(DataError, match=r"edge of other .* no column 'hour'"):
         run.predict("other.csv", read={"features": "f.csv"})

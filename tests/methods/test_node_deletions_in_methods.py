@@ -22,6 +22,7 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
 from hopstate.runs.asking import node_outputs
 from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.testing.asserts import F64
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 20}
@@ -139,7 +140,7 @@ def test_a_memory_is_emptied_also_where_the_node_comes_back_in_the_batch(whole: 
         _, state = memory_of(events(rows), 100, update_all=whole)
         assert torch.isfinite(state.output).all()
         moved.append(state.memory[:, [0, 3]])
-    torch.testing.assert_close(*moved, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*moved, rtol=0, atol=F64)
     assert moved[0].abs().max() > 0
 
 

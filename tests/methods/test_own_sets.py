@@ -12,6 +12,7 @@ from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
 from hopstate.runs.api import Run
+from hopstate.testing.asserts import COARSE, F32_TIGHT, F64_SOLVED, HALF
 
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
 
@@ -47,8 +48,8 @@ def chances(run: Run, data: str | None = None) -> np.ndarray:
 def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
     plain, years = write("plain"), write("years", year=2010, scale=1024)
     runs = [hopstate.fit(method, path, out=f"run-{path}", config=FAST) for path in (plain, years)]
-    np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=2e-3)
-    np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=1e-6)
+    np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=HALF)
+    np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=F32_TIGHT)
 
 
 def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +65,7 @@ def test_scales_are_those_of_the_training_graphs_and_said(capsys: pytest.Capture
 
     facts = json.loads(kept.read_text())["features"]["x"]
     assert facts["columns"] == ["tag 0", "attribute 0"]
-    np.testing.assert_allclose(facts["shift"][1], graphs.union.x[nodes, 1].astype(float).mean(), rtol=1e-9)
+    np.testing.assert_allclose(facts["shift"][1], graphs.union.x[nodes, 1].astype(float).mean(), rtol=F64_SOLVED)
     assert (facts["shift"][0], facts["scale"][0]) == (0.0, 1.0)  # sums over nodes count by a column of ones
     hopstate.fit("gin-graphs", path, out="raw", config={**FAST, "read.scale": "none"})
     assert json.loads(Path("raw/data.json").read_text())["features"]["x"]["kind"] == "none"
@@ -87,7 +88,7 @@ def test_other_scales_are_named_where_they_are_left(tmp_path: Path) -> None:
     run = hopstate.fit("gin-graphs", graphs, out="scaled", config={**FAST, "read.scale": "standard"})
     with pytest.warns(HopstateWarning, match="differ in scale"):
         other = hopstate.fit("gin-graphs", graphs, out="raw2", config=FAST)
-    assert not np.allclose(chances_of(run, graphs), chances_of(other, graphs), atol=1e-3)
+    assert not np.allclose(chances_of(run, graphs), chances_of(other, graphs), atol=COARSE)
 
 
 def chances_of(run: Run, graphs: GraphSet) -> np.ndarray:

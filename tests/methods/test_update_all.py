@@ -21,6 +21,7 @@ from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.memory_scorer import ActiveEvents
+from hopstate.testing.asserts import F32
 from hopstate.training.trainer import Trainer, seed_everything
 
 SMALL = {"model.dim": 4, "model.time_dim": 4, "model.update_all": True, "batch_size": 9, "evaluation.batch_size": 9}
@@ -148,4 +149,4 @@ def test_dense_and_sparse_agree(sparse: bool, tmp_path: Path) -> None:
     assert replace(model.config, dense_limit=limit) == task.model.config
     with torch.no_grad():
         expected = task_of(data, tmp_path, **{"model.order": 2}).predict("test")["score"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=F32)

@@ -8,7 +8,7 @@ import torch
 from hopstate.errors import HopstateError
 from hopstate.ops import eigenvectors
 from hopstate.ops.eigenvectors import canonical_basis, components, laplacian_eigenvectors, shares
-from hopstate.testing.asserts import assert_close_rmse
+from hopstate.testing.asserts import F32_LAST, F32_TIGHT, F64_DEEP, F64_SOLVED, F64_SUM, assert_close_rmse
 
 ROUTES = ("dense", "factor", "lanczos")
 
@@ -66,12 +66,12 @@ def check(indptr: np.ndarray, indices: np.ndarray, count: int) -> tuple[np.ndarr
     expected = expected[expected > 1e-9][:count]
     found = len(expected)
     assert vectors.shape == (len(laplacian), count)
-    np.testing.assert_allclose(values[:found], expected, atol=1e-10)
+    np.testing.assert_allclose(values[:found], expected, atol=F64_SUM)
     assert np.isnan(values[found:]).all()
     assert not vectors[:, found:].any()
     kept = vectors[:, :found]
-    np.testing.assert_allclose(kept.T @ kept, np.eye(found), atol=1e-9)
-    np.testing.assert_allclose(laplacian @ kept, kept * values[:found], atol=1e-7)
+    np.testing.assert_allclose(kept.T @ kept, np.eye(found), atol=F64_SOLVED)
+    np.testing.assert_allclose(laplacian @ kept, kept * values[:found], atol=F32_LAST)
     assert not vectors[~laplacian.any(1)].any()  # isolated nodes
     return values, vectors
 
@@ -226,7 +226,7 @@ def test_the_giant_component_has_its_own(count: int, route: str) -> None:
     values, vectors = laplacian_eigenvectors(indptr, indices, count)
     own = laplacian_eigenvectors(*csr(giant), count)[0]
     assert np.all(np.diff(values) >= 0)
-    np.testing.assert_allclose(values, own, atol=1e-8)  # by size it has all of so few
+    np.testing.assert_allclose(values, own, atol=F64_DEEP)  # by size it has all of so few
     assert np.linalg.norm(vectors[600:], axis=0) == pytest.approx(np.ones(count))
     smallest = laplacian_eigenvectors(indptr, indices, count, by_size=False)[1]
     assert not smallest[600:].any()
@@ -237,11 +237,11 @@ def test_each_component_has_the_smallest_of_its_own_whatever_the_others_are() ->
     values, vectors = laplacian_eigenvectors(*csr(nx.disjoint_union_all(parts)), 7)
     first = np.abs(vectors[:40]).sum(0) > 0
     assert (first.sum(), (~first).sum()) == (4, 3)
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(7), atol=1e-9)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(7), atol=F64_SOLVED)
     for mask, graph, rows in ((first, parts[0], slice(0, 40)), (~first, parts[1], slice(40, 70))):
         expected = laplacian_eigenvectors(*csr(graph), int(mask.sum()))
-        np.testing.assert_allclose(values[mask], expected[0], atol=1e-9)
-        np.testing.assert_allclose(vectors[rows][:, mask], expected[1], atol=1e-6)
+        np.testing.assert_allclose(values[mask], expected[0], atol=F64_SOLVED)
+        np.testing.assert_allclose(vectors[rows][:, mask], expected[1], atol=F32_TIGHT)
 
 
 def test_components_take_edges_both_ways() -> None:

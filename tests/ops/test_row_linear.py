@@ -7,6 +7,7 @@ from torch import nn
 
 from hopstate.layers.alike import alike
 from hopstate.ops.row_linear import row_linear, row_linear_naive
+from hopstate.testing.asserts import F32_SUM, F32_TIGHT, F64
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -16,7 +17,7 @@ def test_the_definition(rows: int, terms: int, width: int, kind: torch.dtype) ->
     exact = row_linear_naive(x.double(), weight.double(), bias.double())
     found = row_linear(x.to(kind), weight.to(kind), bias.to(kind))
     assert found.dtype == kind
-    assert torch.allclose(found.double(), exact, rtol=0, atol=1e-4 if kind == torch.float32 else 1e-11)
+    assert torch.allclose(found.double(), exact, rtol=0, atol=F32_SUM if kind == torch.float32 else F64)
     assert torch.equal(
         row_linear(x.to(kind), weight.to(kind)), row_linear(x.to(kind), weight.to(kind), bias.to(kind) * 0)
     )
@@ -51,4 +52,4 @@ def test_a_network_answers_each_row_alike_in_any_company() -> None:
     for first, last in ((0, 1), (100, 101), (3, 20), (50, 101)):
         assert torch.equal(run(x[first:last]), whole[first:last])
     with torch.no_grad():
-        assert torch.allclose(torch.cos(net(x)).double().sigmoid(), whole, atol=1e-6)
+        assert torch.allclose(torch.cos(net(x)).double().sigmoid(), whole, atol=F32_TIGHT)

@@ -12,6 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.runs.analysis.questions import explain, robustness
 from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.testing.asserts import F32_TIGHT, F64_SOLVED
 
 LOOP = {"loop__epochs": 1, "loop__progress": False, "loop__tensorboard": "no", "loop__device": "cpu"}
 LOOP |= {"loop__optim__lr": 1e-2, "evaluation__strategies": ["random"]}
@@ -64,7 +65,7 @@ def test_a_run_scores_other_files_by_the_clock_that_it_was_trained_with(method: 
     kept = json.loads((run.path / "data.json").read_text())["clock"]
     assert kept["unit"] > 0
     again = predict(run.path, data=events(factor=10**9, time_unit="ns"), fresh=True)["score"].to_numpy()
-    np.testing.assert_allclose(again, predict(run.path, data=events())["score"].to_numpy(), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(again, predict(run.path, data=events())["score"].to_numpy(), rtol=0, atol=F32_TIGHT)
     slow = predict(run.path, data=events(factor=50), fresh=True)["score"].to_numpy()
     own = run_of(method, events(factor=50), tmp_path / "slow", loop__seed=0)
     assert np.abs(slow - again).max() > 1e-4  # its gaps are 50 times longer by the run's clock
@@ -83,10 +84,10 @@ def test_streams_explanations_and_noise_keep_the_clock(tmp_path: Path) -> None:
 
     run = run_of("dyg-mamba", events(), tmp_path / "run")
     asked = [explain(run.path, 3, 14, 1_700_000_650 * f, data=events(factor=f, time_unit=u)) for u, f in UNITS.items()]
-    assert [a.logit for a in asked[1:]] == pytest.approx([asked[0].logit] * 2, abs=1e-6)
+    assert [a.logit for a in asked[1:]] == pytest.approx([asked[0].logit] * 2, abs=F32_TIGHT)
     options: dict[str, Any] = {"noise": ["sequences"], "levels": [0.0]}
     tables = [robustness(run.path, data=events(factor=f, time_unit=u), **options).ap[0] for u, f in UNITS.items()]
-    assert tables[1:] == pytest.approx([tables[0]] * 2, abs=1e-9)
+    assert tables[1:] == pytest.approx([tables[0]] * 2, abs=F64_SOLVED)
 
 
 @pytest.mark.parametrize("method", OLD)

@@ -12,6 +12,7 @@ import pytest
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
 from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
+from hopstate.testing.asserts import F32_TIGHT
 
 HISTORY = {"model.channel_dim": 4, "model.time_dim": 8}
 SMALL: dict[str, dict[str, Any]] = {
@@ -67,7 +68,7 @@ def test_later_events_are_scored_from_the_runs_past(name: str, runs: dict[str, R
     assert run.predict(later[:5])["score"].equals(found["score"][:5])
     pd.concat([table(0, 160), later]).to_csv(tmp_path / "both.csv", index=False)
     both = predict(run.path, data=tmp_path / "both.csv", fresh=True)
-    assert np.allclose(found["score"], both["score"][160:], rtol=0, atol=1e-6)
+    assert np.allclose(found["score"], both["score"][160:], rtol=0, atol=F32_TIGHT)
     alone = predict(run.path, data=later, fresh=True)
     assert len(alone) == 60
     assert np.abs(alone["score"] - found["score"]).max() > 1e-4
@@ -96,7 +97,7 @@ def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, runs: dic
     table(0, 160).to_csv(tmp_path / "both.csv", index=False)  # the past is shorter, the weights are the same
     with pytest.warns(HopstateWarning, match="is not what this run was trained on"):
         later = predict(part.path, data=table(200, 60))
-    assert np.allclose(later["score"], test["score"], rtol=0, atol=1e-6)
+    assert np.allclose(later["score"], test["score"], rtol=0, atol=F32_TIGHT)
 
 
 def test_new_ids_are_named(runs: dict[str, Run], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

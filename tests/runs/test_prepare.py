@@ -16,6 +16,7 @@ from hopstate.methods.method import Context, ReadOptions
 from hopstate.runs.api import Run
 from hopstate.runs.data import load_data
 from hopstate.runs.prepare import prepared
+from hopstate.testing.asserts import F32, F32_SUM, F32_TIGHT
 
 SMALL = {
     "loop": {"epochs": 15, "progress": False, "device": "cpu", "optim": {"lr": 0.01}},
@@ -76,7 +77,7 @@ def test_metres_and_kilometres_are_alike(scale):
     one, _ = ready("a", write("a", edges, features, labels) | {"scale": scale})
     other = features.assign(length=features["length"] * 1000, year=features["year"] - 2000)
     two, _ = ready("b", write("b", edges, other, labels) | {"scale": scale})
-    np.testing.assert_allclose(one.x, two.x, atol=1e-5)
+    np.testing.assert_allclose(one.x, two.x, atol=F32)
 
 
 @pytest.mark.parametrize("missing", ["mean", "median"])
@@ -101,11 +102,11 @@ def test_predict_gives_a_row_the_same_alone_and_among_all():
     for node in (3, 7):
         write("one", edges.iloc[:0], features[features["id"] == node], labels.iloc[:0])
         alone = run.predict("one/e.csv", read={"features": "one/f.csv"})  # filled as the run fills
-        np.testing.assert_allclose(alone["p_x"][0], whole["p_x"][node], atol=1e-6)
+        np.testing.assert_allclose(alone["p_x"][0], whole["p_x"][node], atol=F32_TIGHT)
     swapped = features[["id", "year", "length"]]
     write("other", edges, swapped, labels)
     again = run.predict("other/e.csv", read={"features": "other/f.csv"}).set_index("node")
-    np.testing.assert_allclose(again["p_x"], whole["p_x"], atol=1e-6)
+    np.testing.assert_allclose(again["p_x"], whole["p_x"], atol=F32_TIGHT)
 
 
 def test_what_cannot_be_applied_is_named():
@@ -146,7 +147,7 @@ def test_records_keep_their_scale_unless_they_come_from_tables():
     with pytest.warns(HopstateWarning, match=r"differ in scale by 2e\+03 .column 1 and column 0.*--read.scale"):
         assert prepared(bare, FullBatchRun(data="made"), context) == (bare, {})
     _, asked = prepared(bare, FullBatchRun(data="made", read=ReadOptions(scale="standard")), context)
-    np.testing.assert_allclose(asked["x"]["scale"], kept["x"]["scale"], rtol=1e-6)
+    np.testing.assert_allclose(asked["x"]["scale"], kept["x"]["scale"], rtol=F32_TIGHT)
 
 
 def test_named_data_are_not_scaled_unless_asked():
@@ -262,7 +263,7 @@ def test_whole_amounts_of_other_data_are_no_classes():
     np.testing.assert_array_equal(unknown["label"].isna(), whole["label"] == -1)
     scored = run.evaluate("b/e.csv", read=other)["mae"]
     test = (whole["split"] == "test").to_numpy()
-    assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=1e-4)
+    assert scored == pytest.approx(np.abs(found["prediction"] - whole["label"])[test].mean(), rel=F32_SUM)
     as_classes = run.predict("b/e.csv", read=other | {"task": "classification", "unlabelled": "-1"})
     np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
     with pytest.raises(DataError, match="holds classes such as 'x', the model was trained on numbers"):

@@ -21,6 +21,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.settings import config_from, with_earlier
 from hopstate.ops.threads import one_thread
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import RunFolder, flatten
 
@@ -53,11 +54,11 @@ def test_they_give_what_they_gave(opened: Path):
         found = hopstate.evaluate(opened, device="cpu")
     with former, one_thread():
         predicted = hopstate.predict(opened, split="test", device="cpu")
-    assert found == pytest.approx(told, abs=1e-6)
+    assert found == pytest.approx(told, abs=F32_TIGHT)
     assert list(predicted.columns) == list(rows.columns)
     for name in rows.columns:
         if rows[name].dtype.kind == "f":
-            np.testing.assert_allclose(predicted[name], rows[name], atol=1e-6)
+            np.testing.assert_allclose(predicted[name], rows[name], atol=F32_TIGHT)
         else:
             assert predicted[name].astype(str).tolist() == rows[name].astype(str).tolist()
 

@@ -19,6 +19,7 @@ from hopstate.methods.space import Range, parse_values, printable
 from hopstate.runs import api
 from hopstate.runs.load import load_run
 from hopstate.runs.tune_spaces import space_of
+from hopstate.testing.asserts import F64
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.trainer import Trainer
 
@@ -118,7 +119,7 @@ def test_from_the_shell_to_a_run_with_the_best_settings(capsys: pytest.CaptureFi
     assert main(["fit", "mlp", "--config=search/best.yaml", "--out=run"]) == 0
     result, rows = json.loads(Path("run/result.json").read_text()), values("search")
     row = rows.loc[rows["value"].idxmax()]
-    assert result["metrics"]["val"][result["metric"]] == pytest.approx(row["value"], abs=1e-12)
+    assert result["metrics"]["val"][result["metric"]] == pytest.approx(row["value"], abs=F64)
     assert best["model"]["dim"] == row["model.dim"]
     assert main([*search[:-1], "--out=search", "--model.num_layers=1"]) == 2
     assert "model.num_layers" in capsys.readouterr().err

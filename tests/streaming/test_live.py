@@ -18,6 +18,7 @@ from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.live import go_on, past_of
 from hopstate.streaming.replay import replay
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.tasks.protocols import FitsWhole
 from hopstate.training.trainer import seed_everything
 
@@ -159,7 +160,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
 
     expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), edges=edges)[160:]
     found = scores_and_memory(task, past_of(task, own), [later])[0]
-    assert np.allclose(found, expected, rtol=0, atol=1e-6)
+    assert np.allclose(found, expected, rtol=0, atol=F32_TIGHT)
     assert len(np.unique(found)) > 1
 
 

@@ -1,3 +1,6 @@
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -30,3 +33,19 @@ def test_shapes_and_nan_are_caught() -> None:
     with pytest.raises(AssertionError, match="NaN"):
         assert_close_rmse(torch.tensor([1.0, 2.0]), torch.tensor([1.0, float("inf")]))
     assert_close_rmse(torch.tensor([1.0, float("inf")]), torch.tensor([1.0, float("inf")]))
+
+
+def test_small_tolerances_have_names() -> None:
+    """Numbers from 0.005 on say how far what is drawn may lie from what is expected of it."""
+    tests = Path(__file__).parents[1]
+    found = [
+        f"{path.relative_to(tests)}:{node.value.lineno}"
+        for path in sorted(tests.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword)
+        and node.arg in ("atol", "rtol", "abs", "rel")
+        and any(
+            isinstance(n, ast.Constant) and type(n.value) is float and 0 < n.value < 5e-3 for n in ast.walk(node.value)
+        )
+    ]
+    assert not found, "take a bound of hopstate.testing.asserts"

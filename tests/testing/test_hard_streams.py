@@ -16,6 +16,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
@@ -128,7 +129,7 @@ def test_a_query_has_one_answer_alone_and_in_company(method: str, kind: str, tmp
     together = score_queries(task.scorer_over(data), data, *columns, batch_size=8)
     for i in (0, 4, 9):
         alone = score_queries(task.scorer_over(data), data, *(c[i : i + 1] for c in columns), batch_size=8)
-        assert alone[0] == pytest.approx(together[i], abs=1e-6)
+        assert alone[0] == pytest.approx(together[i], abs=F32_TIGHT)
     assert len(np.unique(together.round(6))) > 1
 
 

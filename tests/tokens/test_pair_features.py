@@ -11,6 +11,7 @@ from hopstate.data.events import ADD, DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
+from hopstate.testing.asserts import F32_LAST
 from hopstate.tokens.pair_features import NAMES, PairFeatures, feature_names, varied_columns
 from hopstate.tokens.pair_features_naive import pair_features_naive
 
@@ -52,7 +53,7 @@ def test_equals_the_twin(count: int, floats: bool) -> None:
     found = features(stream).pairs(*asked)
     assert found.shape == (120, len(NAMES))
     for i, name in enumerate(NAMES):
-        np.testing.assert_allclose(found[:, i], expected[:, i], rtol=2e-7, atol=0, err_msg=name)
+        np.testing.assert_allclose(found[:, i], expected[:, i], rtol=F32_LAST, atol=0, err_msg=name)
     if count == 1500:
         told = ~np.isnan(expected)
         assert (told.any(0) & (np.nanmax(expected, 0) > np.nanmin(expected, 0))).all(), "a feature that says nothing"
@@ -63,7 +64,7 @@ def test_of_some_events_alone() -> None:
     stream, rows = events(), np.arange(0, 300, 2)
     asked = queries(stream)
     expected = pair_features_naive(stream, Clock(unit=3.0), *asked, rows=rows)
-    np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=2e-7)
+    np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=F32_LAST)
 
 
 def test_deletions_are_no_meetings() -> None:
@@ -74,7 +75,7 @@ def test_deletions_are_no_meetings() -> None:
     bare = EventStream(src=stream.src[added], dst=stream.dst[added], t=stream.t[added], num_nodes=stream.num_nodes)
     assert np.array_equal(features(stream).pairs(*asked), features(bare).pairs(*asked), equal_nan=True)
     np.testing.assert_allclose(
-        features(stream).pairs(*asked), pair_features_naive(stream, Clock(unit=3.0), *asked), rtol=2e-7
+        features(stream).pairs(*asked), pair_features_naive(stream, Clock(unit=3.0), *asked), rtol=F32_LAST
     )
 
 

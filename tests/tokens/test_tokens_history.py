@@ -9,6 +9,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.ops.neighbors import PackedNeighbors, last_naive
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens, pack_tokens, pack_tokens_naive
 
 TARGETS = ("none", "first", "last")
@@ -185,7 +186,7 @@ def test_neighbor_features_are_averaged_once():
     for node, s in ((0, links.ends[0, 0]), (6, links.ends[0, 1]), (1, links.ends[1, 0])):
         near = store.last(np.array([node]), np.array([35]), 5).nodes
         mean = stream.x[near].mean(0) if len(near) else 0
-        np.testing.assert_allclose(links.x[s], stream.x[node] + mean, rtol=1e-6)
+        np.testing.assert_allclose(links.x[s], stream.x[node] + mean, rtol=F32_TIGHT)
     assert links.tokens.x is None
 
 

@@ -18,6 +18,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.random import seed_everything
 from hopstate.sampling.event_batches import batch_boundaries, event_batches, piece_boundaries
+from hopstate.testing.asserts import COARSE, F32, F32_TIGHT
 from hopstate.training.tasks.training_pairs import training_negatives
 
 SIZE = 16
@@ -95,14 +96,14 @@ def test_every_window_scores_from_the_memory_of_earlier_times(tmp_path: Path, tb
         windows = sum(bool(step["updates"]) for step in batch["steps"])
     assert windows  # the memory is trained in every window, the last among them
     expected = epoch_loss(t)
-    assert total / (2 * len(t.split.train)) == pytest.approx(float(expected), rel=1e-5)
+    assert total / (2 * len(t.split.train)) == pytest.approx(float(expected), rel=F32)
     if tbptt_window == 1000:
         found = {name: p.grad.clone() for name, p in t.model.named_parameters() if p.grad is not None}
         t.model.zero_grad()
         expected.backward()
         for name, p in t.model.named_parameters():
             if p.grad is not None:
-                assert torch.allclose(found[name], p.grad, rtol=1e-3, atol=1e-6), name
+                assert torch.allclose(found[name], p.grad, rtol=COARSE, atol=F32_TIGHT), name
 
 
 def test_an_epoch_goes_on_from_any_window(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_training_evaluation_and_streaming_make_the_same_memory(tmp_path: Path) 
     ]  # up to the last time, which nothing later is scored after
     for batch in event_batches(t.stream, seen, batch_size=SIZE):
         scorer.observe(batch)
-    assert torch.allclose(scorer.memory.memory, t.source.memory.memory, atol=1e-6)
+    assert torch.allclose(scorer.memory.memory, t.source.memory.memory, atol=F32_TIGHT)
     for size in (1, 7, 1000):  # however the driver cuts, as long as it keeps times whole
         again = t.scorer("train")
         for batch in event_batches(t.stream, seen, batch_size=size):

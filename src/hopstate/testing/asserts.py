@@ -21,6 +21,21 @@ TOLERANCE: dict[torch.dtype, float] = {
     torch.bfloat16: 1.5e-2,
 }
 
+# Bounds for what is compared entry by entry (`atol`, `rtol`, `pytest.approx`), tightest first. Take the tightest that
+# holds on every processor with a margin of about 10.
+F64_LAST = 1e-15  # the last digit
+F64_TIGHT = 1e-13  # a few roundings
+F64 = 1e-12  # sums of tens of terms
+F64_SUM = 1e-10  # sums of thousands of terms
+F64_SOLVED = 1e-9  # systems, eigenpairs and integrals
+F64_DEEP = 1e-8  # a whole network, or its gradients
+F32_LAST = 1e-7  # the last digit
+F32_TIGHT = 1e-6  # a few roundings
+F32 = 1e-5  # sums of tens of terms
+F32_SUM = 1e-4  # sums of thousands of terms, or a whole network
+COARSE = 1e-3  # what is cut off by design, or rounded in files
+HALF = 2e-3  # a rounding of float16
+
 
 def relative_rmse(actual: Any, expected: Any) -> float:
     """Return |actual - expected| / |expected| in float64; |actual| where expected is all zeros, 0 where both are empty.

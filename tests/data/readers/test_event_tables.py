@@ -16,6 +16,7 @@ from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
 from hopstate.runs.prepare import as_trained, prepared
+from hopstate.testing.asserts import F32, F32_TIGHT
 
 
 def table(tmp_path: Path, *times: str) -> Path:
@@ -172,12 +173,12 @@ def test_event_features_are_scaled_by_training_events_alone(tmp_path):
     one, kept = ready(labelled(tmp_path), tmp_path)
     train = feature[: kept["edge_attr"]["rows"]]
     assert 200 <= len(train) < 220
-    np.testing.assert_allclose(one.edge_attr[:, 0], (feature - train.mean()) / train.std(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one.edge_attr[:, 0], (feature - train.mean()) / train.std(), rtol=F32, atol=F32_TIGHT)
     late = np.where(np.arange(300) < len(train), feature, -1e9)
     _, again = ready(labelled(tmp_path, feat_0=late), tmp_path)
     assert json.dumps(kept) == json.dumps(again)
     thousands, _ = ready(labelled(tmp_path, feat_0=feature / 1000), tmp_path)
-    np.testing.assert_allclose(thousands.edge_attr, one.edge_attr, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(thousands.edge_attr, one.edge_attr, rtol=F32, atol=F32_TIGHT)
     stream = read_events(labelled(tmp_path))
     np.testing.assert_array_equal(as_trained(stream.slice(7, 8), kept).edge_attr[0], one.edge_attr[7])
     assert ready(labelled(tmp_path), tmp_path, scale="none")[0].edge_attr[3, 0] == np.float32(feature[3])
@@ -207,5 +208,5 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     whole = hopstate.score_stream("run", frame.iloc[100:], fresh=True)
     frame.iloc[100:110].to_csv("next.csv", index=False)
     alone = hopstate.score_stream("run", "next.csv", fresh=True)
-    np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=1e-5)
+    np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=F32)
     assert np.isfinite(whole["score"]).all()

@@ -15,6 +15,7 @@ from hopstate.data.readers.read_graph_set import read_graph_set
 from hopstate.datasets.registry import load_dataset
 from hopstate.errors import ConfigError, DataError, DownloadError, FormatError
 from hopstate.io.cache import cache_folder
+from hopstate.testing.asserts import F32_TIGHT
 
 BENCHMARK = ("train_data", "val_data", "test_data")
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -69,8 +70,8 @@ def test_malnet_gets_degree_profiles(home):
     torch.save([0, 3, 5, 6], home / "MalNetTiny" / "processed" / "split_slices.pt")
     graphs = load_dataset("malnet-tiny")
     assert graphs.split()["val"].tolist() == [3, 4]
-    np.testing.assert_allclose(graphs.union.x[1], np.log1p([2, 1, 1, 1, 0]), rtol=1e-6)  # the middle of a path
-    np.testing.assert_allclose(graphs.union.x[0], np.log1p([1, 2, 2, 2, 0]), rtol=1e-6)
+    np.testing.assert_allclose(graphs.union.x[1], np.log1p([2, 1, 1, 1, 0]), rtol=F32_TIGHT)  # the middle of a path
+    np.testing.assert_allclose(graphs.union.x[0], np.log1p([1, 2, 2, 2, 0]), rtol=F32_TIGHT)
 
 
 def test_sets_without_a_split_get_stratified_folds(home):

@@ -8,6 +8,7 @@ from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_str
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
+from hopstate.testing.asserts import F64, F64_DEEP, F64_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
@@ -39,10 +40,10 @@ def _gradients(model: DyGFormer, logits: torch.Tensor) -> dict[str, torch.Tensor
 def test_packed_equals_padded_in_outputs_and_every_gradient(patch_size, features):
     model, tokens = _model(patch_size=patch_size).double(), _tokens(features=features)
     packed, padded = model(tokens), dygformer_naive(model, tokens)
-    torch.testing.assert_close(packed, padded, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(packed, padded, rtol=F64_SUM, atol=F64)
     expected = _gradients(model, padded)
     for name, gradient in _gradients(model, model(tokens)).items():
-        torch.testing.assert_close(gradient, expected[name], rtol=1e-8, atol=1e-10, msg=name)
+        torch.testing.assert_close(gradient, expected[name], rtol=F64_DEEP, atol=F64_SUM, msg=name)
     assert packed.std() > 1e-3
 
 
@@ -52,7 +53,7 @@ def test_masked_padding_leaves_it_out():
     tokens = _tokens(count=30)
     full = [p for p in range(30) if tokens.lengths[p] == tokens.lengths[p + 30] == 8]
     assert 0 < len(full) < 30
-    same = torch.isclose(masked(tokens), attended(tokens), rtol=1e-10)
+    same = torch.isclose(masked(tokens), attended(tokens), rtol=F64_SUM)
     assert torch.equal(same.nonzero().flatten(), torch.tensor(full))
     # with one real token on each side the pair is scored as if sequences could hold no more than those
     alone = take_sequences(tokens, torch.tensor([0, 30]))
@@ -60,7 +61,7 @@ def test_masked_padding_leaves_it_out():
     short.load_state_dict(masked.state_dict())
     two = take_sequences(tokens, torch.tensor([0, 0, 30, 30]))
     assert alone.longest == 1
-    assert torch.isclose(masked(alone), masked(two)[:1], rtol=1e-12)
+    assert torch.isclose(masked(alone), masked(two)[:1], rtol=F64)
 
 
 def test_published_size():

@@ -8,6 +8,7 @@ from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_str
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinks, RecentLinkTokenizer
+from hopstate.testing.asserts import F64, F64_DEEP, F64_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 
 SMALL = {"num_links": 6, "dim": 8, "time_dim": 5, "out_dim": 4, "dropout": 0.0}
@@ -51,9 +52,9 @@ def test_packed_equals_padded_in_outputs_and_every_gradient(features):
         logits = form(links)
         (torch.linspace(-1, 1, len(logits), dtype=logits.dtype) * logits).sum().backward()
         results.append((logits, {n: p.grad.clone() for n, p in model.named_parameters()}))
-    torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=F64_SUM, atol=F64)
     for name, gradient in results[0][1].items():
-        torch.testing.assert_close(gradient, results[1][1][name], rtol=1e-8, atol=1e-10, msg=name)
+        torch.testing.assert_close(gradient, results[1][1][name], rtol=F64_DEEP, atol=F64_SUM, msg=name)
 
 
 def test_published_size():

@@ -13,6 +13,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.ops.filters.laplacian import dense_laplacian
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.node_state import NodeState
+from hopstate.testing.asserts import F64, F64_SOLVED, F64_SUM, F64_TIGHT
 
 D = 6
 
@@ -62,9 +63,9 @@ def test_layers_follow_algorithm_3() -> None:
     step = m._transition(second)
     for layer, cell in enumerate(m.cells):
         H = cell.update(state.memory[layer, second.nodes][None], x, step)
-        assert torch.allclose(after.memory[layer, second.nodes], H[0], atol=1e-13)
+        assert torch.allclose(after.memory[layer, second.nodes], H[0], atol=F64_TIGHT)
         x = x + F.gelu(H)
-    assert torch.allclose(after.output[second.nodes], x[0], atol=1e-13)
+    assert torch.allclose(after.output[second.nodes], x[0], atol=F64_TIGHT)
     idle = np.setdiff1d(np.arange(30), second.nodes.numpy())
     assert torch.equal(after.memory[:, idle], state.memory[:, idle])
 
@@ -80,7 +81,7 @@ def test_sparse_path_equals_dense_in_value_and_every_gradient(order: int) -> Non
         grads = torch.autograd.grad(loss, parameters.values())
         results.append([state.memory, state.output, *grads])
     for sparse, dense in zip(*results, strict=True):
-        assert torch.allclose(sparse, dense, atol=1e-10, rtol=1e-9)
+        assert torch.allclose(sparse, dense, atol=F64_SUM, rtol=F64_SOLVED)
 
 
 def test_every_parameter_learns() -> None:
@@ -101,8 +102,8 @@ def test_relabelled_nodes_give_relabelled_states() -> None:
     place = torch.randperm(12)
     moved = [ActiveBatch(**{**vars(b), "nodes": place[b.nodes]}) for b in batches]
     permuted = run(m, moved, m.initial_state(12))
-    assert torch.allclose(permuted.memory[:, place], state.memory, atol=1e-12)
-    assert torch.allclose(permuted.output[place], state.output, atol=1e-12)
+    assert torch.allclose(permuted.memory[:, place], state.memory, atol=F64)
+    assert torch.allclose(permuted.output[place], state.output, atol=F64)
 
 
 def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
@@ -113,7 +114,7 @@ def test_a_node_repeated_a_hundred_times_is_the_mean_of_its_events() -> None:
     zeros = np.zeros(100)
     batch = ActiveBatch.build(np.zeros(100, int), others, zeros, gap=zeros, edge_attr=attr)
     inputs = torch.cat([torch.from_numpy(attr).float().double(), m.gap_in(torch.zeros(100))], 1)
-    assert torch.allclose(m._encode(batch)[0], m.encoder(inputs).mean(0), atol=1e-12)
+    assert torch.allclose(m._encode(batch)[0], m.encoder(inputs).mean(0), atol=F64)
     state = m.update(m.initial_state(), batch)
     assert torch.isfinite(state.memory).all()
     # a repeated edge weighs as often: three nodes met a times each have -sqrt(a / 100) in the Laplacian

@@ -26,6 +26,7 @@ from hopstate.errors import (
 from hopstate.evaluation.metrics import roc_auc
 from hopstate.io.lock import locked
 from hopstate.runs.api import evaluate, fit, predict, score_stream
+from hopstate.testing.asserts import F32_TIGHT
 
 SMALL = {
     "model__dim": 8,
@@ -121,7 +122,7 @@ def test_scores_of_a_continued_stream_are_those_of_one_file(events: Path, tmp_pa
     both = pd.concat([table(), later])
     both.to_csv(tmp_path / "both.csv", index=False)
     known = predict(run.path, data=tmp_path / "both.csv", fresh=True)["score"].to_numpy()[240:]
-    assert np.allclose(score_stream(run.path, later)["score"].to_numpy(), known, atol=1e-6)
+    assert np.allclose(score_stream(run.path, later)["score"].to_numpy(), known, atol=F32_TIGHT)
 
 
 def test_new_nodes_in_mid_stream(events: Path, tmp_path: Path) -> None:

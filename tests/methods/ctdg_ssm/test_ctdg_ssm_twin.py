@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.active_batch import ActiveBatch
+from hopstate.testing.asserts import F32_LAST, F64_DEEP, F64_SOLVED, F64_SUM
 
 D, LAYERS, EDGE, TIME, NODES = 5, 2, 2, 3, 7
 POINTS, WEIGHTS = ((v + 1) / 2 if k == 0 else v / 2 for k, v in enumerate(np.polynomial.legendre.leggauss(8)))
@@ -171,17 +172,17 @@ def test_memory_output_and_every_gradient_equal_algorithm_3(order: int, options:
     for batch, told in batches("update_all" in options):
         state = model.update(state, batch)
         output = twin.step(**told)
-        torch.testing.assert_close(state.output[state.place(batch.nodes)], output, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(state.output[state.place(batch.nodes)], output, rtol=F64_SOLVED, atol=F64_SUM)
         weight = torch.from_numpy(np.random.default_rng(len(output)).normal(size=output.shape))
         readings[0].append((state.output[state.place(batch.nodes)] * weight).sum())
         readings[1].append((output * weight).sum())
     for u, memory in twin.memory.items():
-        torch.testing.assert_close(state.memory[:, u], memory, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(state.memory[:, u], memory, rtol=F64_SOLVED, atol=F64_SUM)
     sum(readings[0]).backward()
     sum(readings[1]).backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=1e-7, atol=1e-8, msg=name)
+            torch.testing.assert_close(parameter.grad, weights[name].grad, rtol=F32_LAST, atol=F64_DEEP, msg=name)
     moved = {name for name, p in model.named_parameters() if p.grad is not None}
     assert {name for name in weights if weights[name].grad is not None} == moved
     assert any(name.startswith("cells.0.step") for name in moved)

@@ -18,6 +18,7 @@ from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaN
 from hopstate.methods.dyg_mamba.naive import dyg_mamba_naive
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
 from hopstate.ops.rows import segment_sum
+from hopstate.testing.asserts import F32, F32_LAST, F32_TIGHT, F64, F64_DEEP, F64_SOLVED, F64_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer, HistoryTokens
 
@@ -62,10 +63,10 @@ def _same(model: DyGMamba, tokens: HistoryTokens) -> None:
         gradients = torch.autograd.grad((weight * logits).sum(), list(model.parameters()), allow_unused=True)
         found.append((logits, gradients))
     (fast, fast_gradients), (naive, naive_gradients) = found
-    torch.testing.assert_close(fast, naive, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(fast, naive, rtol=F64_DEEP, atol=F64_SOLVED)
     for (name, parameter), a, b in zip(model.named_parameters(), fast_gradients, naive_gradients):
         a, b = (torch.zeros_like(parameter) if g is None else g for g in (a, b))
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(a, b, rtol=F32, atol=F32_LAST, msg=lambda text, name=name: f"{name}: {text}")
     assert fast.std() > 1e-4
 
 
@@ -114,7 +115,7 @@ def test_packed_equals_each_pair_alone():
     together = model(tokens)
     for p in range(9):
         alone = model(take_sequences(tokens, torch.tensor([p, p + 9])))
-        torch.testing.assert_close(alone, together[p : p + 1], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(alone, together[p : p + 1], rtol=F64_SUM, atol=F64)
 
 
 def _held_block(block, z: torch.Tensor, base: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
@@ -167,12 +168,12 @@ def test_a_contribution_is_what_its_event_adds_to_the_held_network(block):
 
     part, rest = model.contributions(tokens)
     whole = logit(base)
-    torch.testing.assert_close(whole, model(tokens)[0], rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(whole, model(tokens)[0], rtol=F64_DEEP, atol=F64_SOLVED)
     for j in range(len(base)):
         without = base.clone()
         without[j] = 0
-        torch.testing.assert_close(part[j], whole - logit(without), rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(rest[0], logit(torch.zeros_like(base)), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(part[j], whole - logit(without), rtol=F32_TIGHT, atol=F64_SOLVED)
+    torch.testing.assert_close(rest[0], logit(torch.zeros_like(base)), rtol=F32_TIGHT, atol=F64_SOLVED)
     assert part.abs().max() > 1e-4
 
 
@@ -182,7 +183,7 @@ def test_the_held_network_is_the_network_at_its_input(options, block):
     model, tokens = _model(block, **options), _tokens()
     parts = model._parts(tokens)
     held = model._logits(model._encode(parts), parts, tokens, detach_gates=True)
-    torch.testing.assert_close(held, model(tokens), rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(held, model(tokens), rtol=F64_SOLVED, atol=F64_SUM)
     part, _ = model.contributions(tokens)
     assert part.shape == (len(tokens.nodes),)
     assert part.abs().max() > 1e-4

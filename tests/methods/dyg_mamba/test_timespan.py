@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hopstate.methods.dyg_mamba.naive import block_naive
 from hopstate.methods.dyg_mamba.timespan import SpanStep, SpectralBound, TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.selective_scan import selective_influence, selective_scan
+from hopstate.testing.asserts import F64, F64_DEEP, F64_SOLVED
 
 FUNCTIONS = ["forgetting", "linear", "log", "sigmoid", "exponential", "unnormalized"]
 BARE = {"conv_width": 0, "gate": False, "residual": False, "bidirectional": False, "dropout": 0.0}
@@ -64,8 +65,8 @@ def test_theorem_4_2_the_output_is_the_sum_over_past_events():
         for j in range(k + 1):
             decay = torch.exp(delta[j + 1 : k + 1].sum(0)[:, None] * A)
             terms[k, j] = (decay * torch.expm1(delta[j][:, None] * A) / A * B[j]) @ C[k] * u[j]
-    torch.testing.assert_close(_direction_outputs(block, u, r), terms.sum(1), rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(selective_influence(delta, A, B, C) * u, terms[-1], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(_direction_outputs(block, u, r), terms.sum(1), rtol=F64_SOLVED, atol=F64)
+    torch.testing.assert_close(selective_influence(delta, A, B, C) * u, terms[-1], rtol=F64_SOLVED, atol=F64)
 
 
 def test_held_block_is_linear_in_its_tokens_and_its_gradient_is_theorem_4_2():
@@ -85,7 +86,7 @@ def test_held_block_is_linear_in_its_tokens_and_its_gradient_is_theorem_4_2():
         (gradient,) = torch.autograd.grad(held[-1, c], z, retain_graph=True)
         centred = torch.eye(5, dtype=torch.float64)[c] - 0.2
         expected = (weights * torch.sigmoid(m.detach()))[:, c : c + 1] / std * centred
-        torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(gradient, expected, rtol=F64_DEEP, atol=F64)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -174,5 +175,5 @@ def test_two_directions_share_input_gate_and_output():
     block = _block(dim=4)
     z, r, offsets = torch.randn(6, 4, dtype=torch.float64), torch.rand(6, dtype=torch.float64), torch.tensor([0, 2, 6])
     expected = torch.cat([block_naive(block, z[:2], r[:2]), block_naive(block, z[2:], r[2:])])
-    torch.testing.assert_close(block(z, offsets, r), expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(block(z, offsets, r), expected, rtol=F64_SOLVED, atol=F64)
     assert not torch.allclose(block(z, offsets, r)[0], block(z, torch.tensor([0, 1, 6]), r)[0])  # it looks ahead

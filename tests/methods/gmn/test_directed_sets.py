@@ -19,6 +19,7 @@ from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, mat
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.method import Context
 from hopstate.runs import api
+from hopstate.testing.asserts import COARSE, F32, F32_SUM
 from hopstate.training.config import LoopConfig
 
 QUIET = LoopConfig(progress=False)
@@ -71,9 +72,11 @@ def test_gin_over_directed_graphs_is_torch_geometrics(tmp_path: Path) -> None:
     with torch.no_grad():
         own = made.model(made.collate(np.array([7, 2, 5, 0]), 0, None))
         expected = torch.stack([reference(made.model, graphs[i]) for i in (7, 2, 5, 0)])
-        torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(own, expected, rtol=F32, atol=F32)
         turned = [Data(x=g.x, edge_index=g.edge_index.flip(0)) for g in graphs]
-        assert not torch.allclose(own, torch.stack([reference(made.model, turned[i]) for i in (7, 2, 5, 0)]), atol=1e-3)
+        assert not torch.allclose(
+            own, torch.stack([reference(made.model, turned[i]) for i in (7, 2, 5, 0)]), atol=COARSE
+        )
 
 
 @pytest.mark.parametrize("carry", ["", "features"])
@@ -110,7 +113,7 @@ def test_gated_messages_over_directed_graphs_are_torch_geometrics(carry: str, tm
         above = gated(value, biases[1], edges)
         below = gated(torch.zeros(8, 8), torch.ones(8), edges)
         expected = h @ own.T + biases[0] + torch.where(below > 0, above / below.clamp(min=1e-9), 0)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, expected, rtol=F32_SUM, atol=F32_SUM)
     assert sorted(zip(*inputs.graph.edge_index().tolist())) == sorted(zip(*torch.cat(parts, 1).tolist()))
 
 

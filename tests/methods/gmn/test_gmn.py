@@ -24,6 +24,7 @@ from hopstate.methods.gmn.ordering import order_key
 from hopstate.methods.gmn.sizing import choose, choose_graphs, step_bytes
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 from hopstate.methods.method import Context
+from hopstate.testing.asserts import F32, F32_SUM, F64_SOLVED
 from hopstate.tokens.encodings import laplacian_encoding
 from hopstate.training.config import LoopConfig
 
@@ -330,7 +331,7 @@ def test_a_batch_of_graphs_equals_each_alone(tmp_path):
     with torch.no_grad():
         both = made.model(made.collate(np.array([7, 2]), 0, None))
         alone = torch.cat([made.model(made.collate(np.array([k]), 0, None)) for k in (7, 2)])
-    torch.testing.assert_close(both, alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(both, alone, rtol=F32_SUM, atol=F32)
 
 
 def test_a_batch_of_one_graph_of_one_node_works_and_an_empty_graph_is_named(tmp_path):
@@ -380,7 +381,7 @@ def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
         own = _alone(graphs, number)
         expected = laplacian_encoding(own, 4) * own.num_nodes**0.5
         lo, hi = graphs.offsets[number : number + 2]
-        np.testing.assert_allclose(ready.x[lo:hi, 1:], expected, atol=1e-5)
+        np.testing.assert_allclose(ready.x[lo:hi, 1:], expected, atol=F32)
     assert (np.abs(ready.x[:, 1:]).sum(0) > 0).all()
 
 
@@ -392,7 +393,7 @@ def test_each_graph_of_a_set_is_ordered_as_if_alone(kind):
     for number in range(graphs.num_graphs):
         own = _alone(graphs, number)
         lo, hi = graphs.offsets[number : number + 2]
-        np.testing.assert_allclose(keys[lo:hi], order_key(own.indptr, own.indices, kind), atol=2e-9)
+        np.testing.assert_allclose(keys[lo:hi], order_key(own.indptr, own.indices, kind), atol=F64_SOLVED)
     if kind in ("ppr", "eigenvector"):
         lo, hi = graphs.offsets[2:4]
         assert len(np.unique(keys[lo:hi])) > 5

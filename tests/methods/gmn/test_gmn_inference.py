@@ -25,6 +25,7 @@ from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.api import fit_config
 from hopstate.runs.load import load_run
+from hopstate.testing.asserts import F32_SUM, F64_SUM
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeTask
 
@@ -71,10 +72,10 @@ def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
     with torch.no_grad():
         want = whole.logits(np.arange(240))
         test = task.labels.split["test"]
-        torch.testing.assert_close(task.logits(np.arange(240)), want, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(task.logits(test), want[test], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(task.logits(np.arange(240)), want, rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(task.logits(test), want[test], rtol=F32_SUM, atol=F32_SUM)
         for row in (0, 7, 239):
-            torch.testing.assert_close(task.logits(np.array([row])), want[[row]], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(task.logits(np.array([row])), want[[row]], rtol=F32_SUM, atol=F32_SUM)
         assert task.evaluate("test") == whole.evaluate("test")
 
 
@@ -125,7 +126,7 @@ def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_c
                 task.source.predict_all = NodeOutputs(
                     task.source.material, task.source.kind, seed=task.source.seed, cut=cut, folder=folder
                 )
-                torch.testing.assert_close(task.source.predict_all(task.model), want, rtol=1e-10, atol=1e-10)
+                torch.testing.assert_close(task.source.predict_all(task.model), want, rtol=F64_SUM, atol=F64_SUM)
     assert not list((tmp_path / "disk").iterdir())
 
 
@@ -135,7 +136,7 @@ def test_a_pass_layer_by_layer_weighs_edges_as_the_whole_graph_does(tmp_path, ki
     task.model.eval()
     task.source.predict_all.cut = Cut(tokens=24, nodes=25, edges=97)
     with torch.no_grad():
-        torch.testing.assert_close(task.logits(np.arange(240)), exact(task), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(task.logits(np.arange(240)), exact(task), rtol=F32_SUM, atol=F32_SUM)
 
 
 def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
@@ -144,7 +145,7 @@ def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
     task.model.double().eval()
     task.source.predict_all.cut = Cut(tokens=24, nodes=7, edges=97)
     with torch.no_grad():
-        torch.testing.assert_close(task.source.predict_all(task.model), exact(task), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(task.source.predict_all(task.model), exact(task), rtol=F64_SUM, atol=F64_SUM)
 
 
 def test_outputs_are_kept_until_a_weight_changes(tmp_path, monkeypatch):

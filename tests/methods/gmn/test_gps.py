@@ -10,6 +10,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.testing.asserts import F64_SUM
 from hopstate.training.checkpoint import load_weights
 
 SMALL = GMN.Config(variant="gps-mamba", dim=8, expand=1.0, state_dim=4, mpnn_layers=3, dropout=0.3)
@@ -62,7 +63,7 @@ def test_a_layer_is_what_its_formula_says():
         everywhere[given.order] = layer.blocks[0](h[given.order], given.sequences)
         z = layer.norms[0](local) + layer.norms[1](everywhere)
         h = layer.norms[2](z + layer.ffn(z))
-    torch.testing.assert_close(model(given), model.head(model.norm(h)), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model(given), model.head(model.norm(h)), rtol=F64_SUM, atol=F64_SUM)
 
 
 def test_states_of_edges_reach_the_output():

@@ -9,6 +9,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.methods.pair_trees.trees import PairTrees, platt
+from hopstate.testing.asserts import F64
 
 NONE = np.empty(0, np.int64)
 
@@ -39,7 +40,7 @@ def test_scores_are_those_of_scikit_learn_bit_for_bit() -> None:
     for rows in (other, other[:1], other[5:70], other.astype(np.float64)):
         found = mine.forest().scores(rows)
         assert np.array_equal(found, model.decision_function(rows.astype(np.float64)))
-        np.testing.assert_allclose(mine.calibrated(found), model.predict_proba(rows)[:, 1], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(mine.calibrated(found), model.predict_proba(rows)[:, 1], rtol=0, atol=F64)
 
 
 def test_a_prefix_of_the_trees_is_scikit_learn_s_stage() -> None:
@@ -61,7 +62,7 @@ def test_contributions_add_up_and_go_to_what_was_split_on() -> None:
     mine, _, x = grown()
     forest = mine.forest()
     parts, rest = forest.contributions(x[:200])
-    np.testing.assert_allclose(parts.sum(1) + rest, forest.scores(x[:200]), atol=1e-12)
+    np.testing.assert_allclose(parts.sum(1) + rest, forest.scores(x[:200]), atol=F64)
     assert not parts[:, 4].any()  # constant
     assert (np.abs(parts).mean(0)[[0, 1]] > np.abs(parts).mean(0)[[3, 5]].max()).all()
     share = mine.importances()

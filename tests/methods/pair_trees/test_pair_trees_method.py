@@ -25,6 +25,7 @@ from hopstate.runs.analysis.questions import explain
 from hopstate.runs.api import Run, evaluate, fit, predict, score_stream
 from hopstate.runs.load import load_run
 from hopstate.streaming.live import go_on, past_of
+from hopstate.testing.asserts import F32_SUM, F64, F64_SOLVED
 
 SMALL = {
     "model.max_trees": 30, "model.max_leaves": 8, "model.min_leaf": 10,
@@ -66,10 +67,10 @@ def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None
     rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     best = max(rows, key=lambda row: row["val_mean_ap"])
     assert run.best_epoch == best["epoch"] <= 30
-    assert run.metrics["val"]["ap"] == pytest.approx(best["val_ap"], abs=1e-12)
+    assert run.metrics["val"]["ap"] == pytest.approx(best["val_ap"], abs=F64)
     assert {"val_ap", "val_historical_ap", "val_inductive_ap"} <= best.keys()
     table = pd.read_csv(run.path / "importances.csv")
-    assert table.gain.sum() == pytest.approx(1, abs=1e-4)
+    assert table.gain.sum() == pytest.approx(1, abs=F32_SUM)
     assert (np.diff(table.gain) <= 0).all()
     assert {"importances.csv", "model.safetensors", "result.json"} <= {file.name for file in run.path.iterdir()}
 
@@ -164,7 +165,7 @@ def test_probabilities_mean_what_they_say(run: Run) -> None:
 def test_explain_says_what_each_feature_added(run: Run, tmp_path: Path) -> None:
     own = events()
     found = explain(run.path, 3, 15, own.t[-1], data=own, out=tmp_path / "why.csv", plot=tmp_path / "why.png")
-    assert found.table.contribution.sum() + found.rest == pytest.approx(found.logit, abs=1e-9)
+    assert found.table.contribution.sum() + found.rest == pytest.approx(found.logit, abs=F64_SOLVED)
     assert (np.diff(found.table.contribution.abs()) <= 0).all()
     with load_run(run.path, own) as (_, task):
         score = task.scorer("test").score(np.array([3]), np.array([15]), own.t[-1:])

@@ -12,6 +12,7 @@ import hopstate
 from hopstate.errors import ConfigError, DataError, TimeOrderError
 from hopstate.evaluation.metrics import macro_f1, one_vs_rest_auc
 from hopstate.runs.api import Run, evaluate, fit, score_stream
+from hopstate.testing.asserts import F32_TIGHT
 
 SMALL: dict[str, dict[str, Any]] = {
     "dyg-mamba-nodes": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
@@ -131,7 +132,7 @@ def test_outputs_of_nodes_at_any_time(name: str, runs: dict[str, Run], tmp_path:
         alone = run.node_outputs([nodes[row]], [times[row]])
         assert np.array_equal(alone[columns].to_numpy()[0], whole[columns].to_numpy()[row])
         event = pd.DataFrame({"source": [nodes[row]], "target": ["v0"], "time": [times[row]]})
-        assert np.allclose(run.predict(event)[columns], alone[columns], rtol=0, atol=1e-6)
+        assert np.allclose(run.predict(event)[columns], alone[columns], rtol=0, atol=F32_TIGHT)
     assert len(np.unique(whole[columns[0]])) > 9  # node and time both count
     frame = pd.DataFrame({"node": nodes, "t": times})
     assert run.node_outputs(frame).equals(whole)

@@ -12,6 +12,7 @@ from hopstate.methods.shared import set_floor
 from hopstate.methods.shared.floors import graph_floors
 from hopstate.methods.shared.set_floor import described
 from hopstate.runs.api import fit
+from hopstate.testing.asserts import F64
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.target import target_of
 
@@ -96,7 +97,7 @@ def test_a_description_is_a_graphs_own(level: str) -> None:
         offsets=graphs.offsets[:2],
     )  # fmt: skip
     own = described(alone, level)
-    np.testing.assert_allclose(described(graphs, level)[: len(own)], own, rtol=1e-12)
+    np.testing.assert_allclose(described(graphs, level)[: len(own)], own, rtol=F64)
 
 
 def test_one_class_and_unknown_targets_are_no_error() -> None:

@@ -23,6 +23,7 @@ from hopstate.runs.analysis.questions import explain
 from hopstate.runs.analysis.robustness import robustness
 from hopstate.runs.api import evaluate, fit
 from hopstate.streaming.live import go_on, past_of
+from hopstate.testing.asserts import F32, F64
 from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.run_folder import RunFolder
@@ -124,10 +125,10 @@ def test_alone_in_a_batch_and_in_any_order(method: str, tmp_path: Path) -> None:
     scorer = task_of(method, tmp_path, stream).scorer("test")
     u, v, t = asked(stream)
     whole, order = np.asarray(scorer.score(u, v, t)), np.random.default_rng(1).permutation(len(u))
-    np.testing.assert_allclose(np.asarray(scorer.score(u[order], v[order], t[order])), whole[order], rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(scorer.score(u[order], v[order], t[order])), whole[order], rtol=F32)
     for i in (0, 17):
         one = slice(i, i + 1)
-        np.testing.assert_allclose(np.asarray(scorer.score(u[one], v[one], t[one])), whole[one], rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(scorer.score(u[one], v[one], t[one])), whole[one], rtol=F32)
 
 
 @ALL
@@ -206,7 +207,7 @@ def test_a_run_is_read_again_asked_and_made_noisy(method: str, tmp_path: Path) -
     pd.DataFrame({"src": data.src, "dst": data.dst, "t": data.t}).to_csv(file, index=False)
     settings = {**SMALL[method], **LOOP, "evaluation.strategies": ["random"], "model.pair_history": True}
     run = fit(method, file, out=tmp_path / "run", config=settings)
-    assert evaluate(run.path)["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=1e-12)
+    assert evaluate(run.path)["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=F64)
     pairs = [(1, 13), (2, 19), (7, 12)]
     both = run.score(pairs)["score"].tolist()
     assert [run.score([pair])["score"][0] for pair in pairs] == both

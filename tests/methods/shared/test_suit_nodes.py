@@ -18,6 +18,7 @@ from hopstate.methods.shared.floors import below, constant
 from hopstate.methods.shared.suit_nodes import adjusted_homophily, facts
 from hopstate.runs import api
 from hopstate.runs.data import settle
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.tasks.target import target_of
 
 
@@ -140,7 +141,7 @@ def test_the_constant_answer_is_the_training_rows_own():
     y = np.array([10.0, 20.0, np.nan, 60.0], np.float32)
     target = target_of(y, np.arange(4), None, "auto")
     out = constant(target, target.rows(y), 2)
-    np.testing.assert_allclose(target.predictions(out), [[30.0], [30.0]], rtol=1e-6)
+    np.testing.assert_allclose(target.predictions(out), [[30.0], [30.0]], rtol=F32_TIGHT)
     gaps = target_of(np.array([[1, np.nan], [0, np.nan]], np.float32), np.arange(2), None, "auto")
     unknown = constant(gaps, np.array([[1, np.nan], [0, np.nan]], np.float32), 1)
     np.testing.assert_allclose(gaps.predictions(unknown), [[0.5, 0.5]])

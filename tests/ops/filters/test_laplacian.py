@@ -15,6 +15,7 @@ from hopstate.ops.filters.laplacian import (
     path_gain,
     sparse_laplacian,
 )
+from hopstate.testing.asserts import F64_DEEP, F64_LAST, F64_TIGHT
 
 
 def edges(graph: nx.Graph) -> torch.Tensor:
@@ -30,7 +31,7 @@ def laplacian(graph: nx.Graph) -> torch.Tensor:
 def test_equals_networkx_where_every_node_has_an_edge(seed: int) -> None:
     graph = nx.connected_watts_strogatz_graph(17, 4, 0.4, seed=seed)
     expected = nx.normalized_laplacian_matrix(graph, nodelist=range(17)).toarray()
-    assert np.allclose(laplacian(graph), expected, atol=1e-14)
+    assert np.allclose(laplacian(graph), expected, atol=F64_LAST)
 
 
 def test_sparse_equals_dense_with_weights_loops_repeats_and_isolated_nodes() -> None:
@@ -38,7 +39,7 @@ def test_sparse_equals_dense_with_weights_loops_repeats_and_isolated_nodes() -> 
     weight = torch.tensor([1.0, 2, 1, 1, 0.5, 3], dtype=torch.float64)
     dense = dense_laplacian(pairs, weight, 8)[0]
     sparse = sparse_laplacian(pairs.numpy(), weight.numpy(), 8).toarray()
-    assert np.allclose(dense, sparse, atol=1e-15)
+    assert np.allclose(dense, sparse, atol=F64_LAST)
     assert torch.equal(dense[6], torch.eye(8, dtype=torch.float64)[6])
     assert dense[0, 1] == pytest.approx(-2 / np.sqrt(2 * 4))
     values = torch.linalg.eigvalsh(dense)
@@ -70,7 +71,7 @@ def test_polynomial_equals_powers() -> None:
     L = laplacian(nx.path_graph(5))
     c = torch.tensor([0.3, -1.0, 2.0, 0.5], dtype=torch.float64)
     expected = sum(c[k] * torch.linalg.matrix_power(L, k) for k in range(4))
-    assert torch.allclose(matrix_polynomial(c, L), expected, atol=1e-13)
+    assert torch.allclose(matrix_polynomial(c, L), expected, atol=F64_TIGHT)
     assert torch.equal(matrix_polynomial(c[:1], L[None]), 0.3 * torch.eye(5, dtype=torch.float64)[None])
 
 
@@ -79,7 +80,7 @@ def test_minimum_is_the_least_value_on_a_fine_grid(coefficients: list[float]) ->
     grid = np.linspace(0, 2, 200_001)
     least, where = filter_minimum(coefficients)
     values = np.polynomial.Polynomial(coefficients)(grid)
-    assert least == pytest.approx(values.min(), abs=1e-8)
+    assert least == pytest.approx(values.min(), abs=F64_DEEP)
     assert 0 <= where <= 2
 
 

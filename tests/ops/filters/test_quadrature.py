@@ -17,6 +17,7 @@ from hopstate.ops.filters.laplacian import (
 )
 from hopstate.ops.filters.quadrature import evolve, gauss_legendre, kronecker_reference
 from hopstate.ops.filters.transition import DenseTransition, SparseTransition, Transition, num_terms
+from hopstate.testing.asserts import F64, F64_SUM, F64_TIGHT
 
 D = 3
 KINDS = ("exponential", "dense", "sparse")
@@ -89,7 +90,7 @@ def test_without_a_filter_it_is_the_plain_diagonal_state_space_model() -> None:
     change = Change(6, seed=0)
     found = evolve(change.transition("dense", torch.ones(1, dtype=torch.float64)), H, step * BX, step * RATES)
     expected = H * (step * RATES).exp() + BX * torch.expm1(step * RATES) / RATES
-    assert torch.allclose(found, expected, atol=1e-13)
+    assert torch.allclose(found, expected, atol=F64_TIGHT)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +99,7 @@ def test_fixed_graph_is_the_plain_model_on_the_filtered_input(kind: str) -> None
     found = evolve(change.transition(kind, c), H, BX, RATES.expand(1, 8, D))
     filtered = torch.linalg.solve(matrix_polynomial(c, change.laplacians()[0]), BX)
     expected = H * RATES.exp() + filtered * torch.expm1(RATES) / RATES
-    assert torch.allclose(found, expected, atol=1e-12)
+    assert torch.allclose(found, expected, atol=F64)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,7 +123,7 @@ def test_step_per_node_equals_adaptive_integration(kind: str) -> None:
 def test_quadrature_is_exact_for_polynomials_of_degree_15() -> None:
     nodes, weights = gauss_legendre(8)
     for degree in range(16):
-        assert weights @ nodes**degree == pytest.approx(1 / (degree + 1), rel=1e-13)
+        assert weights @ nodes**degree == pytest.approx(1 / (degree + 1), rel=F64_TIGHT)
     with pytest.raises(ConfigError, match="at least 1"):
         gauss_legendre(0)
 
@@ -138,8 +139,8 @@ def test_all_paths_agree_in_value_and_every_gradient(order: int) -> None:
         out = evolve(change.transition(kind, c), H, U, rate)
         results.append([out, *torch.autograd.grad((out * out.detach().cos()).sum(), (H, U, rate, c))])
     for exponential, dense, sparse in zip(*results, strict=True):
-        assert torch.allclose(exponential, dense, atol=1e-11, rtol=1e-10)
-        assert torch.allclose(exponential, sparse, atol=1e-11, rtol=1e-10)
+        assert torch.allclose(exponential, dense, atol=F64, rtol=F64_SUM)
+        assert torch.allclose(exponential, sparse, atol=F64, rtol=F64_SUM)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,7 +204,7 @@ def test_permuted_nodes_permute_the_memory() -> None:
     place = torch.argsort(order)
     change.pairs = place[change.pairs]
     permuted = evolve(change.transition("dense", c), H[:, order], U[:, order], rate[:, order])
-    assert torch.allclose(permuted, found[:, order], atol=1e-12)
+    assert torch.allclose(permuted, found[:, order], atol=F64)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -221,7 +222,7 @@ def test_perturbed_laplacian_moves_the_coefficients_within_the_bound(order: int,
         L, other = whole.laplacians()
         eps = float(torch.linalg.matrix_norm(L - other, 2))
         true, perturbed = (change.transition(kind, c).solve(X) for change in (whole, fewer))
-        assert torch.allclose(matrix_polynomial(c, L) @ true, X, atol=1e-12)
+        assert torch.allclose(matrix_polynomial(c, L) @ true, X, atol=F64)
         error = torch.linalg.matrix_norm((perturbed - true)[0], 2) / torch.linalg.matrix_norm(true[0], 2)
         assert 0 < error <= eps * gamma
 
@@ -246,7 +247,7 @@ def test_adding_then_deleting_an_edge_returns_the_state_up_to_the_commutator() -
     zero = torch.zeros_like(H)
     inverse = DenseTransition(torch.ones(1, dtype=torch.float64), *change.laplacians())
     inverse.G = -both.G  # commuting generators: exactly the identity
-    assert torch.allclose(evolve(inverse, evolve(both, H, zero, zero), zero, zero), H, atol=1e-12)
+    assert torch.allclose(evolve(inverse, evolve(both, H, zero, zero), zero, zero), H, atol=F64)
 
 
 def test_blocks_evolve_alone() -> None:
@@ -259,7 +260,7 @@ def test_blocks_evolve_alone() -> None:
     for block, change in enumerate((one, two)):
         rows = slice(5 * block, 5 * block + 5)
         alone = evolve(change.transition("dense", c), H[:, rows], U[:, rows], rate)
-        assert torch.allclose(found[block], alone[0], atol=1e-13)
+        assert torch.allclose(found[block], alone[0], atol=F64_TIGHT)
 
 
 def test_number_of_terms_bounds_the_series_error() -> None:

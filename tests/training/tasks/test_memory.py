@@ -21,6 +21,7 @@ from hopstate.methods.settings import config_from
 from hopstate.sampling.event_batches import event_batches
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents, StreamEnds
+from hopstate.testing.asserts import COARSE, F32, F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
@@ -78,9 +79,9 @@ def test_a_window_of_all_batches_is_back_propagation_through_the_epoch(tmp_path:
     t.model.zero_grad()
     expected = whole_epoch_loss(t)
     expected.backward()
-    assert torch.allclose(loss, expected, atol=1e-6)
+    assert torch.allclose(loss, expected, atol=F32_TIGHT)
     for name, gradient in gradients(t).items():
-        assert torch.allclose(found[name], gradient, rtol=1e-3, atol=1e-6), name
+        assert torch.allclose(found[name], gradient, rtol=COARSE, atol=F32_TIGHT), name
 
 
 def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_memory(tmp_path: Path) -> None:
@@ -96,8 +97,8 @@ def test_truncation_cuts_gradients_and_not_scores_and_every_window_trains_the_me
         losses[length] = total / sizes
         cells[length] = t.model.cells[0].input.weight.grad
         assert cells[length].abs().sum() > 0
-    assert losses[1] == pytest.approx(losses[1000], rel=1e-5)
-    assert losses[3] == pytest.approx(losses[1000], rel=1e-5)
+    assert losses[1] == pytest.approx(losses[1000], rel=F32)
+    assert losses[3] == pytest.approx(losses[1000], rel=F32)
     assert not torch.allclose(cells[3], cells[1000])
 
 
@@ -166,7 +167,7 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
     for part in event_batches(t.stream, rows, batch_size=16):
         found.append(scorer.score(part.src, part.dst, part.t).numpy())
         scorer.observe(part)
-    assert np.allclose(held.positive, np.concatenate(found), atol=1e-6)
+    assert np.allclose(held.positive, np.concatenate(found), atol=F32_TIGHT)
     cold = t.scorer("val").score(t.stream.src[rows], t.stream.dst[rows], t.stream.t[rows]).numpy()
     assert not np.allclose(cold, held.positive)
     assert t.evaluate("val") == t.evaluate("val")
@@ -225,17 +226,17 @@ def test_predictions_of_a_part_are_the_scores_behind_its_evaluation(tmp_path: Pa
     held = t.report(part).scores
     positive = held[part, "random"].positive
     found = t.predict(part)["score"]
-    assert np.allclose(found, positive, rtol=0, atol=1e-6)
+    assert np.allclose(found, positive, rtol=0, atol=F32_TIGHT)
     labels = held[part, "random"].pooled()[0]
     ap = average_precision(labels, np.concatenate([positive, held[part, "random"].negative]))
-    assert ap == pytest.approx(t.evaluate(part)["ap"], abs=1e-6)
+    assert ap == pytest.approx(t.evaluate(part)["ap"], abs=F32_TIGHT)
 
 
 def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> None:
     t = task(tmp_path)
     found = t.predict("train")["score"]
     assert len(found) == len(t.split.train)
-    assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=1e-6)  # both begin at event 0
+    assert np.allclose(found, t.predict("all")["score"][: len(found)], rtol=0, atol=F32_TIGHT)  # both begin at event 0
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"tbptt_window": 0}, {"num_neighbors": 0}])

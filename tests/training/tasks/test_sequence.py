@@ -13,6 +13,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.sequences import METHODS
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
+from hopstate.testing.asserts import COARSE, F32
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.run_folder import RunFolder
@@ -76,8 +77,8 @@ def test_sequences_in_step_equal_sequences_alone() -> None:
         together = t._probabilities("all")
         t.eval_batch_size = 1
         alone = t._probabilities("all")
-    assert np.allclose(together, alone, atol=1e-5)
-    assert not np.allclose(together[0], together[1], atol=1e-3)
+    assert np.allclose(together, alone, atol=F32)
+    assert not np.allclose(together[0], together[1], atol=COARSE)
 
 
 def test_training_and_inference_give_the_same_logits() -> None:

@@ -11,6 +11,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.metrics import balanced_accuracy, micro_f1, r2
 from hopstate.runs import api
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.tasks.target import class_weights, goal_of, metric_names, remembered, target_of, trained_target
 
 ALL = np.arange(40)
@@ -74,7 +75,7 @@ def test_values_are_learned_alike_in_any_unit():
     a = metres.loss(out, torch.from_numpy(metres.rows(y)))
     b = km.loss(out, torch.from_numpy(km.rows(y / 1000)))
     assert math.isclose(a, b, rel_tol=1e-5)
-    np.testing.assert_allclose(metres.predictions(out), 1000 * km.predictions(out), rtol=1e-6)
+    np.testing.assert_allclose(metres.predictions(out), 1000 * km.predictions(out), rtol=F32_TIGHT)
     few = target_of(np.where(ALL[:, None] < 10, y, 5 * y), ALL[:10], None, "auto")
     assert few == target_of(y, ALL[:10], None, "auto")  # rows beyond training say nothing
     constant = target_of(np.full((4, 1), 7.0, np.float32), ALL[:4], None, "auto")

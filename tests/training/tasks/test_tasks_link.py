@@ -13,6 +13,7 @@ from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.tasks.events import Untrained
 from hopstate.training.tasks.history import HistoryPairs
@@ -222,7 +223,7 @@ def test_given_negatives_are_used():
     task = _task(negatives={("test", "random"): own})
     held = task.report("test").scores["test", "random"]
     expected = task.scorer("test").score(own.src, own.dst, stream.t[own.rows])
-    np.testing.assert_allclose(held.negative, expected, rtol=1e-6)
+    np.testing.assert_allclose(held.negative, expected, rtol=F32_TIGHT)
 
 
 def test_predictions_carry_the_user_s_ids():
@@ -232,7 +233,7 @@ def test_predictions_carry_the_user_s_ids():
     assert list(table) == ["src", "dst", "t", "score"]
     np.testing.assert_array_equal(table["src"], task.stream.src[rows])
     expected = task.scorer("test").score(task.stream.src[rows], task.stream.dst[rows], task.stream.t[rows])
-    np.testing.assert_allclose(table["score"], expected, rtol=1e-6)
+    np.testing.assert_allclose(table["score"], expected, rtol=F32_TIGHT)
     task.stream = task.stream.with_(node_ids=Vocabulary(np.array([f"n{i:02}" for i in range(14)])))
     table = task.predict("all")
     assert len(table["score"]) == 300
