@@ -6,6 +6,7 @@ import torch
 from hopstate.errors import ConfigError
 from hopstate.layers.alike import alike
 from hopstate.layers.pair_decoders import PairDecoder
+from hopstate.testing.asserts import F64
 
 
 def made(kind, directed):
@@ -23,14 +24,14 @@ def test_directions_and_pairs_among_others(kind, directed):
     assert decoder.symmetric is (kind != "bilinear" or not directed)
     others = torch.stack([v, u, v.flip(0)], 1)
     wanted = torch.stack([decoder(u, others[:, i]) for i in range(3)], 1)
-    assert torch.allclose(decoder.among(u, others), wanted, rtol=1e-12)
+    assert torch.allclose(decoder.among(u, others), wanted, rtol=F64)
 
 
 def test_what_they_compute():
     decoder, u, v = made("bilinear", True)
-    assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.weight, v), rtol=1e-12)
+    assert torch.allclose(decoder(u, v), torch.einsum("pi,ij,pj->p", u, decoder.weight, v), rtol=F64)
     decoder, u, v = made("dot", False)
-    assert torch.allclose(decoder(u, v), torch.einsum("pi,pi->p", u, v), rtol=1e-12)
+    assert torch.allclose(decoder(u, v), torch.einsum("pi,pi->p", u, v), rtol=F64)
     with pytest.raises(ConfigError, match="did you mean 'dot'"):
         PairDecoder("dots", 4, directed=False)
 

@@ -7,6 +7,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.ops.proximity import KINDS, Proximity, proximity_naive
 from hopstate.ops.proximity import proximity as module
+from hopstate.testing.asserts import F32_LAST, F32_TIGHT, F64, F64_LAST, F64_SOLVED
 
 EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 3), (1, 0), (1, 2), (4, 2), (4, 0), (5, 6)]
 
@@ -19,7 +20,7 @@ def test_equals_the_definition(kind, undirected, monkeypatch):
     u, v = np.divmod(np.random.default_rng(0).permutation(64), 8)
     wanted = [proximity_naive(EDGES, 8, kind, *pair) for pair in zip(u.tolist(), v.tolist(), strict=True)]
     found = near.pairs(kind, u, v)
-    assert np.allclose(found, wanted, rtol=1e-5 if kind == "pagerank" else 1e-12, atol=1e-15)
+    assert np.allclose(found, wanted, rtol=1e-5 if kind == "pagerank" else 1e-12, atol=F64_LAST)
     monkeypatch.setattr(module, "CELLS", 16)  # two rows at a time
     assert np.array_equal(near.pairs(kind, u, v), found)
     assert np.array_equal(near.pairs(kind, u[5:9], v[5:9]), found[5:9])
@@ -29,7 +30,7 @@ def test_walks_stay_a_distribution_and_isolated_nodes_are_near_to_none():
     graph = Graph.from_edges(np.array(EDGES), num_nodes=8)
     near = Proximity(graph.indptr, graph.indices)
     every = near.pairs("pagerank", np.zeros(8, int), np.arange(8))
-    assert every.sum() == pytest.approx(1 - 0.85 ** (module.STEPS + 1), abs=1e-6) or every.sum() <= 1
+    assert every.sum() == pytest.approx(1 - 0.85 ** (module.STEPS + 1), abs=F32_TIGHT) or every.sum() <= 1
     assert every[7] == every[5] == 0
     assert all(near.pairs(kind, np.array([7]), np.array([0]))[0] == 0 for kind in KINDS)
     with pytest.raises(ConfigError, match="common_neighbors"):
@@ -44,12 +45,12 @@ def test_features_do_not_see_the_pairs_own_link():
     near, others = Proximity(graph.indptr, graph.indices), np.argwhere(~np.eye(15, dtype=bool))
     found = near.paths(*others.T)
     wanted = [proximity_naive(edges.tolist(), 15, "paths", u, v) for u, v in others.tolist()]
-    assert np.allclose(found[:, 3], wanted, rtol=1e-9, atol=1e-12)
+    assert np.allclose(found[:, 3], wanted, rtol=F64_SOLVED, atol=F64)
     features = near.features(*others.T)
     for (u, v), own in zip(others.tolist(), features, strict=True):
         rest = edges[~((edges == (u, v)).all(1) | (edges == (v, u)).all(1))]
         without = Graph.from_edges(rest, 15)
         alone = Proximity(without.indptr, without.indices).features(np.array([u]), np.array([v]))[0]
-        assert np.allclose(own, alone, rtol=1e-6, atol=1e-7)
+        assert np.allclose(own, alone, rtol=F32_TIGHT, atol=F32_LAST)
     assert np.array_equal(near.features(*others[7:9].T), features[7:9])
     assert np.array_equal(features, near.features(*others[:, ::-1].T))
