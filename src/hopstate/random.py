@@ -34,6 +34,13 @@ def torch_rng(seed: int) -> torch.Generator:
 
 
 @contextmanager
+def torch_state_kept() -> Iterator[None]:
+    """Within it torch may draw; afterwards its state is what it was."""
+    with torch.random.fork_rng():
+        yield
+
+
+@contextmanager
 def torch_seeded(seed: int, devices: Sequence[int] | None = None) -> Iterator[None]:
     """Within it torch draws from a seed; afterwards its state is what it was.
 

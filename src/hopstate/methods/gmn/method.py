@@ -29,7 +29,8 @@ from hopstate.methods.gmn.structural import (
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
 from hopstate.methods.shared.floors import graph_run_floors
-from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.graph_task import graph_task
+from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_gmn
 from hopstate.methods.space import Space
@@ -240,9 +241,14 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         recompute=choice.recompute,
     )
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
+    of: dict[str, Any] = {
+        "walks": choice.walks.counts,
+        "dropout": config.model.dropout,
+        "whole": config.batch_size is None,
+    }
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
         whole = WholeSequence(config.model, ready, labels, **shared)
-        return NodeNetwork(model=model, source=whole, walks=choice.walks.counts)
+        return NodeNetwork(model=model, source=whole, **of)
     budget = parse_bytes(config.walks.memory_budget)
     cut, large = cut_of(
         graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
@@ -253,7 +259,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     visited = VisitedNodes(config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs, **shared)
     if context.trained is None:
         note(config.loop, visited.left_out())
-    return NodeNetwork(model=model, source=visited, walks=choice.walks.counts)
+    return NodeNetwork(model=model, source=visited, **of)
 
 
 EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}

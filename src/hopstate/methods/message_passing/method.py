@@ -25,7 +25,8 @@ from hopstate.methods.shared.edges import (
     message_graph,
 )
 from hopstate.methods.shared.floors import graph_run_floors
-from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.graph_task import graph_task
+from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_backbone
 from hopstate.methods.space import Range, Space
@@ -61,6 +62,8 @@ def build(graph: Graph, config: FullBatchRun, context: Context, *, kind: str) ->
             f"{kind} sums neighbours in 32 or 64 bits; got loop.precision={config.loop.precision}. Set it to 32; "
             f"loop.matmul_precision=medium multiplies faster on processors and GPUs with matrix units"
         )
+    if config.task == "link" and config.batching.train_only:
+        raise ConfigError("batching.train_only leaves out nodes of other splits, and task=link splits links")
     return graph_task(graph, config, context, partial(network, config=config, kind=kind))
 
 
@@ -75,8 +78,9 @@ def network(
         model.double()  # before what stands for missing neighbours is made from it
     if config.batching.kind != "full":
         source = batched_source(graph, config.batching, labels, model, context, seed=config.loop.seed)
-        return NodeNetwork(model=model, source=source)
-    return NodeNetwork(model=model, source=WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels))
+        return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
+    whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
+    return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)
 
 
 def place_of(kind: str) -> Place:

@@ -17,7 +17,8 @@ from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.shared.floors import graph_run_floors
-from hopstate.methods.shared.graph_task import NodeNetwork, graph_task
+from hopstate.methods.shared.graph_task import graph_task
+from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
 from hopstate.methods.shared.suit_nodes import suit_nagphormer
 from hopstate.methods.space import Range, Space
@@ -91,7 +92,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     )
     model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
-    return NodeNetwork(model=model, source=source)
+    return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
 
 
 # what the paper says it searched: appendix D.2

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
-
-from torch import nn
 
 from hopstate.data.graph import Graph
 from hopstate.methods.method import Context
+from hopstate.methods.shared.network import Make
 from hopstate.methods.shared.node import NodeRun, check_width, node_labels
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, NodeTask
+from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeNetwork:
-    """What a method makes of a graph.
-
-    Args:
-        model: gives each node outputs of the width asked for.
-        source: of its batches.
-        walks: numbers of walks that the source draws, which a run remembers.
-    """
-
-    model: nn.Module
-    source: NodeBatches[Any]
-    walks: Mapping[str, int] | None = None
-
-
-Make = Callable[[Graph, Context, NodeLabels, int], NodeNetwork]  # graph, context, labels, width of the output
 
 
 def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> NodeTask[Any] | StaticLinkTask:
@@ -52,4 +31,4 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> N
     return NodeTask(made.model, made.source, walks=made.walks)
 
 
-__all__ = ["Make", "NodeNetwork", "graph_task"]
+__all__ = ["graph_task"]

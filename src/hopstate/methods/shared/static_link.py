@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from hopstate.data.edge_splits import PARTS, EdgeSplit, given_split, message_edges, split_edges
 from hopstate.data.graph import Graph
@@ -19,14 +18,14 @@ from hopstate.methods.method import Context, SplitConfig
 from hopstate.methods.shared.link_config import SAMPLED, STEP, LinkConfig
 from hopstate.methods.shared.node import NodeRun, save_npz
 from hopstate.ops.proximity import FEATURES
-from hopstate.random import named_rng
+from hopstate.random import named_rng, torch_state_kept
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels
 from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
-    from hopstate.methods.shared.graph_task import Make
+    from hopstate.methods.shared.network import Make
 
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime", "year")
 METRICS = ("auto", "mrr")
@@ -59,7 +58,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         """Return a source of the same vectors over other messages."""
         known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
         held = context if context.trained is not None else replace(context, trained=known)
-        with torch.random.fork_rng():  # its weights are not used
+        with torch_state_kept():  # its weights are not used
             return make(other, held, every_node(graph.num_nodes), link.dim).source
 
     @cache
@@ -74,11 +73,11 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         return made.source if over is messages else again(messages)
 
     decoder = PairDecoder(
-        decoder_of(link, split), link.dim, directed=split.directed, dropout=_dropout(config),
+        decoder_of(link, split), link.dim, directed=split.directed, dropout=made.dropout,
         features=FEATURES if link.structure else 0,
     )  # fmt: skip
     model = LinkModel(made.model, decoder, made.source.encode)
-    sampled = link.batch_size or (STEP if _whole(config) else SAMPLED)
+    sampled = link.batch_size or (STEP if made.whole else SAMPLED)
     seed = split_seed(config.split)
     return StaticLinkTask(
         model,
@@ -231,16 +230,6 @@ def _column(graph: Graph, column: int) -> np.ndarray:
     return np.asarray(graph.edge_table.values[:, column], np.float64)
 
 
-def _whole(config: Any) -> bool:
-    """Return whether a step encodes the whole graph, however many links it holds."""
-    batching = getattr(config, "batching", None)
-    return batching.kind == "full" if batching is not None else hasattr(config, "walks") and config.batch_size is None
-
-
-def _dropout(config: Any) -> float:
-    return float(getattr(config.model, "dropout", 0.0))
-
-
 def _check(config: NodeRun) -> None:
     if config.metric not in METRICS:
         raise ConfigError(f"task=link is chosen by mrr; got metric={config.metric}, leave it out")
@@ -248,9 +237,6 @@ def _check(config: NodeRun) -> None:
         raise ConfigError("class_weights are of classes of nodes; task=link has none, leave them out")
     if config.split.per_class is not None or config.split.fractions != SplitConfig().fractions:
         raise ConfigError("split.fractions and split.per_class share out nodes; with task=link give link.fractions")
-    batching = getattr(config, "batching", None)
-    if batching is not None and batching.train_only:
-        raise ConfigError("batching.train_only leaves out nodes of other splits, and task=link splits links")
 
 
 def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
