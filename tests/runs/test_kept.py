@@ -12,6 +12,7 @@ from torch_geometric.data import TemporalData
 
 import hopstate
 from hopstate.errors import ConfigError, DataError
+from hopstate.testing.asserts import F32, F32_TIGHT
 from hopstate.training.checkpoint import load_checkpoint
 
 N = 40
@@ -150,11 +151,11 @@ def test_the_model_answers_as_predict_and_its_vectors_lead_there(tmp_path, monke
     assert np.array_equal(model.ids, table["node"])
     names = sorted(labels["label"].unique())
     assert [names[k] for k in logits.argmax(1).tolist()] == table["prediction"].tolist()
-    assert torch.allclose(model(["n7", "n3"]), logits[model.rows(["n7", "n3"])], atol=1e-6)
+    assert torch.allclose(model(["n7", "n3"]), logits[model.rows(["n7", "n3"])], atol=F32_TIGHT)
     vectors = run.embeddings()
     made = model.network.head(torch.from_numpy(vectors.drop(columns="node").to_numpy(copy=True)))
     assert vectors["node"].tolist() == table["node"].tolist()
-    assert torch.allclose(made, logits, atol=1e-5)
+    assert torch.allclose(made, logits, atol=F32)
     with pytest.raises(DataError, match="unknown id 'n99'"):
         model(["n99"])
 
