@@ -1,4 +1,4 @@
-"""Contracts are declared, and what is random has one home: read off the library's code."""
+"""Contracts are declared, what is random has one home, and files are short: read off the library's code."""
 
 import ast
 from collections import Counter
@@ -81,3 +81,23 @@ def test_generators_are_made_in_one_place() -> None:
         if isinstance(node, ast.Attribute) and node.attr in made and name not in MADE
     ]
     assert not found, "take hopstate.random.named_rng, torch_rng or torch_seeded"
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> int:
+    """Return how many lines of a function are neither its head, nor its docstring, nor blank."""
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return sum(bool(line.strip()) for line in lines[body[0].lineno - 1 : node.end_lineno]) if body else 0
+
+
+def test_files_and_functions_stay_short() -> None:
+    sizes, long = [], []
+    for name, tree in trees():
+        lines = (SOURCE / name).read_text().splitlines()
+        sizes.append(sum(bool(line.strip()) for line in lines))
+        functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        long += [f"{name}: {node.name}" for node in functions if body_lines(node, lines) > 40]
+    sizes.sort()
+    assert sizes[len(sizes) // 2] <= 100, "the median file"
+    assert sizes[int(0.9 * (len(sizes) - 1))] <= 230, "nine files of ten"
+    assert sizes[-1] <= 320, "the longest file"
+    assert len(long) <= 10, long
