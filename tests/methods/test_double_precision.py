@@ -28,7 +28,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gcn-top-blocks": ("gcn", {"batching.kind": "top", **PARTS, "batching.block_size": 20}),
     "gcn-top-kept": ("gcn", {"batching.kind": "top", **PARTS, "batching.top.refresh": 0, "batching.shuffle": False}),
     "sage-gas": ("sage", {"batching.kind": "gas", **PARTS}),
-    "sage-gas-disk": ("sage", {"batching.kind": "gas", **PARTS, "batching.histories": "disk"}),
+    "sage-gas-disk": ("sage", {"batching.kind": "gas", **PARTS, "batching.gas_cache": "disk"}),
     **{f"sage-{kind}": ("sage", {"batching.kind": kind}) for kind in ("saint", "shadow", "neighbor", "labor")},
     "gat-edges": ("gat", {}),
     "gmn-batches": ("gmn", {"batch_size": 20, "model.mpnn": "gcn"}),

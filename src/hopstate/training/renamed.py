@@ -11,6 +11,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 
 # former name → today's
 RENAMED = {
+    "batching.histories": "batching.gas_cache",
     "loop.products": "loop.matmul_precision",
     "pairs_at_once": "microbatch_size",
     "truncate": "tbptt_window",

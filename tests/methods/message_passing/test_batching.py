@@ -79,7 +79,7 @@ def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Pa
     "settings",
     [
         {"kind": "gas"},
-        {"kind": "gas", "histories": "disk"},
+        {"kind": "gas", "gas_cache": "disk"},
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top"},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
@@ -218,7 +218,7 @@ def test_shadow_subgraphs_that_reach_every_node_train_as_the_full_batch(tmp_path
 
 
 def test_histories_on_disk(tmp_path: Path) -> None:
-    on_disk = fit(tmp_path / "run", "gas", histories="disk")
+    on_disk = fit(tmp_path / "run", "gas", gas_cache="disk")
     assert (tmp_path / "run/histories/history-1.npy").is_file()
     assert on_disk.metrics == fit(tmp_path / "other", "gas").metrics
     saved = load_checkpoint(tmp_path / "run/checkpoint.safetensors").tensors["task"]

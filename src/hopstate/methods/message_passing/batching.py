@@ -73,7 +73,7 @@ class Batching:
         walk_length: steps of GraphSAINT's walks.
         inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
         block_size: nodes in work at a time in exact inference.
-        histories: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
+        gas_cache: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
             folder ("disk"), with a journal of what has changed since the checkpoint.
         top: settings of the compensation.
     """
@@ -92,7 +92,7 @@ class Batching:
     walk_length: int = 4
     inference: Literal["exact", "one-pass"] = "exact"
     block_size: int = 100_000
-    histories: Literal["memory", "disk"] = "memory"
+    gas_cache: Literal["memory", "disk"] = "memory"
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ def batched_source(
         only = train if config.train_only and config.inference == "exact" else None
         missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
     elif config.kind == "gas" and fitted:
-        folder = context.run / "histories" if config.histories == "disk" else None
+        folder = context.run / "histories" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)
     source = make_source(graph, config, train, model, missing, seed=seed) if fitted else NoBatches()
