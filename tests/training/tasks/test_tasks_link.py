@@ -200,6 +200,24 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
     assert whole.source.inputs.store.num_events == 300
 
 
+def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
+    kinds = ("random", "historical", "many")
+    task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, choose="mean"))
+    assert task.metric == "mean_ap"
+    found = task.evaluate("val")
+    four = [found[name] for name in ("ap", "new_ap", "historical_ap", "new_historical_ap") if name in found]
+    assert found["mean_ap"] == pytest.approx(np.mean(four))
+    assert len(four) >= 2
+    assert "many_mrr" not in found
+    assert {"mean_ap", "many_mrr"} <= set(task.evaluate("test"))
+    first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))
+    assert first.metric == "ap"
+    assert "mean_ap" not in first.evaluate("val")
+    for wrong in ({"choose": "best"}, {"choose": "mean", "strategies": ("many",)}):
+        with pytest.raises(ConfigError, match="evaluation.choose"):
+            LinkEvaluation(**wrong)
+
+
 def test_metrics_of_every_part():
     task = _task(evaluation=LinkEvaluation(strategies=("historical", "random", "many"), num_negatives=3, bootstrap=20))
     assert task.metric == "historical_ap"

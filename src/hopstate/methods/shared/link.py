@@ -307,7 +307,7 @@ def kept_negatives(
     stream: EventStream, split: EventSplit, evaluation: LinkEvaluation, folder: Path
 ) -> dict[tuple[str, str], Negatives]:
     """Return the negatives that evaluation asks for, by (part, strategy), drawn once and kept in folder."""
-    wanted = [("val", evaluation.strategies[0]), *(("test", s) for s in evaluation.strategies)]
+    wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
     wanted += [(f"new_{part}", strategy) for part, strategy in wanted]
     found = {}
     for part, strategy in wanted:

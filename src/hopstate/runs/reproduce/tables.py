@@ -18,6 +18,7 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {
     "ap": "AP",
     "auc": "AUC",
+    "mean_ap": "mean AP",
     "mrr": "MRR",
     "met_mrr": "MRR where the pair met before",
     "new_pair_mrr": "MRR of new pairs",

@@ -32,10 +32,12 @@ class LinkEvaluation:
     Args:
         protocol: "pooled" over a part's scores, or "dyglib", averaged over batches of 200.
         strategies: negatives of the test part, of random, historical, inductive and many (each event ranked among
-            candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before); validation uses the first.
+            candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test part; 0 gives none.
         batch_size: events scored together.
+        choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
+            many, of all events and of those with new nodes.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -43,8 +45,13 @@ class LinkEvaluation:
     num_negatives: int | Literal["all"] = 100
     bootstrap: int = 0
     batch_size: int = 200
+    choose: Literal["first", "mean"] = "first"
 
     def __post_init__(self) -> None:
+        if self.choose not in ("first", "mean"):
+            raise ConfigError(f"evaluation.choose is 'first' or 'mean'; got {self.choose!r}")
+        if self.choose == "mean" and set(self.strategies) == {"many"}:
+            raise ConfigError("evaluation.choose=mean is over random, historical and inductive; many has no such mean")
         if self.protocol not in get_args(LinkProtocol):
             raise ConfigError(f"evaluation.protocol is 'pooled' or 'dyglib'; got {self.protocol!r}")
         if not self.strategies:
@@ -58,6 +65,11 @@ class LinkEvaluation:
             raise ConfigError(
                 "evaluation.num_negatives (or 'all') and batch_size must be at least 1, bootstrap at least 0"
             )
+
+    @property
+    def choosing(self) -> tuple[str, ...]:
+        """The strategies that validation is judged by."""
+        return self.strategies[:1] if self.choose == "first" else tuple(s for s in self.strategies if s != "many")
 
 
 class LinkTask(EventTask[LinkFollower]):
@@ -84,13 +96,15 @@ class LinkTask(EventTask[LinkFollower]):
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
         self.metric = _column({"setting": "transductive", "strategy": first}, "mrr" if first == "many" else "ap")
+        if evaluation.choose == "mean":
+            self.metric = "mean_ap"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._recent = replace(split, train=split.train[-len(split.val) :])
 
     def report(self, part: Literal["val", "test"]) -> LinkReport:
-        """Return the whole table of a part: every strategy on test, the first on validation."""
+        """Return the whole table of a part: every strategy on test, those that choose on validation."""
         e = self.evaluation
-        strategies = e.strategies if part == "test" else e.strategies[:1]
+        strategies = e.strategies if part == "test" else e.choosing
         return evaluate_link(
             self.scorer(part),
             self.stream,
@@ -124,6 +138,8 @@ class LinkTask(EventTask[LinkFollower]):
         for row in self.report("val" if split == "val" else "test").rows:
             names = [name for name in row if name not in ("part", "setting", "strategy", "events")]
             found |= {_column(row, name): float(row[name]) for name in names}
+        if self.evaluation.choose == "mean":
+            found["mean_ap"] = float(np.mean([value for name, value in found.items() if name.endswith("ap")]))
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
