@@ -121,6 +121,28 @@ def test_compare_prints_one_table_and_keeps_finished_runs(tables: dict[str, Path
     assert "mean ± standard deviation" in capsys.readouterr().out
 
 
+def test_compare_says_which_floors_a_method_is_no_better_than(tmp_path: Path, capsys) -> None:
+    """Links by kind of negatives, floors beside them, each once; what is below one is said in words."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"src": rng.integers(0, 9, 300), "dst": rng.integers(9, 15, 300), "t": np.arange(300.0)})
+    frame.to_csv(tmp_path / "events.csv", index=False)
+    settings = ["--graphmixer.model.num_links=3", "--graphmixer.loop.epochs=1", "--loop.progress=false"]
+    assert main(["compare", "graphmixer,recency", "--data=events.csv", "--out=both", "--", *settings]) == 0
+    rows = {row["method"]: row for row in json.loads(Path("both/table.json").read_text())}
+    assert list(rows) == ["graphmixer", "recency", "edgebank"]
+    assert rows["edgebank"]["floor"]
+    own, floor = rows["graphmixer"]["kinds"], rows["recency"]["kinds"]
+    assert set(own) >= {"ap", "historical_ap", "inductive_ap"}
+    for metric, words in (("ap", "random"), ("historical_ap", "historical"), ("inductive_ap", "inductive")):
+        said = "recency" in rows["graphmixer"]["below"]
+        under = own[metric][0] <= floor[metric][0]
+        assert not under or (said and words in rows["graphmixer"]["below"])
+    assert rows["recency"]["below"] == rows["edgebank"]["below"] == ""
+    shown = capsys.readouterr().out
+    assert "no better" in shown
+    assert "(floor)" in shown
+
+
 def test_compare_takes_no_result_of_other_data(tables: dict[str, Path], capsys) -> None:
     arguments = ["compare", "mlp", f"--data={tables['edges']}", "--out=both", "--", *options(tables)[1:], *QUICK]
     arguments += ["--model.dim=8"]

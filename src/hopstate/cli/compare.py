@@ -14,6 +14,7 @@ from hopstate.io.lock import locked
 from hopstate.methods import get_method
 
 NUMBER = {"graph": "--split.number", "graphs": "--fold"}  # what numbers the splits; a stream has one split, time's
+KINDS = tuple(f"{new}{kind}" for kind in ("ap", "historical_ap", "inductive_ap", "many_mrr") for new in ("", "new_"))
 EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop.epochs 50; settings of one method are
 written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 
@@ -49,6 +50,7 @@ def _all(
     """Train what is not trained yet and return a row a method, or None where it was interrupted."""
     rows: list[dict[str, Any]] = []
     records: dict[str, Any] = {}
+    floors: dict[str, Any] = {}
     for name in names:
         results = []
         for split in splits:
@@ -61,9 +63,44 @@ def _all(
                 results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records))
                 if results[-1] is None:
                     return None
+                floors |= _floors(where)
         rows.append(_row(name, [r for r in results if r is not None]))
-        write_text(folder / "table.json", json.dumps(rows, indent=1))
-    return rows
+        write_text(folder / "table.json", json.dumps(with_floors(rows, floors), indent=1))
+    return with_floors(rows, floors)
+
+
+def _floors(run: Path) -> dict[str, dict[str, float]]:
+    """Return the floors that a run was judged beside."""
+    from hopstate.training.run_folder import RunFolder
+
+    return RunFolder(run).read_json("floors.json") if (run / "floors.json").is_file() else {}
+
+
+def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """Return the rows with what each does not stand above, then a row a floor that is no method of them."""
+    from hopstate.runs.reproduce.tables import FLOORS, below_words
+
+    names = {row["method"] for row in rows}
+    kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
+    others = {
+        name: {m: values[m] for m in kinds if values.get(m) is not None}
+        for name, values in floors.items()
+        if name not in names
+    }
+    rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
+    found = []
+    for row in rows:
+        against = {name: held for name, held in rivals.items() if name != row["method"]}
+        found.append(row | {"below": "" if row["method"] in FLOORS else below_words(_means(row), against)})
+    return found + [
+        {"method": name, "floor": True, "kinds": {m: (value, None) for m, value in held.items()}, "below": ""}
+        for name, held in others.items()
+        if held
+    ]
+
+
+def _means(row: dict[str, Any]) -> dict[str, float]:
+    return {metric: mean for metric, (mean, _) in row["kinds"].items()}
 
 
 def _check_splits(name: str, splits: list[int]) -> None:
@@ -102,7 +139,9 @@ def _one(name: str, arguments: list[str], where: Path, records: dict[str, Any]) 
     if (where / "result.json").is_file() and folder.settings() == api.stored_config(method, config):
         check_same_data(folder, records[read])
         return folder.result()
-    done = api.fit_config(method, config, out=where, resume=True, record=records[read])
+    beside = method.data == "events" and not records.get("floors")  # the same for every run on these data
+    done = api.fit_config(method, config, out=where, resume=True, record=records[read], floors=beside)
+    records["floors"] = records.get("floors") or bool(done.floors)
     return None if done.interrupted else folder.result()
 
 
@@ -144,7 +183,7 @@ def numbers(text: str) -> list[int]:
 def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     from hopstate.runs.reproduce.statistics import summary
 
-    metric = results[0]["metric"]
+    metric, told = results[0]["metric"], results[0]["metrics"]["test"]
 
     def over(values: list[float | None]) -> tuple[float, float | None]:
         found = summary([math.nan if value is None else value for value in values])
@@ -163,6 +202,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
+        "kinds": {m: over([r["metrics"]["test"].get(m) for r in results]) for m in KINDS if m in told},
     }
 
 
@@ -173,6 +213,8 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
 
     from hopstate.runs.reproduce import tables
 
+    show_kinds(rows, data)
+    rows = [row for row in rows if not row.get("floor")]
     for metric in dict.fromkeys(row["metric"] for row in rows):
         unit = "" if tables.is_error(metric) else " in percent"
         table = Table(title=f"{data}: {metric}{unit}, mean ± standard deviation over runs")
@@ -188,3 +230,26 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
                 f"{r['parameters']:,}",
             )
         Console().print(table)
+
+
+def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
+    """Print links by kind of negatives, floors below, and in words what each method does not stand above."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hopstate.runs.reproduce import tables
+
+    metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
+    if len(metrics) < 2:
+        return
+    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives, mean ± standard deviation over runs")
+    table.add_column("method")
+    for metric in metrics:
+        table.add_column(tables.kind_words(metric), justify="right")
+    table.add_column("no better than")
+    for row in rows:
+        held = row["kinds"]
+        figures = [tables.figure(m, *held[m]) if m in held else "" for m in metrics]
+        name = f"{row['method']} (floor)" if row.get("floor") or row["method"] in tables.FLOORS else row["method"]
+        table.add_row(name, *figures, row["below"])
+    Console().print(table)

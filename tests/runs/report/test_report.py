@@ -141,6 +141,21 @@ def test_every_section_is_there(full: Path) -> None:
     assert "78.52 to 83.48" in text  # 81 ± t(2) 1/sqrt(3)
 
 
+def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Path) -> None:
+    link = {"ap": 0.9, "historical_ap": 0.8, "inductive_ap": 0.75, "new_ap": 0.85}
+    make_run(tmp_path / "runs/dyg", "dyg-mamba", "uci", link)
+    make_run(tmp_path / "runs/recency", "recency", "uci", {**link, "ap": 0.7, "historical_ap": 0.82})
+    floors = {"recency": {"ap": 0.1}, "pair-trees": {"ap": 0.95, "historical_ap": 0.7, "inductive_ap": 0.9}}
+    (tmp_path / "runs/dyg/floors.json").write_text(json.dumps(floors))
+    page = write_report([tmp_path / "runs"], tmp_path / "report.html")
+    rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all events")[1:]}
+    assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a floor that was run is not there twice
+    assert rows["dyg-mamba"][1] == "pair-trees on random; inductive, recency on historical; inductive"
+    assert rows["recency"][1] == rows["pair-trees"][1] == ""
+    assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
+    assert table(page, "Links of uci: events with new nodes")[1][1] == "recency on random, new nodes"
+
+
 def test_the_page_stands_alone(full: Path) -> None:
     source = full.read_text()
     seen = Seen(source)

@@ -214,7 +214,7 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     assert first.metric == "ap"
     assert "mean_ap" not in first.evaluate("val")
     for wrong in ({"choose": "best"}, {"choose": "mean", "strategies": ("many",)}):
-        with pytest.raises(ConfigError, match="evaluation.choose"):
+        with pytest.raises(ConfigError, match=r"evaluation\.choose"):
             LinkEvaluation(**wrong)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.io.files import write_text
-from hopstate.runs.report import sections
+from hopstate.runs.report import links, sections
 from hopstate.runs.report.collect import FeatureTable, Influence, collect
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results
@@ -52,7 +52,7 @@ def write_report(
     sections.published(page, lines)
     sections.curves(page, groups)
     sections.ablations(page, groups, lines)
-    sections.strategies(page, groups)
+    links.strategies(page, groups)
     sections.costs(page, groups)
     sections.timelines(page, [one for one in tables if isinstance(one, Influence)])
     sections.features(page, [one for one in tables if isinstance(one, FeatureTable)])

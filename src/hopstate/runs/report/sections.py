@@ -12,7 +12,6 @@ from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results, tables
 from hopstate.runs.reproduce.statistics import summary
 
-STRATEGIES = ("", "historical_", "inductive_", "many_")
 Sets = dict[str, list[Group]]
 
 
@@ -201,31 +200,6 @@ def _bars(held: Sequence[tuple[str, str, list[float], str]]) -> dict[str, list[c
         best = next((i for i, bar in enumerate(bars) if not bar.kind), None)
         made[words] = [replace(bar, kind="best") if i == best and len(bars) > 1 else bar for i, bar in enumerate(bars)]
     return made
-
-
-def strategies(page: Page, groups: Sequence[Group]) -> None:
-    """Add link prediction by kind of negatives, for all events and for those with new nodes."""
-    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("ap", "auc", "mrr")]
-    found = {
-        data: [group for group in members if any(group.values(kind) for kind in kinds)]
-        for data, members in by_data(groups).items()
-    }
-    if not any(found.values()):
-        return
-    page.section("Link prediction by kind of negatives", "Test part, in percent; mean ± standard deviation over runs.")
-    for data, members in found.items():
-        for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
-            held = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
-            if not held:
-                continue
-            rows = [[g.label, *(_cell(name, g.values(name)) for name in held)] for g in members]
-            words = [tables.metric_words(name.removeprefix("new_")) for name in held]
-            page.table(f"Links of {data}: {setting}", ["method", *words], rows)
-
-
-def _cell(metric: str, values: list[float]) -> str:
-    found = summary(values)
-    return "" if found is None else tables.figure(metric, found.mean, found.std)
 
 
 def costs(page: Page, groups: Sequence[Group]) -> None:

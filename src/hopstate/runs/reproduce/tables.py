@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ WORDS = {
     "balanced_accuracy": "accuracy-SBM",
     "mae": "MAE",
 }
+FLOORS = ("recency", "edgebank", "pair-trees")  # methods of event streams that others must stand above
 ERRORS = ("mae", "rmse", "loss")
 
 
@@ -77,6 +78,31 @@ def metric_words(metric: str) -> str:
         if name.startswith(f"{strategy}_"):
             name, parts = name.removeprefix(f"{strategy}_"), [f"{strategy} negatives", *parts]
     return ", ".join([WORDS.get(name, name.replace("_", " ")), *parts])
+
+
+def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
+    """Return in words which floors links do not stand above, by kind of negatives; "" where there is none.
+
+    Args:
+        values: metric → mean of a method, all shares of 1, the larger the better.
+        floors: name → the same of what needs no such model.
+
+    >>> below_words({"ap": 0.9, "new_historical_ap": 0.7}, {"recency": {"ap": 0.8, "new_historical_ap": 0.8}})
+    'recency on historical, new nodes'
+    """
+    said = []
+    for name, held in floors.items():
+        kinds = [kind_words(m) for m, value in values.items() if m in held and not value > held[m]]
+        if kinds:
+            said.append(f"{name} on {'; '.join(kinds)}")
+    return ", ".join(said)
+
+
+def kind_words(metric: str) -> str:
+    """Return the kind of negatives of a metric of links, and "new nodes": "new_historical_ap" is "historical, ..."."""
+    name = metric.removeprefix("new_")
+    kind = next((k for k in ("historical", "inductive", "many") if name.startswith(f"{k}_")), "random")
+    return f"{kind}, new nodes" if metric.startswith("new_") else kind
 
 
 def is_error(metric: str) -> bool:

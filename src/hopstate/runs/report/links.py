@@ -1,0 +1,69 @@
+"""Link prediction by kind of negatives, beside the floors and with what each method does not stand above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hopstate.runs.report.collect import Group
+from hopstate.runs.report.page import Page
+from hopstate.runs.report.sections import by_data
+from hopstate.runs.reproduce import tables
+from hopstate.runs.reproduce.statistics import summary
+
+STRATEGIES = ("", "historical_", "inductive_", "many_")
+
+
+def strategies(page: Page, groups: Sequence[Group]) -> None:
+    """Add link prediction by kind of negatives, for all events and for those with new nodes."""
+    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("ap", "auc", "mrr")]
+    found = {
+        data: [group for group in members if any(group.values(kind) for kind in kinds)]
+        for data, members in by_data(groups).items()
+    }
+    if not any(found.values()):
+        return
+    page.section(
+        "Link prediction by kind of negatives",
+        "Test part, in percent; mean ± standard deviation over runs. Floors need no such model; what a method does not "
+        "stand above is said beside it.",
+    )
+    for data, members in found.items():
+        for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
+            held = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
+            if not held:
+                continue
+            floors = _floors(members, held)
+            values = {g.label: {name: g.values(name) for name in held} for g in members}
+            simple = [g.label for g in members if g.method in tables.FLOORS]
+            rivals = floors | {label: values[label] for label in simple}
+            rows = [_kinds_row(label, own, {} if label in simple else rivals) for label, own in values.items()]
+            rows += [_kinds_row(name, own, {}) for name, own in floors.items()]
+            words = [tables.metric_words(name.removeprefix("new_")) for name in held]
+            marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
+            columns = ["method", "no better than", *words]
+            page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
+
+
+def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[str, list[float]]]:
+    """Return name → metric → values of the floors of runs, of those that are no methods of these groups."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in (run for group in groups for run in group.runs):
+        for name, values in run.floors.items():
+            if name not in {group.method for group in groups}:
+                for metric in metrics:
+                    value = values.get(metric)
+                    held = found.setdefault(name, {}).setdefault(metric, [])
+                    held += [] if value is None else [float(value)]
+    return found
+
+
+def _kinds_row(label: str, values: dict[str, list[float]], floors: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Return a row of link prediction: name, the floors that it does not stand above, figures."""
+    means = {m: sum(v) / len(v) for m, v in values.items() if v}
+    under = {n: {m: sum(v) / len(v) for m, v in held.items() if v} for n, held in floors.items()}
+    return [label, tables.below_words(means, under), *(_cell(name, held) for name, held in values.items())]
+
+
+def _cell(metric: str, values: list[float]) -> str:
+    found = summary(values)
+    return "" if found is None else tables.figure(metric, found.mean, found.std)
