@@ -21,7 +21,7 @@ def run(argv: list[str]) -> int:
 def _parser(command: str, what: str) -> argparse.ArgumentParser:
     how = f"Where tables are read otherwise than the run's own: --read.source_column NAME, ... {_ENDS}"
     parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, epilog=how, allow_abbrev=False)
-    parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
+    parser.add_argument("run", help="run folder that `hopstate fit` left, of links (task link has no times)")
     when = "a number in the run's own unit, or a date (default: just after the last event that is known)"
     parser.add_argument("--time", default=None, help=when)
     more = "further events to go on over first, in order of time; may be given several times"

@@ -17,6 +17,7 @@ from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, read_pairs, t
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.shown import shown_times
+from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def score(
     and on nothing at or after the time.
 
     Args:
-        run: a run folder of a temporal method for links.
+        run: a run folder of a temporal method for links, or of links of a graph (task link): these have no times,
+            nothing but own, read, out, device, method and raw is for them, and every id must be known.
         pairs: a file or a table with columns of sources and targets, and of times if need be; or a list of
             (source, target). Ids are the user's own; such as were never met are scored as new nodes, and told.
         time: one time for all pairs, or one each, instead of a column of times: numbers in the unit of the run's own
@@ -69,6 +71,9 @@ def score(
         ShapeError: not a time for each pair.
     """
     check_table(out, RunFolder.open(run), method, pairs, read, *_files(events))
+    if is_static(RunFolder.open(run), method):
+        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh)
+        return _written(score_links(run, pairs, read or {}, own, device, method), out, raw)
     columns = columns_of(read or {})
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
@@ -106,7 +111,8 @@ def rank(
     Each candidate's score is what `score` gives the pair; equal scores stand in the order of the candidates.
 
     Args:
-        run: a run folder of a temporal method for links.
+        run: a run folder of a temporal method for links, or of links of a graph, see `score`; there new_only leaves
+            out whom a link of any split joins to the source.
         sources: an id or several; or a `Path` of a file of ids.
         top: how many to give for each source; None for all.
         time: as in `score`, one for all sources or one each.
@@ -134,6 +140,10 @@ def rank(
     for name, value in (("top", top), ("first_stage", first_stage)):
         if value is not None and (not isinstance(value, int | np.integer) or value < 1):
             raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
+    if is_static(RunFolder.open(run), method):
+        check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, first_stage=first_stage)
+        only = new_only or exclude_seen
+        return _written(rank_links(run, sources, top, candidates, only, own, device, method), out, raw)
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
     ) as asked:

@@ -92,6 +92,13 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
     if not done:
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
     found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
+    if settings.get("task") == "link":
+        pair = _a_link(folder, method, settings)
+        return [
+            *found,
+            f"hopstate score {run} --pairs {shlex.quote(f'{pair[0]},{pair[1]}')}",
+            f"hopstate rank {run} --source {shlex.quote(str(pair[0]))} --top 10 --new-only",
+        ]
     if method.data != "events":
         return found
     new = "new-events.csv"
@@ -107,6 +114,18 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
     if method.name in _EXPLAINED:
         found.append(f"hopstate explain {run} --pair {pair} --time {last}")
     return [*found, f"hopstate check-leak {run}"]
+
+
+def _a_link(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the ends of a link of a run's own graph; words for them where it is gone."""
+    try:
+        config = config_of_run(folder, method, dict(settings))
+        graph = load_data(config.data, config.read, method.data)
+        ends = graph.edge_index()[:, 0]
+    except (HopstateError, OSError, IndexError):
+        return "SOURCE", "TARGET"
+    names = ends if graph.node_ids is None else graph.node_ids.names(ends)
+    return names[0], names[1]
 
 
 def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> tuple[Any, Any, Any]:

@@ -151,6 +151,17 @@ def table_of(given: Any, what: str, num_ids: int) -> Table:
 
 
 def _from_table(past: Past, table: Table, columns: Columns) -> tuple[Any, Any, Any]:
+    source, target, time = pair_columns(table, columns)
+    src, dst = table.ids(source), table.ids(target)
+    return src, dst, None if time is None else _file_times(past, table, time)
+
+
+def pair_columns(table: Table, columns: Columns) -> tuple[str, str, str | None]:
+    """Return the columns of sources, targets and times (or None) of a table of pairs; columns are those named.
+
+    Raises:
+        DataError: several could be one of them, or none; or the table is empty.
+    """
     unnamed = all(str(name).startswith("column ") for name in table.frame.columns)
     wanted = zip(columns, (SOURCES, TARGETS, TIMES), ("source_column", "target_column", "time_column"), strict=True)
     found = [
@@ -162,8 +173,7 @@ def _from_table(past: Past, table: Table, columns: Columns) -> tuple[Any, Any, A
         raise DataError(f"{table.path} holds no pairs")
     assert source is not None
     assert target is not None
-    src, dst = table.ids(source), table.ids(target)
-    return src, dst, None if time is None else _file_times(past, table, time)
+    return source, target, time
 
 
 def _the_column(

@@ -1,0 +1,137 @@
+"""A run on links of a graph from fit to questions: resumed with the same bits, scores that are evaluate's."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError
+from hopstate.runs.load import load_run
+from hopstate.training.run_folder import RunFolder
+
+SMALL = {
+    "model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "loop.epochs": 3, "loop.progress": False,
+    "loop.patience": None, "loop.eval_every": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return tables of edges and features of people, without labels."""
+    folder = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(0)
+    names = np.array([f"n{i:02d}" for i in range(30)])
+    ends = rng.integers(0, 30, (160, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    edges, features = folder / "edges.csv", folder / "features.csv"
+    pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]], "year": rng.integers(2000, 2020, len(ends))
+                  }).to_csv(edges, index=False)  # fmt: skip
+    pd.DataFrame({"id": names, "a": rng.random(30), "b": rng.random(30)}).to_csv(features, index=False)
+    return str(edges), str(features)
+
+
+@pytest.fixture(scope="module")
+def run(files, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "links"
+    return hopstate.fit("gcn", files[0], out=out, task="link", **{"read.features": files[1], **SMALL})
+
+
+def test_what_a_run_leaves_and_says(run, files, capsys):
+    assert set(run.floors) == {"common_neighbors", "adamic_adar", "resource_allocation", "pagerank"}
+    assert all(0 < floor["mrr"] <= 1 for floor in run.floors.values())
+    again = run.evaluate()
+    assert again == run.metrics["test"]
+    table = run.predict()
+    assert list(table.columns) == ["source", "target", "split", "score"]
+    years = pd.read_csv(files[0])
+    years[["source", "target"]] = np.sort(years[["source", "target"]].to_numpy(str), 1)
+    first = years.groupby(["source", "target"]).year.min()
+    of = {name: [first[tuple(sorted(p))] for p in part[["source", "target"]].to_numpy()]
+          for name, part in table.groupby("split")}  # fmt: skip
+    assert max(of["train"]) <= min(of["val"]) <= max(of["val"]) <= min(of["test"])  # edges carry a year
+    assert main(["inspect", str(run.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "hopstate rank" in shown
+    assert "hopstate score" in shown
+
+
+def test_scores_are_those_of_evaluate_alone_and_together(run):
+    with load_run(run.path) as (_, task):
+        import torch
+
+        task.model.eval()
+        pairs = task.split.pairs["test"]
+        with torch.no_grad():
+            wanted = task.scorer()(*pairs.T)
+        names = task.node_ids.names(pairs)
+    found = run.score(names.tolist())
+    assert np.array_equal(found["score"], wanted)
+    one = run.score([names[2].tolist()])
+    assert one["score"][0] == wanted[2]
+    assert one["probability"][0] == found["probability"][2]
+    assert np.array_equal(run.predict(split="test")["score"], wanted)
+    ranked = run.rank([str(names[0, 0])], top=None)
+    own = ranked[ranked.dst == names[0, 1]]
+    assert own.score.item() == wanted[0]
+    assert ranked.score.is_monotonic_decreasing
+    assert len(ranked) == 29
+
+
+def test_new_only_leaves_out_links_of_any_split(run, files):
+    edges = pd.read_csv(files[0])
+    known = set(edges[edges.source == "n03"].target) | set(edges[edges.target == "n03"].source)
+    ranked = run.rank("n03", top=None, new_only=True)
+    assert set(ranked.dst) == {f"n{i:02d}" for i in range(30)} - known - {"n03"}
+    few = run.rank("n03", candidates=["n05", "n07"], top=1)
+    assert few["rank"].tolist() == [1]
+
+
+def test_questions_on_the_command_line(run, tmp_path, capsys):
+    pairs, out = tmp_path / "pairs.csv", tmp_path / "scores.csv"
+    pairs.write_text("source,target\nn00,n01\nn02,n03\n")
+    assert main(["score", str(run.path), "--pairs", str(pairs), "--out", str(out)]) == 0
+    assert len(pd.read_csv(out)) == 2
+    assert main(["rank", str(run.path), "--source", "n00", "--top", "3", "--new-only"]) == 0
+    assert main(["score", str(run.path), "--pairs", "n00,m01"]) == 1
+    assert "'m01'; did you mean" in capsys.readouterr().err
+    assert main(["rank", str(run.path), "--source", "n00", "--time", "3"]) == 2
+    assert main(["report", str(run.path), "--out", str(tmp_path / "report.html")]) == 0
+    assert "resource_allocation" in (tmp_path / "report.html").read_text()
+
+
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(files, run, tmp_path):
+    settings = {"read.features": files[1], "task": "link", **SMALL}
+    hopstate.fit("gcn", files[0], out=tmp_path / "part", **{**settings, "loop.epochs": 1})
+    (tmp_path / "part" / "result.json").unlink()
+    config = json.loads((tmp_path / "part" / "config.json").read_text())
+    config["loop"]["epochs"] = 3
+    (tmp_path / "part" / "config.json").write_text(json.dumps(config))
+    done = hopstate.fit("gcn", files[0], out=tmp_path / "part", resume=True, **settings)
+    assert done.metrics == run.metrics
+    assert np.array_equal(done.predict()["score"], run.predict()["score"])
+
+
+def test_records_in_memory_options_and_errors(tmp_path):
+    rng = np.random.default_rng(0)
+    graph = Graph.from_edges(rng.integers(0, 25, (90, 2)), 25, x=rng.random((25, 4)), name="bare")
+    with pytest.raises(DataError, match="--task link"):
+        hopstate.fit("gcn", graph, out=tmp_path / "nodes", **{"loop.progress": False})
+    for number, options in enumerate(
+        (
+            {"link.candidates": 0, "link.bootstrap": 5, "link.val_messages": True},
+            {"link.disjoint": 0.3, "split.number": 1},
+        )
+    ):
+        run = hopstate.fit("sage", graph, out=tmp_path / str(number), task="link", **{**SMALL, **options})
+        assert run.evaluate(graph) == run.metrics["test"]
+        assert ("mrr_low" in run.metrics["test"]) is ("link.bootstrap" in options)
+        assert len(run.score([(0, 1)], own=graph)) == 1
+    with pytest.raises(DataError, match="25"):
+        run.score([(0, 25)], own=graph)
+    with pytest.raises(ConfigError, match="time is of runs on event streams"):
+        run.score([(0, 1)], 3, own=graph)
+    assert RunFolder.open(run.path).settings()["task"] == "link"
