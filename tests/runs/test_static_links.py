@@ -28,8 +28,9 @@ def files(tmp_path_factory):
     ends = rng.integers(0, 30, (160, 2))
     ends = ends[ends[:, 0] != ends[:, 1]]
     edges, features = folder / "edges.csv", folder / "features.csv"
-    pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]], "year": rng.integers(2000, 2020, len(ends))
-                  }).to_csv(edges, index=False)  # fmt: skip
+    years = np.sort(rng.integers(2000, 2020, len(ends)))
+    table = pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]], "year": years})
+    table.to_csv(edges, index=False)
     pd.DataFrame({"id": names, "a": rng.random(30), "b": rng.random(30)}).to_csv(features, index=False)
     return str(edges), str(features)
 

@@ -93,11 +93,11 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
         return [f"hopstate fit {method.name} --data {shlex.quote(str(settings.get('data')))} --resume --out {run}"]
     found = [f"hopstate evaluate {run}", f"hopstate predict {run} --out predictions.csv"]
     if settings.get("task") == "link":
-        pair = _a_link(folder, method, settings)
+        one, other = _a_link(folder, method, settings)
         return [
             *found,
-            f"hopstate score {run} --pairs {shlex.quote(f'{pair[0]},{pair[1]}')}",
-            f"hopstate rank {run} --source {shlex.quote(str(pair[0]))} --top 10 --new-only",
+            f"hopstate score {run} --pairs {shlex.quote(f'{one},{other}')}",
+            f"hopstate rank {run} --source {shlex.quote(str(one))} --top 10 --new-only",
         ]
     if method.data != "events":
         return found

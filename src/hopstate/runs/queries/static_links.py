@@ -146,8 +146,8 @@ def _pairs(pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | N
         table = table_of(pairs, "pairs", 2)
         names = [str(name) for name in table.frame.columns]
         own = (read.get("source_column"), read.get("target_column"))
-        meant = tuple(given or (name if name in names else None) for given, name in zip(own, usual, strict=True))
-        source, target = pair_columns(table, (*meant, None))[:2]
+        meant = [given or (name if name in names else None) for given, name in zip(own, usual, strict=True)]
+        source, target, _ = pair_columns(table, (meant[0], meant[1], None))
         return np.asarray(table.ids(source)), np.asarray(table.ids(target))
     given = list(pairs)
     if not given or any(isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2 for pair in given):
@@ -159,8 +159,9 @@ def check_static(**given: Any) -> None:
     """Raise ConfigError for what only a stream of events has; given are those options, by name."""
     for name, value in given.items():
         if value not in (None, False, ()):
+            option = name.replace("_", "-")
             raise ConfigError(
-                f"{name} is of runs on event streams; this run's graph has no times: leave --{name.replace('_', '-')} out"
+                f"{name} is of runs on event streams; this run's graph has no times: leave --{option} out"
             )
 
 
