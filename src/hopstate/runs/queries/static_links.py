@@ -77,7 +77,7 @@ def asked_run(run: str | Path, own: Any, device: str | None, method: str | None)
     import torch
 
     read = settings_of_run(RunFolder.open(run), method)[1].get("read") or {}
-    with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.arithmetic():
+    with load_run(run, own, device=device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, StaticLinkTask)
         task.model.eval()
         yield Asked(task, (read.get("source_column"), read.get("target_column")))
