@@ -6,7 +6,7 @@ A pair's score is what `evaluate` ranks it by, bit for bit, whatever is asked be
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.readers.frames import is_frame
 from hopstate.errors import ConfigError, HopstateWarning, ShapeError
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
@@ -142,7 +143,7 @@ def _ranked(asked: Asked, u: int, pool: np.ndarray, top: int | None, new_only: b
 
 def _pairs(pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | None]) -> tuple[np.ndarray, np.ndarray]:
     """Return ids of sources and targets of a file, a table or a list of pairs."""
-    if isinstance(pairs, (str, Path)) or hasattr(pairs, "iloc"):
+    if isinstance(pairs, (str, Path)) or is_frame(pairs):
         table = table_of(pairs, "pairs", 2)
         names = [str(name) for name in table.frame.columns]
         own = (read.get("source_column"), read.get("target_column"))
@@ -150,7 +151,7 @@ def _pairs(pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | N
         source, target, _ = pair_columns(table, (meant[0], meant[1], None))
         return np.asarray(table.ids(source)), np.asarray(table.ids(target))
     given = list(pairs)
-    if not given or any(isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2 for pair in given):
+    if not given or any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target)")
     return np.asarray([pair[0] for pair in given]), np.asarray([pair[1] for pair in given])
 
