@@ -159,6 +159,8 @@ class Method:
         reads_edges: configuration → whether it learns from features of edges, which are then scaled and filled.
         space: what `hopstate tune` searches where a user names nothing, by dotted name; empty where nothing is known.
         earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
+        transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
+            nodes that come later change the answers for all others; "" where neighbourhoods alone count.
     """
 
     name: str
@@ -172,3 +174,4 @@ class Method:
     suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
     floors: Floor | None = None
     space: Space = field(default_factory=dict)
+    transductive: Callable[[Any], str] | None = None

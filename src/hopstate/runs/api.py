@@ -20,6 +20,7 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.runs.applying import evaluate, predict, score_stream
+from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
@@ -217,6 +218,7 @@ def fit_config(
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
         if (run.path / "data.json").is_file():  # before anything of the run is rewritten
             check_same_data(run, record)
+        keep_ids(run, record)
         told = kept(run, record) if kept is not None else ""
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):

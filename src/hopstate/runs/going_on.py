@@ -179,7 +179,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     if not tabled and find_dataset(str(data)) is not None and not exists(str(data)):
         return {}
     keys = ("undirected", "duplicates", "self_loops", "nan")
-    if not tabled and not _is_table(expanded(str(data)), read.get("format", "auto")):
+    if not tabled and not is_table(expanded(str(data)), read.get("format", "auto")):
         return {key: own[key] for key in keys if key in own}
     found = {key: own[key] for key in (*keys, *_OF_TABLES) if key in own}
     goal = (known_data(folder).get("target") or {}).get("goal")
@@ -190,7 +190,8 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     return found
 
 
-def _is_table(path: Path, format: str) -> bool:
+def is_table(path: Path, format: str = "auto") -> bool:
+    """Return whether a graph's file is a table of edges."""
     from hopstate.data.readers.read_graph import detect_format
 
     return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.graph import Graph
 from hopstate.data.readers.frames import is_array, is_frame
+from hopstate.datasets.registry import find_dataset
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, idle_reset
 from hopstate.io.cache import cache_folder
+from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_made
+from hopstate.runs.arrivals import tell_new
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
@@ -27,7 +31,7 @@ from hopstate.runs.data import (
     same_data,
     settings_of_run,
 )
-from hopstate.runs.going_on import own_graph_reading, own_reading
+from hopstate.runs.going_on import is_table, own_graph_reading, own_reading
 from hopstate.runs.kept import record_of
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
@@ -99,6 +103,8 @@ class load_run:  # noqa: N801 - a context manager
         )
         seed_everything(config.loop.seed)
         weights, where = saved.tensors.get("model", {}), str(self.folder.weights)
+        if self.data is not None and self._tabled and isinstance(record, Graph):
+            tell_new(self.folder, method, config, record, facts["num_nodes"])
         with naming(self.folder.path, "a trained run", CheckpointError), not_beyond(weights, where, record):
             record, _ = prepared(record, config, context, edges=method.reads_edges(config))
             with idle_reset():
@@ -134,6 +140,13 @@ class load_run:  # noqa: N801 - a context manager
         if kind == "graph":
             return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
         return own_reading(own, self.data) if kind == "events" and not self.bare else {}
+
+    @property
+    def _tabled(self) -> bool:
+        """Whether other data are a table, whose nodes are called by the user's own ids."""
+        if not isinstance(self.data, (str, Path)):
+            return is_frame(self.data)
+        return find_dataset(str(self.data)) is None and is_table(expanded(str(self.data)))
 
     def _checked(self, record: Record, name: str) -> Any:
         if self.data is None and not same_data(self.folder, record):

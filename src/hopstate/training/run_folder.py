@@ -36,7 +36,7 @@ LIBRARIES = (
 
 
 # what a run leaves in its folder before its first step, as patterns; what depends on its settings comes first
-MADE = ("data.json", "split.npz", "negatives/*.npz")
+MADE = ("data.json", "node_ids.npy", "split.npz", "negatives/*.npz")
 LEFT = (
     *MADE,
     "config.json",

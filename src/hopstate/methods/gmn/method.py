@@ -275,6 +275,13 @@ SPACE: Space = {
     "model.mpnn_layers": [3, 4, 6],
 }
 
+
+def transductive(config: GMNRun) -> str:
+    """Return what depends on all nodes at once."""
+    own = " and its Laplacian eigenvectors (encoding.kind) are" if config.encoding.kind == "laplacian" else " is"
+    return f"Its sequence of nodes{own} of the whole graph"
+
+
 METHODS = {
     "gmn": Method(
         "gmn",
@@ -288,6 +295,7 @@ METHODS = {
         suit=suit_gmn,
         floors=graph_run_floors,
         space=SPACE,
+        transductive=transductive,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

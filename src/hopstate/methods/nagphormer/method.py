@@ -95,6 +95,12 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
 
 
+def transductive(config: NAGphormerRun) -> str:
+    """Return what depends on all nodes at once."""
+    count = config.tokens.eigenvectors
+    return f"Its {count} Laplacian eigenvectors (tokens.eigenvectors) are those of the whole graph" if count else ""
+
+
 # what the paper says it searched: appendix D.2
 SPACE: Space = {
     "model.num_layers": Range(1, 5),
@@ -117,6 +123,7 @@ METHODS = {
         suit=suit_nagphormer,
         floors=graph_run_floors,
         space=SPACE,
+        transductive=transductive,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]
