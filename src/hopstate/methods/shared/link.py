@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
@@ -89,30 +89,35 @@ class LinkSplitConfig:
     """Which events are for training, validation and test.
 
     Args:
-        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, or
-            "time" at two times.
+        kind: "chronological" by shares of the events, "dyglib" the same with new nodes taken out of training, "time" at
+            two times, or "window": the last window before the stream's end for test, the one before it for validation.
         val_ratio, test_ratio: shares of validation and test.
         val_time, test_time: of "time": training ends at the first, validation at the second; numbers in the stream's
             unit, or dates such as 2024-03-01.
+        window: of "window": a duration such as 1d, 7d or 12h, or a number in the stream's unit.
         new_ratio: of "dyglib": share of all nodes that training must not see.
         seed: of "dyglib": who they are.
     """
 
-    kind: Literal["chronological", "dyglib", "time"] = "chronological"
+    kind: Literal["chronological", "dyglib", "time", "window"] = "chronological"
     val_ratio: float = 0.15
     test_ratio: float = 0.15
     val_time: float | str | None = None
     test_time: float | str | None = None
+    window: float | str | None = None
     new_ratio: float = 0.1
     seed: int = 2020
 
     def __post_init__(self) -> None:
-        if self.kind not in ("chronological", "dyglib", "time"):
-            raise ConfigError(f"split.kind is 'chronological', 'dyglib' or 'time'; got {self.kind!r}")
+        if self.kind not in ("chronological", "dyglib", "time", "window"):
+            raise ConfigError(f"split.kind is 'chronological', 'dyglib', 'time' or 'window'; got {self.kind!r}")
         if min(self.val_ratio, self.test_ratio) <= 0 or self.val_ratio + self.test_ratio >= 1:
             raise ConfigError("split.val_ratio and split.test_ratio are positive shares that leave some for training")
         if self.kind == "time" and None in (self.val_time, self.test_time):
             raise ConfigError("split.kind=time needs split.val_time and split.test_time")
+        if self.kind == "window" and self.window is None:
+            raise ConfigError("split.kind=window needs split.window, a duration such as 7d")
+        refuse_idle(self, window=self.kind != "window" and f"split.kind={self.kind} has none; give split.kind=window")
         undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
         refuse_idle(self, val_time=undated, test_time=undated)
         if not 0 <= self.new_ratio < 1:
@@ -129,6 +134,8 @@ class LinkSplitConfig:
         shares = {"val_ratio": self.val_ratio, "test_ratio": self.test_ratio}
         if self.kind == "time":
             return split_at(stream, self.val_time, self.test_time)
+        if self.kind == "window":
+            return split_windows(stream, self.window)
         if self.kind == "dyglib":
             return dyglib_split(stream, **shares, new_ratio=self.new_ratio, seed=self.seed)
         return chronological_split(stream, **shares)

@@ -1,0 +1,65 @@
+"""Links by kind of negatives in `hopstate compare`, beside the floors, and in words what a method is no better than."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+KINDS = tuple(f"{new}{kind}" for kind in ("ap", "historical_ap", "inductive_ap", "many_mrr") for new in ("", "new_"))
+
+
+def floors_of(run: Path) -> dict[str, dict[str, float]]:
+    """Return the floors that a run was judged beside."""
+    from hopstate.training.run_folder import RunFolder
+
+    return RunFolder(run).read_json("floors.json") if (run / "floors.json").is_file() else {}
+
+
+def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """Return the rows with what each does not stand above, then a row a floor that is no method of them."""
+    from hopstate.runs.reproduce.tables import FLOORS, below_words
+
+    names = {row["method"] for row in rows}
+    kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
+    others = {
+        name: {m: values[m] for m in kinds if values.get(m) is not None}
+        for name, values in floors.items()
+        if name not in names
+    }
+    rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
+    found = []
+    for row in rows:
+        against = {name: held for name, held in rivals.items() if name != row["method"]}
+        found.append(row | {"below": "" if row["method"] in FLOORS else below_words(_means(row), against)})
+    return found + [
+        {"method": name, "floor": True, "kinds": {m: (value, None) for m, value in held.items()}, "below": ""}
+        for name, held in others.items()
+        if held
+    ]
+
+
+def _means(row: dict[str, Any]) -> dict[str, float]:
+    return {metric: mean for metric, (mean, _) in row["kinds"].items()}
+
+
+def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
+    """Print links by kind of negatives, floors below, and in words what each method does not stand above."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hopstate.runs.reproduce import tables
+
+    metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
+    if len(metrics) < 2:
+        return
+    table = Table(title=f"{data}: AP (many: MRR) in percent, by kind of negatives, mean ± standard deviation over runs")
+    table.add_column("method")
+    for metric in metrics:
+        table.add_column(tables.kind_words(metric), justify="right")
+    table.add_column("no better than")
+    for row in rows:
+        held = row["kinds"]
+        figures = [tables.figure(m, *held[m]) if m in held else "" for m in metrics]
+        name = f"{row['method']} (floor)" if row.get("floor") or row["method"] in tables.FLOORS else row["method"]
+        table.add_row(name, *figures, row["below"])
+    Console().print(table)
