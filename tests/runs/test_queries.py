@@ -286,7 +286,7 @@ def test_the_command_line(runs: dict[str, Run], tmp_path: Path, capsys: pytest.C
     out = tmp_path / "ranked.csv"
     assert main(["rank", where, "--source-file", str(tmp_path / "who.csv"), *more, "--out", str(out)]) == 0
     assert pd.read_csv(out).columns.tolist() == ["src", "rank", "dst", "t", "score", "probability", "why"]
-    assert "first stage: " in capsys.readouterr().out
+    assert "first stage of 5: " in capsys.readouterr().out
     assert main(["rank", where, "--source", "u1", "--source", "u2", "--new-only", "--top", "1"]) == 0
 
 

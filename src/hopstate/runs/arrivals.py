@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from hopstate.io.opening import exists
 from hopstate.methods.method import Method
 from hopstate.training.run_folder import RunFolder
 
+if TYPE_CHECKING:
+    from hopstate.methods.method import Record
+
 FILE = "node_ids.npy"
 MOST = 1 << 28  # bytes of ids that are kept
 SHOWN = 10
 
 
-def keep_ids(run: RunFolder, record: Any) -> None:
+def keep_ids(run: RunFolder, record: Record) -> None:
     """Keep the user's own ids of a graph's nodes with a run; ids that are rows, and more than `MOST`, are not kept."""
     ids = record.node_ids.ids if isinstance(record, Graph) and record.node_ids is not None else None
     if ids is not None and ids.nbytes <= MOST:
