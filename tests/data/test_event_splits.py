@@ -4,15 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import (
-    PARTS,
-    chronological_split,
-    dyglib_split,
-    parse_duration,
-    split_at,
-    split_by_masks,
-    split_windows,
-)
+from hopstate.data.event_splits import PARTS, chronological_split, dyglib_split, split_at, split_by_masks
 from hopstate.data.events import GONE, IMPLIED, EventStream
 from hopstate.errors import ConfigError, DataError
 
@@ -98,32 +90,6 @@ def test_split_by_masks():
         split_by_masks(stream, masks | {"val": masks["train"]})
     with pytest.raises(DataError, match="'val'"):
         split_by_masks(stream, {"train": masks["train"]})
-
-
-@pytest.mark.parametrize(("unit", "factor"), [("s", 1), ("ms", 10**3), ("ns", 10**9)])
-def test_windows_are_as_long_as_they_say_in_every_unit(unit, factor):
-    hours = 1_700_000_000 + 3600 * np.arange(0, 24 * 10, 3)  # ten days
-    stream = stream_of(hours * factor, time_unit=unit)
-    for window in ("2d", "48h", 172_800 * factor):
-        split = split_windows(stream, window)
-        assert [len(split.rows(part)) for part in ("train", "val", "test")] == [48, 16, 16]
-        last = hours[-1] - 172_800
-        assert (hours[split.test] > last).all()
-        assert (hours[split.val] <= last).all()
-        assert (hours[split.val] > last - 172_800).all()
-    with pytest.raises(ConfigError, match="leave none for training"):
-        split_windows(stream, "1w")
-
-
-def test_what_is_no_duration_is_refused():
-    stream = stream_of(np.arange(10), time_unit="s")
-    assert parse_duration(stream, "15m") == 900
-    assert parse_duration(stream_of(np.arange(10.0)), 0.25) == 0.25
-    for wrong in ("7 days", "d", "-1d", 0, "nan", "inf", None, ""):
-        with pytest.raises(ConfigError, match="no duration above 0"):
-            parse_duration(stream, wrong)
-    with pytest.raises(ConfigError, match="what a time counts in is unknown"):
-        parse_duration(stream_of(np.arange(10)), "7d")
 
 
 def test_a_split_that_leaves_nothing_is_an_error():

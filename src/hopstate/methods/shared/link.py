@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from hopstate.data.clock import Clock, GapUnit
-from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at, split_windows
+from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
+from hopstate.data.event_windows import split_windows
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
