@@ -57,7 +57,7 @@ def _rank(argv: list[str]) -> int:
     new = "leave out the source itself and whom it has met before the time, in either direction"
     parser.add_argument("--new-only", action="store_true", help=new)
     parser.add_argument("--exclude-seen", action="store_true", help="another name of --new-only")
-    stage = "let the model score N candidates alone, chosen by look-ups; what that loses is told"
+    stage = "let the model score N candidates alone, chosen by a quick student of it; what that loses is told"
     parser.add_argument("--first-stage", type=int, default=None, metavar="N", help=stage)
     o, read = _parsed(parser, argv)
     if (o.source is None) == (o.source_file is None):

@@ -18,6 +18,8 @@ COMMANDS = {
     "stream": ("hopstate.cli.apply", "let a temporal model go on over new events: scores, and its state after them"),
     "score": ("hopstate.cli.ask", "how likely pairs are to meet next, or at a time, from all that a run knows"),
     "rank": ("hopstate.cli.ask", "whom a node most likely meets next, best first"),
+    "serve": ("hopstate.cli.serve", "take events as they happen, durably, and answer over HTTP"),
+    "replay": ("hopstate.cli.serve", "what the events of a live run's log were scored, again"),
     "explain": ("hopstate.cli.analysis", "what each past event added to a pair's score, as a table and a timeline"),
     "robustness": ("hopstate.cli.analysis", "metrics of a trained run when its view of the past is made noisy"),
     "compare": ("hopstate.cli.compare", "several methods over splits and seeds in one table"),

@@ -1,1 +1,12 @@
-"""Load a trained run and score with it."""
+"""A live run: events in as they happen, none lost; answers out; a replay of the log gives the same, bit for bit.
+
+| what | where |
+|---|---|
+| the log: commits of events, durable and once each | `log.EventLog`, `log.SqliteLog` |
+| the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
+| what a log's events were scored, again | `live.replayed` |
+| it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
+
+In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The
+model's state follows from the log alone, so recovery is a replay and so is an audit.
+"""

@@ -13,7 +13,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.io.table import write_table
 from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import probabilities
-from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, read_pairs, times_of
+from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.shown import shown_times
@@ -78,11 +78,24 @@ def score(
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
     ) as asked:
-        src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns)
-        u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
-        t = times_of(asked.past, column if time is None else time, len(u), "pairs")
-        table = _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
+        table = scored(asked, pairs, time, explain=explain, columns=columns)
     return _written(table, out, raw)
+
+
+def scored(
+    asked: Session, pairs: Any, time: Any = None, *, explain: bool = False, columns: Columns = (None,) * 3
+) -> pd.DataFrame:
+    """Return what `score` does, of a run that is open.
+
+    Args:
+        asked: the run.
+        pairs, time, explain: as in `score`.
+        columns: of sources, targets and times, where a table names them otherwise than the run's own.
+    """
+    src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns)
+    u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
+    t = times_of(asked.past, column if time is None else time, len(u), "pairs")
+    return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
 
 
 def rank(
@@ -134,12 +147,8 @@ def rank(
         ConfigError: top or first_stage under 1, or the run's method does not score pairs.
         TimeOrderError, DataError, ShapeError: as `score`.
     """
-    from hopstate.runs.queries.candidates import Candidates
-
     check_table(out, RunFolder.open(run), method, sources, read, candidates, *_files(events))
-    for name, value in (("top", top), ("first_stage", first_stage)):
-        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
+    _check_counts(top, first_stage)
     if is_static(RunFolder.open(run), method):
         check_static(time=time, events=events, explain=explain, state=state, fresh=fresh, first_stage=first_stage)
         only = new_only or exclude_seen
@@ -147,17 +156,43 @@ def rank(
     with session(
         run, events=events, state=state, fresh=fresh, own=own, read=read, device=device, method=method
     ) as asked:
-        nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
-        t = times_of(asked.past, time, len(nodes), "sources")
-        pool = Candidates(asked, candidates, new_only=new_only or exclude_seen, first_stage=first_stage)
-        parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
-        src, dst = _joined(asked, [part[0] for part in parts]), _joined(asked, [part[1] for part in parts])
-        _, _, *columns = zip(*parts, strict=True)
-        place, times, found = (np.concatenate(column) for column in columns)
-        table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
-        table.insert(1, "rank", place)
-        table.attrs |= pool.told()
+        chosen: dict[str, Any] = {"new_only": new_only or exclude_seen, "explain": explain, "first_stage": first_stage}
+        table = ranked(asked, sources, top=top, time=time, candidates=candidates, **chosen)
     return _written(table, out, raw)
+
+
+def ranked(
+    asked: Session,
+    sources: Any,
+    *,
+    top: int | None = 10,
+    time: Any = None,
+    candidates: Any = None,
+    new_only: bool = False,
+    explain: bool = False,
+    first_stage: int | None = None,
+) -> pd.DataFrame:
+    """Return what `rank` does, of a run that is open; arguments as there."""
+    from hopstate.runs.queries.candidates import Candidates
+
+    _check_counts(top, first_stage)
+    nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
+    t = times_of(asked.past, time, len(nodes), "sources")
+    pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
+    parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
+    src, dst = _joined(asked, [part[0] for part in parts]), _joined(asked, [part[1] for part in parts])
+    _, _, *columns = zip(*parts, strict=True)
+    place, times, found = (np.concatenate(column) for column in columns)
+    table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
+    table.insert(1, "rank", place)
+    table.attrs |= pool.told()
+    return table
+
+
+def _check_counts(top: int | None, first_stage: int | None) -> None:
+    for name, value in (("top", top), ("first_stage", first_stage)):
+        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+            raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
 
 
 def _ranked(

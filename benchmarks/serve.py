@@ -1,0 +1,98 @@
+"""What a live run takes: events a second into the log and the model, and milliseconds of one event and one pair.
+
+    python benchmarks/serve.py --data PATH/uci/ml_uci.csv
+
+Each method with its defaults but for weights as they are drawn, fitted to the stream's first 20,000 events, takes the
+rest in commits of 500, then 200 events one by one. The baseline is the bare log with the same commits, side by side.
+Seconds are those of the clock, since a commit waits for the disk; without HTTP.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import hopstate
+from common import machine, require_green
+from hopstate.runs.queries.ask import scored
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import Entry, SqliteLog
+
+QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+OWN, LONE = 20_000, 200
+METHODS = ("recency", "pair-trees", "ctdg-ssm", "graphmixer", "dyg-mamba")
+
+
+def bare(events: pd.DataFrame, size: int) -> float:
+    """Return events a second of the log alone."""
+    rows = [Entry(json.dumps(row)) for row in events.to_dict("records")]
+    with tempfile.TemporaryDirectory() as folder:
+        log, start = SqliteLog(folder), time.perf_counter()
+        for i in range(0, len(rows), size):
+            log.append(rows[i : i + size])
+        return len(rows) / (time.perf_counter() - start)
+
+
+def measure(name: str, events: pd.DataFrame, size: int) -> dict[str, str]:
+    """Return what a method takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        events[:OWN].to_csv(home / "own.csv", index=False)
+        settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
+        run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
+        many, few = events[OWN:-LONE].to_dict("records"), events[-LONE:].to_dict("records")
+        with LiveRun(run.path) as live:
+            live.take(many[:size])  # compiles
+            start = time.perf_counter()
+            for i in range(size, len(many), size):
+                live.take(many[i : i + size])
+            rate = (len(many) - size) / (time.perf_counter() - start)
+            spent: dict[str, list[float]] = {"event": [], "pair": []}
+            scored(live.asked(), [(few[0]["src"], few[0]["dst"])])
+            for row in few:
+                start = time.perf_counter()
+                scored(live.asked(), [(row["src"], row["dst"])])
+                spent["pair"].append(time.perf_counter() - start)
+                start = time.perf_counter()
+                live.take([row])
+                spent["event"].append(time.perf_counter() - start)
+            begin = time.perf_counter()
+        with LiveRun(run.path):
+            restart = time.perf_counter() - begin
+    ms = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
+    alone = bare(events[OWN:-LONE], size)
+    return {
+        "method": name,
+        "events/s": f"{rate:,.0f}",
+        "of the bare log": f"{rate / alone:.2f}",
+        "event ms p50/p99": ms["event"],
+        "pair ms p50/p99": ms["pair"],
+        "stop and start s": f"{restart:.2f}",
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="DyGLib's table of a stream: u, i, ts")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--commit", type=int, default=500)
+    options = parser.parse_args()
+    require_green("tests/serving")
+    print(machine())
+    warnings.simplefilter("ignore")
+    table = pd.read_csv(options.data)
+    events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
+    for name in options.methods:
+        print(measure(name, events, options.commit), flush=True)
+
+
+if __name__ == "__main__":
+    main()

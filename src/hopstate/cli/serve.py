@@ -1,0 +1,73 @@
+"""`hopstate serve RUN`: events in and answers out over HTTP; `hopstate replay RUN`: what they were scored, again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+from hopstate.errors import ConfigError, MissingExtraError
+
+_HERE = "127.0.0.1"
+
+
+def run(argv: list[str]) -> int:
+    """Run the command named first in argv."""
+    return {"serve": _serve, "replay": _replay}[argv[0]](argv[1:])
+
+
+def _parser(command: str, what: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, allow_abbrev=False)
+    parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
+    parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
+    parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
+    return parser
+
+
+def _serve(argv: list[str]) -> int:
+    parser = _parser("serve", "Take events as they happen, durably, and answer over HTTP. Ctrl-C or TERM stops it.")
+    parser.add_argument("--host", default=_HERE, help=f"address to listen at (default: {_HERE}, this machine alone)")
+    parser.add_argument("--port", type=int, default=8080, help="port (default: 8080)")
+    parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
+    late = "events earlier than the last one: reject (default), clamp (take its time) or park (keep aside)"
+    parser.add_argument("--late", default="reject", help=late)
+    every = "events between two snapshots (default: 100000)"
+    parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
+    o = parser.parse_args(argv)
+    token = None if o.token_file is None else Path(o.token_file).read_text("utf-8").strip()
+    if token == "" or (token is None and o.host != _HERE):
+        raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
+    try:
+        import uvicorn
+
+        from hopstate.serving.live import LiveRun
+        from hopstate.serving.service import service
+    except ImportError as error:
+        raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
+
+    options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method}
+    opened = partial(LiveRun, o.run, folder=o.folder, **options)
+    opened().close()  # what is wrong is said before the service starts
+    name = Path(os.path.abspath(o.run)).name
+    print(f"serving {name} at http://{o.host}:{o.port} (who next: /, doors: /docs)", flush=True)
+    uvicorn.run(service(opened, name=name, token=token), host=o.host, port=o.port, log_level="warning")
+    return 0
+
+
+def _replay(argv: list[str]) -> int:
+    parser = _parser("replay", "What the events of a log were scored when they came; nothing is changed.")
+    parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
+    o = parser.parse_args(argv)
+    import pandas as pd
+
+    from hopstate.io.table import check_table_path, write_table
+    from hopstate.serving.live import replayed
+
+    check_table_path(o.out)
+    tables = list(replayed(o.run, o.folder, device=o.device, method=o.method))
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["position", "score"])
+    write_table(table, Path(o.out))
+    print(f"{len(table)} events scored again: {o.out}")
+    return 0

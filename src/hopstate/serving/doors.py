@@ -1,0 +1,155 @@
+"""A live run behind a queue: one thread has it, and what waits at once is committed together.
+
+Events of several requests share a commit (one sync of the disk for all), but each request's are taken all or none. An
+answer stands on everything that was acknowledged before it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import pandas as pd
+import torch
+
+from hopstate.errors import HopstateError, StorageError
+from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.meters import Meters
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a service takes at most.
+
+    Args:
+        body: bytes of a request.
+        events: events of a request.
+        waiting: requests that wait.
+        together: events that are committed together.
+        delay: seconds that events wait for others.
+    """
+
+    body: int = 8 << 20
+    events: int = 10_000
+    waiting: int = 256
+    together: int = 5_000
+    delay: float = 0.005
+
+
+class BusyServiceError(HopstateError):
+    """Too many requests wait."""
+
+
+class Doors:
+    """A live run behind a queue.
+
+    Args:
+        opened: opens the run; called in the thread that has it from then on.
+        limits: see `Limits`.
+    """
+
+    def __init__(self, opened: Callable[[], LiveRun], limits: Limits) -> None:
+        self.opened, self.limits, self.meters = opened, limits, Meters()
+        self._thread = ThreadPoolExecutor(1, "live run")
+        self._events: asyncio.Queue[tuple[list[dict[str, Any]], asyncio.Future[list[Receipt]]]] = asyncio.Queue()
+        self._waiting = 0
+        self.ready = False
+
+    async def start(self) -> None:
+        """Open the run, recover it, and begin to take events."""
+        self.live = await self._in_thread(self.opened)
+        self.meters.follow(self.live)
+        self._writer = asyncio.create_task(self._write())
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Finish what waits, keep a snapshot, let go."""
+        self.ready = False
+        await self._events.join()
+        self._writer.cancel()
+        await self._in_thread(self.live.close)
+        self._thread.shutdown()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def answered(self, work: Callable[[], T]) -> T:
+        """Return what work returns, which is done in the run's thread.
+
+        Raises:
+            BusyServiceError: too many wait.
+        """
+        return await self._counted(lambda: self._in_thread(work))
+
+    async def _counted(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._waiting >= self.limits.waiting:
+            raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
+        self._waiting += 1
+        self.meters.waiting.set(self._waiting)
+        try:
+            return await work()
+        finally:
+            self._waiting -= 1
+            self.meters.waiting.set(self._waiting)
+
+    async def taken(self, events: list[dict[str, Any]]) -> list[Receipt]:
+        """Return receipts of events once they are durable; see `LiveRun.take`."""
+
+        async def wait() -> list[Receipt]:
+            future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
+            self._events.put_nowait((events, future))
+            return await asyncio.shield(future)
+
+        return await self._counted(wait)
+
+    async def _write(self) -> None:
+        while True:
+            group = [await self._events.get()]
+            await asyncio.sleep(self.limits.delay)
+            while not self._events.empty() and sum(len(events) for events, _ in group) < self.limits.together:
+                group.append(self._events.get_nowait())
+            found = await self._in_thread(partial(self._take_group, [events for events, _ in group]))
+            for (_, future), answer in zip(group, found, strict=True):
+                if not future.done():
+                    if isinstance(answer, BaseException):
+                        future.set_exception(answer)
+                    else:
+                        future.set_result(answer)
+                self._events.task_done()
+
+    def _take_group(self, group: list[list[dict[str, Any]]]) -> list[list[Receipt] | Exception]:
+        """Take requests together where that goes, else one by one."""
+        if len(group) > 1:
+            try:
+                whole = iter(self._take([event for events in group for event in events]))
+                return [[next(whole) for _ in events] for events in group]
+            except StorageError as error:
+                return [error] * len(group)
+            except Exception:  # of one of them: which, the next lines tell
+                pass
+        found: list[list[Receipt] | Exception] = []
+        for events in group:
+            try:
+                found.append(self._take(events))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    def _take(self, events: list[dict[str, Any]]) -> list[Receipt]:
+        receipts = self.live.take(events)
+        self.meters.took(receipts, self.live)
+        return receipts
+
+    def asked(self, question: Callable[[Any], pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
+        """Return a table that answers a question to the run, and what it warned of; in the run's thread."""
+        with warnings.catch_warnings(record=True) as told, torch.no_grad():
+            warnings.simplefilter("always")
+            table = question(self.live.asked())
+        return table, [str(one.message) for one in told]

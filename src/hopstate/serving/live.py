@@ -1,0 +1,296 @@
+"""A trained model of links over a log: events are scored, committed, then observed.
+
+The past is a value: what comes after events is computed beside it, and takes its place only when the log holds them.
+An event that cannot be read, or is refused, so leaves neither a row in the log nor a trace in the memory. Since a state
+does not depend on how events are cut (see `streaming.live`), what a replay of the log gives is the same to the bit.
+
+A snapshot is the past in a folder (`data.past_store`). A start takes it, or the end of the run's own data where there
+is none or a damaged one, and goes on over what the log holds beyond.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+
+from hopstate.data.layers import compacted
+from hopstate.data.past import Past
+from hopstate.data.past_store import holds_past, load_past, save_past
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning
+from hopstate.io.lock import locked
+from hopstate.runs.data import settings_of_run
+from hopstate.runs.going_on import check_temporal, own_past
+from hopstate.runs.load import load_run
+from hopstate.runs.queries.session import Session
+from hopstate.serving.incoming import Incoming, Late
+from hopstate.serving.log import Entry, EventLog, SqliteLog
+from hopstate.streaming.live import fingerprint, go_on
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import LinkTask
+
+ID = "event_id"
+BULK = 5_000  # events that are taken together when a log is read again
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of an event.
+
+    Args:
+        position: in the log; of one that was there already, the first; None of one that was kept aside.
+        score: from what came before it; None where it was there already, or nothing is scored (a deletion).
+        again: it was there already.
+    """
+
+    position: int | None
+    score: float | None = None
+    again: bool = False
+
+
+class LiveRun:
+    """A run that takes events in and answers; to be used by one thread.
+
+    Args:
+        run: the run folder, of a temporal method for links.
+        folder: where log and snapshots lie; RUN/live by default.
+        late: what becomes of an event earlier than the last one: "reject" refuses the request, "clamp" takes the
+            last one's time, "park" keeps it aside.
+        snapshot_every: events between two snapshots.
+        log: another log than the file in the folder.
+        device, method: as in `hopstate.score`.
+
+    past: what is known.
+    kept: events of the log in the last snapshot.
+
+    Raises:
+        ConfigError: the run's method scores no pairs, or the log is another run's.
+        BusyError: another process serves from the folder.
+        CheckpointError: the log is damaged, or shorter than the snapshot.
+    """
+
+    def __init__(
+        self,
+        run: str | Path,
+        *,
+        folder: str | Path | None = None,
+        late: Late = "reject",
+        snapshot_every: int = 100_000,
+        log: EventLog | None = None,
+        device: str | None = None,
+        method: str | None = None,
+    ) -> None:
+        if late not in get_args(Late):
+            raise ConfigError(f"late is one of {', '.join(get_args(Late))}; got {late!r}")
+        if snapshot_every < 1:
+            raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
+        self.run, self.late, self.snapshot_every = RunFolder.open(run), late, snapshot_every
+        self.folder = self.run.path / "live" if folder is None else Path(folder)
+        check_temporal(self.run, method)
+        self._open = ExitStack()
+        try:
+            self._open.enter_context(locked(self.folder, "a live run"))
+            trainer, task = self._open.enter_context(load_run(run, device=device, bare=True, method=method))
+            if not isinstance(task, LinkTask):
+                raise ConfigError(
+                    f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs"
+                )
+            self.task: LinkTask = task
+            self._open.enter_context(trainer.precision())
+            self.log = SqliteLog(self.folder) if log is None else log
+            self._open.callback(self.log.close)
+            self.method = method
+            self._incoming = Incoming(self.run, method, late)
+            self._recover()
+        except BaseException:
+            self._open.close()
+            raise
+
+    # ---- start and end ------------------------------------------------------------------------------------
+    def _recover(self) -> None:
+        own, told = fingerprint(self.task), self.log.facts()
+        if told.get("model", own) != own:
+            raise ConfigError(f"the log in {self.folder} is of a model of other weights; give another folder")
+        past = self._snapshot()
+        if past is None or "own_events" not in told:
+            past = own_past(self.run, self.task)
+            if told.get("own_events", len(past)) != len(past):
+                raise ConfigError(
+                    f"the run's own data have {len(past)} events, and had {told['own_events']} when its log was begun; "
+                    "put them back, or give another folder"
+                )
+            self.log.tell({"model": own, "own_events": len(past)})
+            told = self.log.facts()
+        self.own_events, self.past = int(told["own_events"]), past
+        if self.position > len(self.log):
+            raise CheckpointError(
+                f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
+                "it has been cut; put the whole log back, or move the folder away"
+            )
+        self.kept = self.position
+        for bodies in _bulks(self.log, self.position):
+            self.past = self._after([json.loads(body) for body in bodies], score=False)[1]
+
+    def _snapshot(self) -> Past | None:
+        if not holds_past(self.folder / "state"):
+            return None
+        try:
+            return load_past(self.folder / "state", model=fingerprint(self.task))
+        except CheckpointError as error:
+            warnings.warn(f"{error}: the log is read from its beginning", HopstateWarning, stacklevel=5)
+            return None
+
+    def snapshot(self) -> int:
+        """Keep the state as it is now; return its position in the log.
+
+        Raises:
+            StorageError: it could not be written; the one before is untouched.
+        """
+        self.past = save_past(self.past, self.folder / "state")
+        self.kept = self.position
+        return self.kept
+
+    def close(self, *, snapshot: bool = True) -> None:
+        """Let go of the run."""
+        with self._open:
+            if snapshot and self.position > self.kept:
+                self.snapshot()
+
+    def __enter__(self) -> LiveRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close(snapshot=error[0] is None)
+
+    @property
+    def position(self) -> int:
+        """Events of the log that have been observed."""
+        return len(self.past) - self.own_events
+
+    # ---- events in ----------------------------------------------------------------------------------------
+    def take(self, events: Sequence[Mapping[str, Any]]) -> list[Receipt]:
+        """Score events, commit them, observe them: all of them, or on any error none.
+
+        Args:
+            events: in order of time; of each the columns of the run's own file, and perhaps an id (`event_id`), by
+                which it is taken once however often it is given.
+
+        Raises:
+            TimeOrderError: one is earlier than the one before it, and late ones are rejected.
+            DataError: one cannot be read.
+            StorageError: the log cannot be written.
+        """
+        ids = [_id_of(event) for event in events]
+        known = self.log.positions([i for i in ids if i is not None])
+        first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
+        fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
+        made: dict[int, Receipt] = {}
+        if fresh:
+            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh)
+        found = []
+        for k, one in enumerate(ids):
+            if k in made:
+                found.append(made[k])
+            else:
+                where = known.get(one) if one in known else made[first[one]].position  # type: ignore[index, arg-type]
+                found.append(Receipt(where, again=True))
+        if self.position - self.kept >= self.snapshot_every:
+            self.snapshot()
+        return found
+
+    def _take(self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int]) -> dict[int, Receipt]:
+        bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
+        bodies, late = self._incoming.in_order(bodies, self.past)
+        self._park([(ids[k], events[k]) for k in late])
+        rest = [k for k in range(len(events)) if k not in late]
+        made = {places[k]: Receipt(None) for k in late}
+        if not rest:
+            return made
+        scores, after = self._after([bodies[k] for k in rest], score=True)
+        first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest])
+        self.past = after
+        return made | {
+            places[k]: Receipt(first + i, None if np.isnan(scores[i]) else float(scores[i])) for i, k in enumerate(rest)
+        }
+
+    def _park(self, entries: list[tuple[str | None, Mapping[str, Any]]]) -> None:
+        if entries:
+            self.log.park([Entry(json.dumps(dict(event)), one) for one, event in entries], "late")
+
+    def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, Past]:
+        """Return (Q,) scores of events, NaN where none is, and the past after them."""
+        new = self._incoming.stream(bodies, self.past)
+        with torch.no_grad():
+            answer, after = go_on(self.task, self.past, new, score=score, again=True)
+        needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
+        after = replace(after, layers=compacted(after.layers, needed))
+        scores = np.full(len(new), np.nan)
+        if score:
+            scores[self.task.asked(new)] = answer["score"]
+        return scores, after
+
+    # ---- answers out --------------------------------------------------------------------------------------
+    def asked(self) -> Session:
+        """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
+        return Session(self.run, self.task, self.past, None, self.method)
+
+
+def replayed(run: str | Path, folder: str | Path | None = None, **options: Any) -> Iterator[pd.DataFrame]:
+    """Yield what the events of a log were scored when they came, commit after commit in larger groups.
+
+    Args:
+        run: the run folder.
+        folder: where the log lies; RUN/live by default. It is only read.
+        options: device and method, as in `LiveRun`.
+
+    Yields:
+        Columns position, src, dst, t and score.
+
+    Raises:
+        MissingFileError: there is no log.
+        ConfigError: the log is another run's.
+    """
+    import tempfile
+
+    where = RunFolder.open(run).path / "live" if folder is None else Path(folder)
+    log = SqliteLog(where, read_only=True)
+    facts = log.facts()
+    with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
+        own = {"model": fingerprint(live.task), "own_events": live.own_events}
+        if {key: facts.get(key) for key in own} != own:
+            raise ConfigError(f"the log in {where} is another run's, or of other data")
+        for bodies in _bulks(log, 0):
+            first, rows = live.position, [json.loads(body) for body in bodies]
+            scores, live.past = live._after(rows, score=True)
+            table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
+            yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
+        live.kept = live.position  # nothing to be kept
+    log.close()
+
+
+def _bulks(log: EventLog, first: int) -> Iterator[list[str]]:
+    held: list[str] = []
+    for commit in log.commits(first):
+        held += commit.bodies
+        if len(held) >= BULK:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def _id_of(event: Mapping[str, Any]) -> str | None:
+    if not isinstance(event, Mapping):
+        raise DataError(f"an event is an object with fields; got {event!r}")
+    found = event.get(ID)
+    if found is not None and not isinstance(found, (str, int)):
+        raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
+    return None if found is None else str(found)

@@ -1,0 +1,69 @@
+"""What a live run tells of itself: counts, latencies and ages, for Prometheus and for the page."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from hopstate.serving.live import LiveRun, Receipt
+
+_SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_WINDOW = 60.0  # seconds over which the page tells a rate
+
+
+class Meters:
+    """Counters of one service; `registry` holds them."""
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        self.events = Counter("hopstate_events", "events committed", registry=own)
+        self.again = Counter("hopstate_events_again", "events that the log held already", registry=own)
+        self.requests = Counter("hopstate_requests", "requests", ["door", "status"], registry=own)
+        self.seconds = Histogram(
+            "hopstate_request_seconds", "seconds to an answer", ["door"], buckets=_SECONDS, registry=own
+        )
+        self.waiting = Gauge("hopstate_waiting", "requests that wait", registry=own)
+        self.position = Gauge("hopstate_position", "events of the log that have been observed", registry=own)
+        self.last_time = Gauge("hopstate_last_event_time", "time of the last event, in the run's unit", registry=own)
+        self.arrived = Gauge("hopstate_last_event_arrived", "when the last event came, Unix seconds", registry=own)
+        self.snapshot = Gauge("hopstate_snapshot_position", "events in the last snapshot", registry=own)
+        self._recent: list[tuple[float, int]] = []
+
+    def follow(self, live: LiveRun) -> None:
+        """Take over where a run stands."""
+        self.position.set(live.position)
+        self.snapshot.set(live.kept)
+        if len(live.past):
+            self.last_time.set(live.past.last_time)
+
+    def took(self, receipts: list[Receipt], live: LiveRun) -> None:
+        """Count events that were taken."""
+        again = sum(receipt.again for receipt in receipts)
+        new = sum(receipt.position is not None for receipt in receipts) - again
+        self.again.inc(again)
+        self.events.inc(new)
+        if new:
+            now = time.time()
+            self.arrived.set(now)
+            self._recent = [(t, n) for t, n in self._recent if t > now - _WINDOW] + [(now, new)]
+        self.follow(live)
+
+    def answered(self, door: str, status: int, start: float) -> None:
+        """Count a request."""
+        self.requests.labels(door, str(status)).inc()
+        self.seconds.labels(door).observe(time.perf_counter() - start)
+
+    def told(self, live: LiveRun) -> dict[str, Any]:
+        """Return what the page shows."""
+        now = time.time()
+        return {
+            "position": live.position,
+            "events_per_second": sum(n for t, n in self._recent if t > now - _WINDOW) / _WINDOW,
+            "last_time": live.past.last_time if len(live.past) else None,
+            "nodes": live.past.num_nodes,
+            "known_events": len(live.past),
+            "snapshot": live.kept,
+            "parked": live.log.parked() if live.late == "park" else 0,
+        }

@@ -1,0 +1,179 @@
+"""The doors of a live run: events in, answers out, over HTTP.
+
+`/v2/...` is the Open Inference Protocol, version 2; `/events` and `/rank` are what it has no word for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from hopstate import __version__
+from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
+from hopstate.runs.queries.ask import ranked, scored
+from hopstate.serving.doors import BusyServiceError, Doors, Limits
+from hopstate.serving.live import LiveRun
+from hopstate.serving.messages import EventsIn, InferIn, RankIn
+
+
+def service(
+    opened: Callable[[], LiveRun], *, name: str, token: str | None = None, limits: Limits | None = None
+) -> FastAPI:
+    """Return the service of a run.
+
+    Args:
+        opened: opens the run; see `Doors`.
+        name: of the model, in `/v2/models/NAME`.
+        token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
+        limits: see `Limits`.
+    """
+    limits = limits or Limits()
+    doors = Doors(opened, limits)
+
+    @asynccontextmanager
+    async def life(app: FastAPI) -> AsyncIterator[None]:
+        await doors.start()
+        yield
+        await doors.stop()
+
+    app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "")
+    app.state.doors = doors
+
+    @app.middleware("http")
+    async def guarded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        door, start = request.url.path, time.perf_counter()
+        refused = _refused(request, token, limits)
+        response = refused or await go_on(request)
+        route = request.scope.get("route")
+        doors.meters.answered(getattr(route, "path", "other") if door else door, response.status_code, start)
+        return response
+
+    @app.exception_handler(HopstateError)
+    async def told(request: Request, error: HopstateError) -> JSONResponse:
+        return _error(error)
+
+    @app.exception_handler(RecursionError)
+    @app.exception_handler(OverflowError)
+    async def beyond(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": f"a number or a nesting beyond what can be read: {error}"}, 422)
+
+    _health(app, doors, name)
+    _answers(app, doors, name)
+    _pages(app, doors)
+    return app
+
+
+def _refused(request: Request, token: str | None, limits: Limits) -> Response | None:
+    if token is not None and not request.url.path.startswith("/v2/health"):
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return JSONResponse({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401)
+    length = request.headers.get("content-length", "0" if request.method == "GET" else "")
+    if not length.isdecimal():
+        return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
+    if int(length) > limits.body:
+        return JSONResponse({"error": f"a request has at most {limits.body} bytes"}, 413)
+    return None
+
+
+def _error(error: HopstateError) -> JSONResponse:
+    if isinstance(error, BusyServiceError):
+        return JSONResponse({"error": str(error)}, 429, headers={"Retry-After": "1"})
+    if isinstance(error, StorageError):
+        return JSONResponse({"error": str(error)}, 503, headers={"Retry-After": "5"})
+    return JSONResponse({"error": str(error)}, 409 if isinstance(error, TimeOrderError) else 422)
+
+
+# ---- doors -------------------------------------------------------------------------------------------------
+def _health(app: FastAPI, doors: Doors, name: str) -> None:
+    @app.get("/v2/health/live")
+    async def live() -> dict[str, bool]:
+        return {"live": True}
+
+    @app.get("/v2/health/ready")
+    async def ready() -> JSONResponse:
+        return JSONResponse({"ready": doors.ready}, 200 if doors.ready else 503)
+
+    @app.get("/v2/models/{model}/ready")
+    async def model_ready(model: str) -> JSONResponse:
+        _check_name(model, name)
+        return JSONResponse({"name": name, "ready": doors.ready}, 200 if doors.ready else 503)
+
+    @app.get("/v2/models/{model}")
+    async def metadata(model: str) -> dict[str, Any]:
+        _check_name(model, name)
+        ids = {"datatype": "BYTES", "shape": [-1]}
+        return {
+            "name": name,
+            "versions": [doors.live.past.model],
+            "platform": "hopstate",
+            "inputs": [{"name": "source", **ids}, {"name": "target", **ids}, {"name": "time", **ids}],
+            "outputs": [{"name": n, "datatype": "FP64", "shape": [-1]} for n in ("score", "probability")],
+        }
+
+
+def _answers(app: FastAPI, doors: Doors, name: str) -> None:
+    @app.post("/events")
+    async def events(given: EventsIn) -> dict[str, Any]:
+        if len(given.events) > doors.limits.events:
+            raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
+        receipts = await doors.taken(given.events)
+        return {"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position}
+
+    @app.post("/rank")
+    async def rank(given: RankIn) -> dict[str, Any]:
+        options = given.model_dump(exclude={"source"})
+        question = partial(ranked, sources=given.source, **options)
+        table, told = await doors.answered(partial(doors.asked, question))
+        return {"ranked": _rows(table), "probability": table.attrs["probability"], "warnings": told}
+
+    @app.post("/v2/models/{model}/infer")
+    async def infer(model: str, given: InferIn) -> dict[str, Any]:
+        _check_name(model, name)
+        pairs, t = given.pairs()
+        table, told = await doors.answered(partial(doors.asked, partial(scored, pairs=pairs, time=t)))
+        outputs = [
+            {"name": n, "datatype": "FP64", "shape": [len(table)], "data": _plain(table[n])}
+            for n in ("score", "probability")
+        ]
+        return {"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}}
+
+
+def _pages(app: FastAPI, doors: Doors) -> None:
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(doors.meters.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/state")
+    async def state() -> dict[str, Any]:
+        return doors.meters.told(doors.live)
+
+    @app.get("/")
+    async def page() -> HTMLResponse:
+        return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
+
+
+def _check_name(given: str, name: str) -> None:
+    if given != name:
+        raise DataError(f"no model {given!r} here; it is {name!r}")
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [dict(zip(table.columns, row, strict=True)) for row in zip(*(_plain(table[c]) for c in table.columns))]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    """Return values that JSON has: no NaN, times as text."""
+    found = column.astype(str).tolist() if column.dtype.kind == "M" else column.tolist()
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in found]

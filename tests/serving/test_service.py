@@ -1,0 +1,213 @@
+"""The doors of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from fastapi.testclient import TestClient
+
+from hopstate.runs.api import Run, fit
+from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.service import Limits, service
+
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
+}
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
+    t = first + np.arange(count) * 2 // 3
+    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("run")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    run = fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG)
+    run.score([("u1", "v1")])  # the curve of probabilities is there from now on
+    return run
+
+
+@pytest.fixture
+def client(run: Run, tmp_path: Path) -> Iterator[TestClient]:
+    limits = Limits(events=50, body=20_000)
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", limits=limits)) as client:
+        yield client
+
+
+def infer(client: TestClient, pairs: list[tuple[Any, Any]], t: list[Any] | None = None) -> Any:
+    columns = [("source", [u for u, _ in pairs]), ("target", [v for _, v in pairs])]
+    columns += [("time", t)] if t is not None else []
+    inputs = [{"name": n, "shape": [len(d)], "datatype": "BYTES", "data": d} for n, d in columns]
+    return client.post("/v2/models/run/infer", json={"id": "7", "inputs": inputs})
+
+
+def post(client: TestClient, events: list[dict[str, Any]]) -> Any:
+    return client.post("/events", json={"events": events})
+
+
+def test_answers_are_those_of_the_run_offline(client: TestClient, run: Run, tmp_path: Path) -> None:
+    events, pairs = table(200, 40), [("u1", "v2"), ("u3", "v3")]
+    answer = post(client, events.to_dict("records"))
+    assert answer.status_code == 200
+    assert [r["position"] for r in answer.json()["receipts"]] == list(range(40))
+    found = infer(client, pairs)
+    expected = run.score(pairs, events=events)
+    assert found.json()["outputs"][0]["data"] == expected["score"].tolist()
+    assert found.json()["outputs"][1]["data"] == expected["probability"].tolist()
+    assert found.json()["id"] == "7"
+    later = infer(client, pairs, [900, "901"]).json()["outputs"][0]["data"]
+    assert later == run.score(pairs, [900, 901], events=events)["score"].tolist()
+    ranked = client.post("/rank", json={"source": "u1", "top": 3, "explain": True}).json()
+    offline = run.rank("u1", top=3, events=events, explain=True)
+    assert [row["dst"] for row in ranked["ranked"]] == offline["dst"].tolist()
+    assert [row["score"] for row in ranked["ranked"]] == offline["score"].tolist()
+    assert [row["why"] for row in ranked["ranked"]] == offline["why"].tolist()
+    new = client.post("/rank", json={"source": "nobody", "top": 2, "candidates": ["v1", "v2", "v3"]}).json()
+    assert "never met" in new["warnings"][0]
+    assert len(new["ranked"]) == 2
+
+
+def test_a_start_goes_on_where_the_last_one_stopped(run: Run, tmp_path: Path) -> None:
+    events = table(200, 40).to_dict("records")
+    made = partial(service, partial(LiveRun, run.path, folder=tmp_path), name="run")
+    with TestClient(made()) as client:
+        post(client, events[:25])
+        before = infer(client, [("u1", "v2")], [900]).json()
+        assert client.get("/v2/health/ready").json() == {"ready": True}
+    assert (tmp_path / "state" / "live.json").is_file()  # a snapshot, as it stopped
+    with TestClient(made()) as client:
+        assert client.get("/state").json()["position"] == 25
+        assert infer(client, [("u1", "v2")], [900]).json() == before
+        assert post(client, events[25:]).json()["position"] == 40
+
+
+def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path: Path) -> None:
+    """Each event is in the log once, all that was acknowledged is, and a replay gives the scores that were told."""
+    rows = [{"src": f"u{i % 10}", "dst": f"v{i % 7}", "t": 500, "event_id": f"e{i}"} for i in range(120)]
+
+    def send(seed: int) -> list[tuple[str, dict[str, Any]]]:
+        mine = random.Random(seed).sample(rows, 60)
+        found = []
+        for i in range(0, 60, 4):
+            answer = post(client, mine[i : i + 4])
+            assert answer.status_code == 200
+            names = [row["event_id"] for row in mine[i : i + 4]]
+            found += list(zip(names, answer.json()["receipts"], strict=True))
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        told = [one for part in pool.map(send, range(8)) for one in part]
+    where = {name: receipt["position"] for name, receipt in told}
+    assert all(receipt["position"] == where[name] for name, receipt in told)
+    assert sorted(where.values()) == list(range(len(where)))
+    scores = {r["position"]: r["score"] for _, r in told if not r["again"]}
+    again = pd.concat(list(replayed(run.path, tmp_path)))
+    assert again["score"].tolist() == [scores[i] for i in range(len(where))]
+    text = client.get("/metrics").text
+    assert f"hopstate_events_total {len(where)}.0" in text
+    assert f"hopstate_position {len(where)}.0" in text
+
+
+REFUSED: dict[str, tuple[str, str, Any, int]] = {
+    "an earlier event": ("POST", "/events", {"events": [{"src": "u1", "dst": "v1", "t": 1}]}, 409),
+    "no events": ("POST", "/events", {"events": []}, 422),
+    "an event that is none": ("POST", "/events", {"events": [3]}, 422),
+    "too many events": ("POST", "/events", {"events": [{"src": "u1", "dst": "v1", "t": 900}] * 51}, 422),
+    "no JSON": ("POST", "/events", b"{", 422),
+    "NaN": ("POST", "/events", b'{"events": [{"src": "u1", "dst": "v1", "t": NaN}]}', 422),
+    "a number without end": ("POST", "/events", b'{"events": [{"src": 1, "dst": 2, "t": ' + b"9" * 5000 + b"}]}", 400),
+    "deep": ("POST", "/events", b'{"events": ' + b"[" * 9000 + b"]" * 9000 + b"}", 400),
+    "too large": ("POST", "/events", b" " * 20_001, 413),
+    "a path for an id": ("POST", "/rank", {"source": {"path": "/etc/passwd"}}, 422),
+    "a file for candidates": ("POST", "/rank", {"source": "u1", "candidates": "/etc/passwd"}, 422),
+    "an unknown field": ("POST", "/rank", {"source": "u1", "tops": 3}, 422),
+    "top of 0": ("POST", "/rank", {"source": "u1", "top": 0}, 422),
+    "another model": ("GET", "/v2/models/other", None, 422),
+    "no such door": ("GET", "/nowhere", None, 404),
+    "columns that are missing": ("POST", "/v2/models/run/infer", {"inputs": []}, 422),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused(kind: str, client: TestClient) -> None:
+    method, door, body, status = REFUSED[kind]
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = client.request(method, door, content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"] if status not in (404,) and "detail" not in answer.json() else answer.json()["detail"]
+    assert client.get("/state").json()["position"] == 0
+
+
+def value(rng: random.Random, depth: int = 0) -> Any:
+    kinds: list[Any] = [None, True, 0, -1, 10**12, 2**63, 2**70, 0.5, 1e308, "", "u1", "é\u0000", "=1+1", "2024-02-30"]
+    kinds += ["nan", "u" * 300, "2024-03-01T00:00:00Z", [], {}]
+    if depth < 3 and rng.random() < 0.3:
+        if rng.random() < 0.5:
+            return [value(rng, depth + 1) for _ in range(rng.randrange(3))]
+        return {rng.choice(["src", "dst", "t", "name", ""]): value(rng, depth + 1) for _ in range(rng.randrange(4))}
+    return rng.choice(kinds)
+
+
+def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
+    """No answer is an error of the server's, and what was refused left nothing in the log."""
+    rng, taken = random.Random(5), 0
+    for _ in range(150):
+        event = {"src": "u1", "dst": "v1", "t": 900} | ({rng.choice(["src", "dst", "t", "event_id"]): value(rng)})
+        asked = {"source": "u1", "top": 2} | {rng.choice(["source", "time", "candidates", "first_stage"]): value(rng)}
+        data = {"name": rng.choice(["time", "source"]), "shape": [1], "datatype": "BYTES", "data": [value(rng)]}
+        pair = [
+            {"name": n, "shape": [1], "datatype": "BYTES", "data": [d]} for n, d in (("source", "u1"), ("target", 3))
+        ]
+        for door, body in (
+            ("/events", {"events": [event]}),
+            ("/rank", asked),
+            ("/v2/models/run/infer", {"inputs": [*pair, data][rng.randrange(2) :]}),
+            (rng.choice(["/events", "/rank"]), value(rng)),
+        ):
+            answer = client.post(door, json=body)
+            assert answer.status_code < 500, (door, body, answer.text)
+            taken += sum(not r["again"] for r in answer.json()["receipts"]) if "receipts" in answer.json() else 0
+    assert client.get("/state").json()["position"] == taken
+
+
+def test_a_token_is_asked_for(run: Run, tmp_path: Path) -> None:
+    app = service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")
+    with TestClient(app) as client:
+        assert client.get("/v2/health/live").status_code == 200
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+            assert client.get("/state", headers=headers).status_code == 401
+        assert client.get("/state", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_who_waits_too_long_in_line_is_told_so(run: Run, tmp_path: Path) -> None:
+    app = service(partial(LiveRun, run.path, folder=tmp_path), name="run", limits=Limits(waiting=0))
+    with TestClient(app) as client:
+        answer = post(client, [{"src": "u1", "dst": "v1", "t": 900}])
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+
+
+def test_the_page_and_its_description(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert "Who next?" in page.text
+    assert "http" not in page.text.replace("http-equiv", "")  # nothing of it comes from elsewhere
+    described = client.get("/openapi.json").json()["paths"]
+    assert {"/events", "/rank", "/metrics", "/v2/models/{model}/infer"} <= described.keys()
+    assert client.get("/v2/models/run").json()["platform"] == "hopstate"

@@ -1,0 +1,211 @@
+"""A live run gives what a replay of its log gives, whatever happened in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.errors import BusyError, CheckpointError, ConfigError, DataError, HopstateWarning, TimeOrderError
+from hopstate.runs.api import Run, fit, score_stream
+from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.log import SqliteLog
+
+SMALL: dict[str, dict[str, Any]] = {
+    "recency": {},
+    "edgebank": {},
+    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "graphmixer": {"model.num_links": 4},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
+}
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+    "evaluation.batch_size": 16,
+    "read.edge_columns": ["amount"],
+}
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    return pd.DataFrame(
+        {
+            "src": [f"u{i}" for i in rng.integers(0, 10, count)],
+            "dst": [f"v{i}" for i in rng.integers(0, 8, count)],
+            "t": first + np.arange(count) * 2 // 3,  # with ties
+            "amount": rng.normal(size=count).round(3),
+        }
+    )
+
+
+def later(count: int = 60, first: int = 200) -> list[dict[str, Any]]:
+    return [row | {"event_id": f"e{first}-{i}"} for i, row in enumerate(table(first, count).to_dict("records"))]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    home = tmp_path_factory.mktemp("runs")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    return {
+        name: fit(name, home / "own.csv", out=home / name, config={**CONFIG, **settings})
+        for name, settings in SMALL.items()
+    }
+
+
+def again(run: Run, folder: Path) -> list[float]:
+    return [s for part in replayed(run.path, folder) for s in part["score"].tolist()]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_live_scores_are_a_replays_and_streams_bit_for_bit(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    """Taken one by one and in groups, with a snapshot and a new start amid them, and one that comes twice."""
+    run, events = runs[name], later()
+    live = LiveRun(run.path, folder=tmp_path)
+    found = [receipt for event in events[:5] for receipt in live.take([event])]
+    found += live.take(events[5:30])
+    live.close()
+    with LiveRun(run.path, folder=tmp_path, snapshot_every=7) as live:
+        assert live.position == 30
+        twice = live.take([*events[28:45], events[44]])
+        assert [r.again for r in twice] == [True] * 2 + [False] * 15 + [True]
+        assert [r.position for r in twice] == [*range(28, 45), 44]
+        found += twice[2:-1] + live.take(events[45:])
+    scores = [receipt.score for receipt in found]
+    assert [receipt.position for receipt in found] == list(range(60))
+    assert again(run, tmp_path) == scores
+    offline = score_stream(run.path, table(200, 60), fresh=True, save=tmp_path / "state-of-stream")
+    assert offline["score"].tolist() == scores
+
+
+def test_answers_stand_on_what_was_taken(runs: dict[str, Run], tmp_path: Path) -> None:
+    from hopstate.runs.queries.ask import scored
+
+    run, events = runs["ctdg-ssm"], later()
+    with LiveRun(run.path, folder=tmp_path) as live:
+        before = scored(live.asked(), [("u1", "v2")])["score"][0]
+        live.take(events)
+        after = scored(live.asked(), [("u1", "v2")])
+    expected = run.score([("u1", "v2")], events=table(200, 60), fresh=True)
+    assert after["score"][0] == expected["score"][0] != before
+    assert after["t"][0] == expected["t"][0]
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no target": ({"src": "u1", "t": 999, "amount": 1.0}, "event 1 has no target"),
+    "two sources": ({"src": "u1", "source": "u2", "dst": "v1", "t": 999, "amount": 1.0}, "more than one source"),
+    "an id that is a list": ({"src": ["u1"], "dst": "v1", "t": 999, "amount": 1.0}, "src is an id"),
+    "a time that is none": ({"src": "u1", "dst": "v1", "t": "soon", "amount": 1.0}, "soon"),
+    "no time": ({"src": "u1", "dst": "v1", "t": None, "amount": 1.0}, "t is a number"),
+    "a time beyond clocks": ({"src": "u1", "dst": "v1", "t": 10**30, "amount": 1.0}, "no time of this run"),
+    "a feature that is missing": ({"src": "u1", "dst": "v1", "t": 999}, "amount"),
+    "a feature that is text": ({"src": "u1", "dst": "v1", "t": 999, "amount": "much"}, "amount"),
+    "an infinite feature": ({"src": "u1", "dst": "v1", "t": 999, "amount": float("inf")}, "amount"),
+    "an earlier one": ({"src": "u1", "dst": "v1", "t": 3, "amount": 1.0}, "in order of time"),
+    "an id of another kind": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "event_id": [1]}, "event_id"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_event_leaves_no_trace(kind: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    bad, words = BAD[kind]
+    with LiveRun(runs["recency"].path, folder=tmp_path) as live:
+        live.take(later(10))
+        past = live.past
+        good = {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}
+        with pytest.raises(DataError, match=words) as raised:
+            live.take([good, bad])
+        assert kind != "an earlier one" or raised.type is TimeOrderError
+        assert (live.past, len(live.log), live.position) == (past, 10, 10)
+        assert live.take([good])[0].position == 10
+
+
+@pytest.mark.parametrize("late", ["clamp", "park"])
+def test_late_events_by_policy(late: Any, runs: dict[str, Run], tmp_path: Path) -> None:
+    run, events = runs["recency"], later(10)
+    with LiveRun(run.path, folder=tmp_path, late=late) as live:
+        live.take(events)
+        receipts = live.take([events[0] | {"event_id": "late"}, {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}])
+        if late == "park":
+            assert [r.position for r in receipts] == [None, 10]
+            assert live.log.parked() == 1
+        else:
+            assert [r.position for r in receipts] == [10, 11]
+            last = json.loads(next(live.log.commits(10)).bodies[0])
+            assert last["t"] == max(event["t"] for event in events)
+        scores = [r.score for r in receipts if r.position is not None]
+    assert again(run, tmp_path)[10:] == scores
+
+
+def test_what_a_start_refuses(runs: dict[str, Run], tmp_path: Path) -> None:
+    run = runs["recency"]
+    with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(BusyError):
+        LiveRun(run.path, folder=tmp_path)
+    live = LiveRun(run.path, folder=tmp_path)
+    live.take(later(20))
+    live.close()
+    with pytest.raises(ConfigError, match="other weights"):
+        LiveRun(runs["ctdg-ssm"].path, folder=tmp_path)
+    with pytest.raises(ConfigError, match="late is one of"):
+        LiveRun(run.path, folder=tmp_path, late="never")  # type: ignore[arg-type]
+    head = tmp_path / "state" / "live.json"
+    head.write_text(head.read_text()[:-9])
+    with (
+        pytest.warns(HopstateWarning, match="log is read from its beginning"),
+        LiveRun(run.path, folder=tmp_path) as live,
+    ):
+        assert live.position == 20
+    SqliteLog(tmp_path)._file.execute("delete from commits where first = 0; delete from events")
+    with pytest.raises(CheckpointError, match="has been cut"):
+        LiveRun(run.path, folder=tmp_path)
+
+
+WRITER = """
+import json, sys
+from hopstate.serving.live import LiveRun
+live = LiveRun(sys.argv[1], folder=sys.argv[2], snapshot_every=23)
+for line in open(sys.argv[3]):
+    print(json.dumps([r.position for r in live.take(json.loads(line))]), flush=True)
+live.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kills"), [("recency", 1), *(pytest.param(name, 8, marks=pytest.mark.slow) for name in SMALL)]
+)
+def test_a_killed_run_goes_on_and_gives_what_one_that_never_stopped_gives(
+    name: str, kills: int, runs: dict[str, Run], tmp_path: Path
+) -> None:
+    run, events = runs[name], later(120)
+    calls = [events[i : i + 4] for i in range(0, 120, 4)]
+    (tmp_path / "calls").write_text("\n".join(map(json.dumps, calls)))
+    with LiveRun(run.path, folder=tmp_path / "whole") as live:
+        expected = [r.score for call in calls for r in live.take(call)]
+    rng, words = np.random.default_rng(3), [sys.executable, "-W", "ignore", "-c", WRITER, str(run.path)]
+    for kill in range(kills):
+        process = subprocess.Popen(
+            [*words, str(tmp_path / "live"), str(tmp_path / "calls")], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range((kill + 1) * 30 // (kills + 1) + int(rng.integers(3)))]
+        os.kill(process.pid, signal.SIGKILL)
+        told += process.stdout.read().splitlines(keepends=True)
+        process.wait()
+        acknowledged = [json.loads(line) for line in told if line.endswith("\n")]
+        assert acknowledged == [list(range(4 * i, 4 * i + 4)) for i in range(len(acknowledged))]
+        log = SqliteLog(tmp_path / "live")
+        assert len(log) % 4 == 0
+        assert len(log) >= 4 * len(acknowledged)
+        log.close()
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        for call in calls:
+            live.take(call)
+    assert again(run, tmp_path / "live") == expected
