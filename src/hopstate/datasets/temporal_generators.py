@@ -106,6 +106,13 @@ def path_sequences(
     )
 
 
+def check_shares(config: object, *names: str) -> None:
+    """Raise ConfigError where a field of these names lies outside 0..1."""
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ConfigError(f"{name} is {getattr(config, name)}; it must be in 0..1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageConfig:
     """Settings of `generate_messages`.
@@ -145,9 +152,7 @@ class MessageConfig:
             raise ConfigError(f"{self.num_nodes} nodes cannot fill {self.num_communities} communities with two each")
         if self.num_events < 1 or self.tick < 1 or self.days <= 0 or self.reply_delay <= 0:
             raise ConfigError("num_events and tick must be at least 1, days and reply_delay over 0")
-        for name in ("within", "reply", "repeat", "drift", "periodicity", "newcomers"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in 0..1")
+        check_shares(self, "within", "reply", "repeat", "drift", "periodicity", "newcomers")
         if self.reply >= 1:
             raise ConfigError("reply must be under 1, or a cascade never ends")
 
@@ -233,9 +238,7 @@ class SessionConfig:
             raise ConfigError(f"{self.num_nodes} members cannot fill {self.num_blocs} blocs with two each")
         if self.num_sessions < 1 or self.num_events < self.num_sessions or self.interval < 1:
             raise ConfigError("num_sessions, interval and the events of a session must be at least 1")
-        for name in ("within", "drift", "habit"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be in 0..1")
+        check_shares(self, "within", "drift", "habit")
         if self.blur < 0:
             raise ConfigError(f"blur is {self.blur}; it must be at least 0")
 
