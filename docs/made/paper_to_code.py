@@ -37,13 +37,15 @@ def packages() -> list[str]:
 def tables(package: str) -> list[tuple[str, list[tuple[str, list[str]]]]]:
     """Return (paper, rows of (place in it, names)) of the tables in a package's docstring."""
     found: list[tuple[str, list[tuple[str, list[str]]]]] = []
+    of_paper = False
     for line in (importlib.import_module(f"hopstate.{package}").__doc__ or "").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) != 2 or not line.startswith("|") or set(cells[0]) == {"-"}:
-            continue
-        if cells[1] == "function":
+        if len(cells) != 2 or not line.startswith("|"):
+            of_paper = False
+        elif cells[1] == "function":
+            of_paper = True
             found.append((cells[0], []))
-        else:
+        elif of_paper and set(cells[0]) != {"-"}:  # other tables are no map
             found[-1][1].append((cells[0], re.findall(r"`([^`]+)`", cells[1])))
     return found
 
