@@ -23,6 +23,7 @@ FOLDERS = (
     "ops/gated",
     "ops/neighbors",
     "ops/propagate",
+    "ops/proximity",
     "ops/returns",
     "ops/row_linear",
     "ops/sampling",
