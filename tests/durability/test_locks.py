@@ -42,7 +42,11 @@ SETTINGS = {"loop.epochs": 2, "loop.progress": False, "loop.tensorboard": "no", 
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.name != ".lock"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -42,6 +42,7 @@ def parse_duration(stream: EventStream, duration: Any) -> float | int:
     Raises:
         ConfigError: neither of these, not above 0, or a duration on a stream whose unit is unknown.
 
+    >>> import numpy as np
     >>> one = np.zeros(1, np.int64)
     >>> parse_duration(EventStream(src=one, dst=one, t=one, num_nodes=1, time_unit="ms"), "2h")
     7200000

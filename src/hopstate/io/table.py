@@ -41,7 +41,8 @@ def write_table(table: pd.DataFrame, path: Path, *, raw: bool = False) -> None:
         else:
             packed: Any = "gzip" if name.endswith(".gz") else None  # the part's own name does not tell
             shown = table if raw else without_formulas(table)
-            shown.to_csv(part, index=False, sep="\t" if name.endswith(".tsv") else ",", compression=packed)
+            cells: Any = {"sep": "\t" if name.endswith(".tsv") else ",", "lineterminator": "\n"}  # on every system
+            shown.to_csv(part, index=False, compression=packed, **cells)
 
     replace_file(path, write)
 

@@ -15,7 +15,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.frames import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
 from hopstate.io.opening import exists, expanded, shown
 from hopstate.methods.settings import as_made
 from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
@@ -194,7 +194,10 @@ def is_table(path: Path, format: str = "auto") -> bool:
     """Return whether a graph's file is a table of edges."""
     from hopstate.data.readers.read_graph import detect_format
 
-    return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"
+    try:
+        return exists(path) and format in ("auto", "edges") and detect_format(path) == "edges"
+    except FormatError:  # whoever reads it tells
+        return False
 
 
 def as_trained(folder: RunFolder, record: EventStream) -> Any:

@@ -137,9 +137,15 @@ class RunFolder:
         if not self.path.is_dir():
             return True
         found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
-        files = {file for file in found if file != self.path / LOCK and not is_part(file)}
+        files = {file for file in found if not self._is_unfinished(file)}
         own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
         return not files or (files <= own and self._started())
+
+    def _is_unfinished(self, file: Path) -> bool:
+        """Return whether a file is a lock, or unfinished, or stands in a folder that is."""
+        if file == self.path / LOCK or (file.parent.name == "data" and file.name == f".record{LOCK}"):
+            return True
+        return any(is_part(Path(name)) for name in file.relative_to(self.path).parts)
 
     def _started(self) -> bool:
         """Return whether config.json is that of a run; a start that was killed early left nothing else."""

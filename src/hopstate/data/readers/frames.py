@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.errors import DataError, HopstateError, HopstateWarning
-from hopstate.io.files import replace_file, save_array
+from hopstate.io.files import save_array
+from hopstate.io.table import write_table
 
 FILES = {"edges": "the table of edges", "events": "the table of events"}  # stem of a file → how messages call it
 FILES |= {"features": "the table of features", "labels": "the table of labels", "x": "the array x"}
@@ -111,8 +112,7 @@ def write_frame(frame: Any, path: Path, what: str) -> None:
     """
     table = _plain(frame, what)
     _check_cells(table, what)
-    # lines end alike on every system
-    replace_file(path, lambda part: table.to_csv(part, index=False, lineterminator="\n"))
+    write_table(table, path, raw=True)
 
 
 def _plain(frame: Any, what: str) -> Any:
