@@ -14,7 +14,15 @@ import pytest
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.errors import BusyError, CheckpointError, ConfigError, DataError, HopstateWarning, TimeOrderError
+from hopstate.errors import (
+    BusyError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    HopstateWarning,
+    StorageError,
+    TimeOrderError,
+)
 from hopstate.runs.api import Run, fit, score_stream
 from hopstate.serving.live import LiveRun, replayed
 from hopstate.serving.log import SqliteLog
@@ -137,12 +145,46 @@ def test_late_events_by_policy(late: Any, runs: dict[str, Run], tmp_path: Path) 
         if late == "park":
             assert [r.position for r in receipts] == [None, 10]
             assert live.log.parked() == 1
+            with pytest.raises(DataError):  # what is refused is not kept aside either
+                live.take([events[0] | {"event_id": "later"}, {"src": "u1", "dst": "v1", "t": 901}])
+            assert live.log.parked() == 1
         else:
             assert [r.position for r in receipts] == [10, 11]
             last = json.loads(next(live.log.commits(10)).bodies[0])
             assert last["t"] == max(event["t"] for event in events)
         scores = [r.score for r in receipts if r.position is not None]
     assert again(run, tmp_path)[10:] == scores
+
+
+def test_a_disk_that_fails_loses_nothing(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that fails leaves no trace; one that is there although it was said to have failed counts."""
+    run, events = runs["recency"], later(30)
+    with LiveRun(run.path, folder=tmp_path, snapshot_every=5) as live:
+        append = live.log.append
+
+        def fails(entries: Any) -> int:
+            raise StorageError("no space left")
+
+        def fails_late(entries: Any) -> int:
+            append(entries)
+            raise StorageError("the disk went away")
+
+        monkeypatch.setattr(live.log, "append", fails)
+        with pytest.raises(StorageError):
+            live.take(events[:4])
+        assert (live.position, len(live.log)) == (0, 0)
+        monkeypatch.setattr(live.log, "append", fails_late)
+        with pytest.raises(StorageError):
+            live.take(events[:4])
+        monkeypatch.setattr(live.log, "append", append)
+        assert all(receipt.again for receipt in live.take(events[:4]))
+        assert live.position == 4
+        monkeypatch.setattr("hopstate.serving.live.save_past", lambda *_: fails([]))
+        with pytest.warns(HopstateWarning, match="no snapshot was kept"):
+            receipts = live.take(events[4:])
+        assert [receipt.position for receipt in receipts] == list(range(4, 30))
+        monkeypatch.undo()
+        assert again(run, tmp_path)[4:] == [receipt.score for receipt in receipts]
 
 
 def test_what_a_start_refuses(runs: dict[str, Run], tmp_path: Path) -> None:

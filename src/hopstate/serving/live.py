@@ -25,7 +25,7 @@ import torch
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
 from hopstate.data.past_store import holds_past, load_past, save_past
-from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning
+from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, StorageError
 from hopstate.io.lock import locked
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
@@ -136,6 +136,10 @@ class LiveRun:
                 "it has been cut; put the whole log back, or move the folder away"
             )
         self.kept = self.position
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Observe what the log holds beyond what was observed."""
         for bodies in _bulks(self.log, self.position):
             self.past = self._after([json.loads(body) for body in bodies], score=False)[1]
 
@@ -188,6 +192,7 @@ class LiveRun:
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
+        self._catch_up()  # a commit of which we were told that it failed may be on the disk
         ids = [_id_of(event) for event in events]
         known = self.log.positions([i for i in ids if i is not None])
         first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
@@ -203,18 +208,22 @@ class LiveRun:
                 where = known.get(one) if one in known else made[first[one]].position  # type: ignore[index, arg-type]
                 found.append(Receipt(where, again=True))
         if self.position - self.kept >= self.snapshot_every:
-            self.snapshot()
+            try:
+                self.snapshot()
+            except StorageError as error:  # the log has all that is needed
+                warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=2)
         return found
 
     def _take(self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int]) -> dict[int, Receipt]:
         bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
         bodies, late = self._incoming.in_order(bodies, self.past)
-        self._park([(ids[k], events[k]) for k in late])
         rest = [k for k in range(len(events)) if k not in late]
         made = {places[k]: Receipt(None) for k in late}
         if not rest:
+            self._park([(ids[k], events[k]) for k in late])
             return made
         scores, after = self._after([bodies[k] for k in rest], score=True)
+        self._park([(ids[k], events[k]) for k in late])
         first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest])
         self.past = after
         return made | {

@@ -20,8 +20,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from hopstate import __version__
-from hopstate.errors import DataError, HopstateError, StorageError, TimeOrderError
+from hopstate.errors import ConfigError, DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import ranked, scored
+from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
 from hopstate.serving.doors import BusyServiceError, Doors, Limits
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn
@@ -133,6 +134,9 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
 
     @app.post("/rank")
     async def rank(given: RankIn) -> dict[str, Any]:
+        if given.first_stage is not None and not (doors.live.run.path / FIRST_STAGE).is_file():
+            command = f"hopstate rank {doors.live.run.path} --source X --first-stage {given.first_stage}"
+            raise ConfigError(f"the run has no first stage yet, which takes long to make; make it once: {command}")
         options = given.model_dump(exclude={"source"})
         question = partial(ranked, sources=given.source, **options)
         table, told = await doors.answered(partial(doors.asked, question))
