@@ -5,7 +5,9 @@
 
 Splits are those of --split.number 0, 1, 2, ...: 85/5/10. --plain trains without the pairs' structure (two vectors and
 their dot product alone), and beside it a loop of torch-geometric's two GCNConv layers on the same split, links, number
-of negatives (torch-geometric's own negative_sampling), loss, dropout, rate and epochs, judged by the same code.
+of negatives (torch-geometric's own negative_sampling), loss, width, dropout, rate, epochs and looks at validation,
+without an early stop, judged by the same code. Networks and negatives differ: our blocks are residual with LayerNorm,
+with a linear map before and after them, and our negatives share an end with their link.
 """
 
 from __future__ import annotations
@@ -26,7 +28,18 @@ from hopstate.evaluation.static_link import link_metrics
 from hopstate.runs.load import load_run
 from hopstate.training.tasks.static_link import StaticLinkTask
 
-EPOCHS, EVERY, RATE, DIM, DROP, OTHERS = 300, 15, 3e-3, 128, 0.5, 20
+EPOCHS, EVERY, RATE, DIM, DROP, OTHERS = 200, 10, 3e-3, 128, 0.5, 20
+PLAIN = {
+    "link.structure": False,
+    "link.num_negatives": OTHERS,
+    "link.dim": DIM,
+    "model.dim": DIM,
+    "model.dropout": DROP,
+    "loop.optim.lr": RATE,
+    "loop.epochs": EPOCHS,
+    "loop.eval_every": EVERY,
+    "loop.patience": None,
+}
 
 
 class Convolutions(nn.Module):
@@ -95,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     require_green("tests/evaluation/test_static_link.py")
     print(machine())
-    plain = {"link.structure": False, "link.num_negatives": OTHERS} if options.plain else {}
+    plain = PLAIN if options.plain else {}
     for method in options.methods.split(","):
         for seed in map(int, options.seeds.split(",")):
             with tempfile.TemporaryDirectory() as folder:

@@ -66,6 +66,14 @@ def test_depth_follows_the_neighbours_and_the_metric_the_classes():
     assert settled("gcn", blocks(skew=0.9), metric="accuracy").metric == "accuracy"
 
 
+def test_links_by_vectors_alone_take_plain_blocks_of_gcn_unless_told_otherwise():
+    alone = {"task": "link", "link.structure": False}
+    assert settled("gcn", blocks(), **alone).model.block == "plain"
+    assert settled("gcn", blocks(), **alone, **{"model.block": "ffn"}).model.block == "ffn"
+    for method, given in (("gcn", {}), ("gcn", {"task": "link"}), ("sage", alone)):
+        assert settled(method, blocks(), **given).model.block == "ffn"
+
+
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
     few = blocks()  # many beside 30 training nodes, yet none may be missed
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))

@@ -116,7 +116,10 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
 def suit_backbone(graph: Graph, config: Any, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
     """Return settings of a message-passing backbone that suit a graph."""
     if config.task == "link":
-        return suit_links(graph, config) | {"model.num_layers": 8 if kind == "gcnii" else 2}
+        # beside the pairs' structure plain blocks gained nothing, and other backbones are not measured
+        plain = {"model.block": "plain"} if kind == "gcn" and not config.link.structure else {}
+        layers = 8 if kind == "gcnii" else 2
+        return suit_links(graph, config) | {"model.num_layers": layers, **plain}
     f = facts(graph, config.split)
     layers = 2 if f.alike or kind == "mlp" else 5
     if kind == "gcnii":
