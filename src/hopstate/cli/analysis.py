@@ -50,8 +50,9 @@ def _show(found: Any, top: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    rows = found.events.reindex(found.events.contribution.abs().sort_values(ascending=False, kind="stable").index)
-    table = Table(title=f"{found.source} - {found.target} at {found.t}: probability {found.probability:.4f}")
+    rows = found.table
+    rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
+    table = Table(title=f"{found.source} - {found.target} at {found.when}: probability {found.probability:.4f}")
     for name in ("whose history", "neighbor", "time", "event", "adds to the logit"):
         table.add_column(name, justify="left" if name in ("whose history", "neighbor") else "right")
     for row in rows.head(top).to_dict("records"):
@@ -69,7 +70,7 @@ def _show_features(found: Any, top: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{found.source} - {found.target} at {found.t}: probability {found.probability:.4f}")
+    table = Table(title=f"{found.source} - {found.target} at {found.when}: probability {found.probability:.4f}")
     for name in ("feature", "value", "adds to the logit"):
         table.add_column(name, justify="left" if name == "feature" else "right")
     for row in found.table.head(top).to_dict("records"):

@@ -82,6 +82,7 @@ class EventRecord:
     class_names: tuple[str, ...] | None = None
     edge_table: FeatureTable | None = None
     notes: tuple[str, ...] = ()
+    dates: str = ""
 
     def __post_init__(self) -> None:
         if self.num_nodes < 0:

@@ -33,7 +33,7 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     arrays["edge_table"] = None if table is None else table.values
     meta = {"version": VERSION} | {key: getattr(stream, key) for key in _FACTS}
     meta |= {"columns": None if table is None else list(table.columns), "notes": list(stream.notes)}
-    meta |= {"class_names": stream.class_names}
+    meta |= {"class_names": stream.class_names, "dates": [stream.dates] if stream.dates else None}
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
 
@@ -49,7 +49,7 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
-    later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None}
+    later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
     if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):
@@ -60,7 +60,7 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
         raise FormatError(f"{folder}: first_id is {facts['first_id']}; save the event stream again")
     with reading(folder, "a saved event stream"):
         facts["edge_table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
-        facts["notes"] = tuple(facts["notes"])
+        facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
         return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
 
 

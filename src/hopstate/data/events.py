@@ -34,6 +34,7 @@ class EventStream(EventRecord):
         class_names: names of the labels 0..C-1, or None.
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
         notes: sentences on how the data were read, and on what was left out.
+        dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
 
     Raises:
         DataError: any promise above is broken; the message names the event.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.dates import shown_time
 from hopstate.data.event_build import UNITS
 from hopstate.data.events import ADD, EventStream
 from hopstate.data.layered_store import LayeredStore
@@ -151,8 +152,9 @@ class Past:
         new = self._in_clock(new if self.time_unit is None else in_unit(new, self.time_unit))
         if len(self) and len(new) and new.t[0] < self.last_time:
             raise TimeOrderError(
-                f"{new.name} begins at {new.t[0]}, but the memory has seen events up to {self.last_time}; give only "
-                "later events (has this file been streamed already?)"
+                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, new.dates)}, but the memory has seen "
+                f"events up to {shown_time(self.last_time, new.time_unit, new.dates)}; give only later events (has "
+                "this file been streamed already?)"
             )
         (src, dst), ids, num_nodes = _rows(self, new)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}

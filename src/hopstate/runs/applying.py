@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopstate.data.dates import shown_time, shown_times
 from hopstate.errors import ConfigError, TimeOrderError
 from hopstate.io.files import check_output
 from hopstate.io.lock import locked
 from hopstate.io.table import check_table_path, write_table
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import (
     as_trained,
     check_temporal,
@@ -102,23 +103,33 @@ def predict(
     import pandas as pd
     import torch
 
+    from hopstate.training.tasks.event_node import EventNodeTask
+    from hopstate.training.tasks.link import LinkTask
+
     folder = RunFolder.open(run)
     check_table(out, folder, method, data, read)  # before the work, not after it
-    columns = None if data is None else _later(folder, data, split, read, fresh, own, device)
-    if columns is None:
+    found = None if data is None else _later(folder, data, split, read, fresh, own, device)
+    if found is None:
         with load_run(run, data, read, device, method=method) as (trainer, task), torch.no_grad(), trainer.precision():
             task.model.eval()
-            columns = task.predict(split)
-    table = pd.DataFrame(columns)
+            stream = task.stream if isinstance(task, (LinkTask, EventNodeTask)) else None
+            found = task.predict(split), *(("", "") if stream is None else (stream.time_unit, stream.dates))
+    columns, unit, dates = found
+    table = _dated(pd.DataFrame(columns), unit, dates if "dates" in known_data(folder) else "")
     if out is not None:
         write_table(table, Path(out), raw=raw)
     return table
 
 
+def _dated(table: pd.DataFrame, unit: str, dates: str) -> pd.DataFrame:
+    """Return a table with its times as a file wrote them: dates in their zone, or numbers."""
+    return table.assign(t=shown_times(table["t"].to_numpy(), unit, dates)) if dates and "t" in table else table
+
+
 def _later(
     folder: RunFolder, data: Any, split: str, read: Mapping[str, Any] | None, fresh: bool, own: Any, device: str | None
-) -> dict[str, Any] | None:
-    """Return predictions of events that follow a run's past, None where the data are no such events."""
+) -> tuple[dict[str, Any], str, str] | None:
+    """Return predictions of events after a run's past, their unit of time and zone; None where the data are none."""
     import torch
 
     from hopstate.streaming.live import empty_past, go_on
@@ -136,13 +147,16 @@ def _later(
         past = empty_past(task, new) if fresh else own_past(folder, task, own)
         if not fresh:
             name_new_ids(past, new)
+        dates = new.dates if fresh else str(known_data(folder).get("dates") or "")
         try:
-            return go_on(task, past, new, again=True)[0]
+            columns, after = go_on(task, past, new, again=True)
         except TimeOrderError as error:
             raise TimeOrderError(
-                f"{new.name} begins at {new.t[0]}, before the end of the run's own data at {past.last_time}; give only "
-                "later events, or --fresh to score them as a stream of their own, without what the run has seen"
+                f"{new.name} begins at {shown_time(new.t[0], new.time_unit, dates)}, before the end of the run's own "
+                f"data at {shown_time(past.last_time, past.time_unit or '', dates)}; give only later events, or "
+                "--fresh to score them as a stream of their own, without what the run has seen"
             ) from error
+        return columns, after.time_unit or "", dates
 
 
 def check_table(
@@ -241,6 +255,7 @@ def score_stream(
         start = None if fresh else state if state is not None else kept_state(folder)
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
         columns, after = go_on(task, past, new, again=again)
-        table = pd.DataFrame(columns)
+        dates = str(known_data(folder).get("dates") or "")
+        table = _dated(pd.DataFrame(columns), after.time_unit or "", dates)
         save_past(after, target, before=lambda: None if out is None else write_table(table, Path(out), raw=raw))
     return table

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.dates import shown_times
 from hopstate.data.event_splits import parse_time
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 from hopstate.data.readers.frames import is_frame
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, kept_state, own_past
 from hopstate.runs.load import load_run
 from hopstate.training.run_folder import RunFolder
@@ -80,7 +81,8 @@ def node_outputs(
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
         rows, names, times = _asked(past, nodes, t)
         found = outputs_at(task, past, rows, times)
-        return pd.DataFrame({"node": names, "t": times} | task.classes.columns(found))
+        shown = shown_times(times, past.time_unit or "", str(known_data(folder).get("dates") or ""))
+        return pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found))
 
 
 def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -240,7 +240,7 @@ def _facts(record: Record) -> dict[str, Any]:
         facts["num_features"] = record.num_features
     if isinstance(record, EventStream):
         facts |= {"used_features": record.used_features, "feature_dims": record.feature_dims}
-        facts |= {"time_unit": record.time_unit, "has_deletes": record.has_deletes}
+        facts |= {"time_unit": record.time_unit, "dates": record.dates, "has_deletes": record.has_deletes}
     return facts
 
 

@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from hopstate.data.dates import shown_time
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
 from hopstate.runs.asking import LAST, times_in
-from hopstate.runs.data import config_of_run, reading, settings_of_run
+from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import as_trained, own_reading
 from hopstate.training.run_folder import RunFolder
 
@@ -39,6 +40,7 @@ class Incoming:
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
         self._columns, self._reading = _reading_of(run, method)
+        self._dates = str(known_data(run).get("dates") or "")
 
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
@@ -46,7 +48,7 @@ class Incoming:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HopstateWarning)  # said of the run's own file
             return as_trained(
-                self.run, read_events(pd.DataFrame(list(bodies)), from_start=False, **self._reading, **unit)
+                self.run, read_events(pd.DataFrame(list(bodies)), from_start=False, **(self._reading | unit))
             )
 
     def in_order(self, bodies: list[dict[str, Any]], past: Past) -> tuple[list[dict[str, Any]], set[int]]:
@@ -64,8 +66,9 @@ class Incoming:
             if last is not None and now < last:
                 if self.late == "reject":
                     raise TimeOrderError(
-                        f"event {k} is of time {body['t']!r}, but the one before it is of {last}; events come in order "
-                        "of time (serve with --late clamp or --late park to take others)"
+                        f"event {k} is of time {body['t']!r}, but the one before it is of "
+                        f"{shown_time(last, past.time_unit or '', self._dates)}; events come in order of time (serve "
+                        "with --late clamp or --late park to take others)"
                     )
                 if self.late == "park":
                     late.add(k)

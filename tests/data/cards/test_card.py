@@ -39,7 +39,7 @@ def test_facts_of_a_stream_by_hand():
         "self-events": 1,
         "events per node, median / mean / most": "3 / 2.75 / 4",
         "share of ties (same time as the event before)": 0.2,
-        "between events, median / longest": "10 / 20",
+        "between events, median / longest": "10 seconds / 20 seconds",
         "deletions": 0,
         "labels": "0: 5, 1: 1",
         "edge features": "none",

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
+from hopstate.data.event_build import UNITS
 from hopstate.data.events import GONE, EventStream
 from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
@@ -130,18 +132,29 @@ def node_gaps(stream: EventStream) -> np.ndarray:
 def _time_facts(stream: EventStream) -> dict[str, Any]:
     if not len(stream):
         return {}
-    unit = stream.time_unit or "(unit unknown)"
+    when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
+    unit = f" (counted in {stream.time_unit})" if stream.dates else f" {stream.time_unit or '(unit unknown)'}"
     gaps, nodes = np.diff(stream.t), node_gaps(stream)
     facts: dict[str, Any] = {
-        "time": f"{stream.t[0]} to {stream.t[-1]} {unit}, {stream.t.dtype}",
-        "time span": f"{stream.t[-1] - stream.t[0]:,} {unit}",
+        "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
+        "time span": _span(stream, stream.t[-1] - stream.t[0]),
         "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
     }
     if len(gaps):
-        facts["between events, median / longest"] = f"{np.median(gaps):.6g} / {gaps.max():.6g}"
+        facts["between events, median / longest"] = _gaps(stream, gaps)
     if len(nodes):
-        facts["between a node's events, median / longest"] = f"{np.median(nodes):.6g} / {nodes.max():.6g}"
+        facts["between a node's events, median / longest"] = _gaps(stream, nodes)
     return facts
+
+
+def _gaps(stream: EventStream, gaps: np.ndarray) -> str:
+    return f"{_span(stream, np.median(gaps))} / {_span(stream, gaps.max())}"
+
+
+def _span(stream: EventStream, span: Any) -> str:
+    """Return a length of time in words where its unit is known, else the number."""
+    unit = stream.time_unit
+    return shown_span(span, unit) if unit in UNITS else f"{span:.6g}{f' {unit}' if unit else ''}"
 
 
 def _column_facts(stream: EventStream) -> dict[str, Any]:

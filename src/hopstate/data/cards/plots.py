@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.cards.card import class_counts, class_names, node_gaps, stream_degrees
+from hopstate.data.dates import drawn_times
 from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
@@ -47,8 +48,10 @@ def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
 def _plot_stream(stream: EventStream, axes: Any) -> None:
     stream = stated(stream)
     unit = f" ({stream.time_unit})" if stream.time_unit else ""
-    axes[0].hist(stream.t, bins=80)
-    axes[0].set(xlabel=f"time{unit}", ylabel="events", title="activity")
+    axes[0].hist(drawn_times(stream.t, stream.time_unit, stream.dates), bins=80)
+    if stream.dates:
+        axes[0].tick_params(axis="x", rotation=30)
+    axes[0].set(xlabel="time" if stream.dates else f"time{unit}", ylabel="events", title="activity")
     _ranked(axes[1], stream_degrees(stream), "events of a node")
     gaps = node_gaps(stream)
     gaps = gaps[gaps > 0]

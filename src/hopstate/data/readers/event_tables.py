@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.dates import zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.ids import whole_numbers
@@ -80,6 +81,7 @@ def events_from_table(
     source, target, time, kind, label = named
     assert source is not None
     assert target is not None
+    dates = zone_of(table.frame[str(time)])
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
     notes = (*notes, *told)
     kinds = None
@@ -96,7 +98,7 @@ def events_from_table(
     features = _event_features(table, edge_columns, missing, kinds) if len(edge_columns) else None
     labels, names, said = (None, None, ()) if label is None else event_labels(table, label)
     left = _text_columns(table, [*named, *edge_columns])
-    own = {"class_names": names, "notes": (*notes, *said, *left)}
+    own = {"class_names": names, "notes": (*notes, *said, *left), "dates": dates}
     return EventStream.from_arrays(
         *rows,
         t,

@@ -259,6 +259,7 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
         columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
     facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
     facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
+    facts |= {"dates": stream.dates} if stream.dates else {}
     if names is None:
         facts["num_nodes"] = stream.num_nodes
     else:
@@ -280,7 +281,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     if held is None:
         return {}
     facts = parse_json(held, f"{path}: what hopstate noted in it")
-    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list}
+    kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
     for name, value in facts.items():
         if type(value) is not kinds.get(name):
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")

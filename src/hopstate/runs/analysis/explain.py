@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.dates import drawn_times, shown_time, shown_times
 from hopstate.data.event_splits import parse_time
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
@@ -44,6 +45,7 @@ class Explanation:
         rest: what no event adds (biases, and the encoding of nothing).
         events: one row a token, oldest first: end ("source" or "target": whose history), neighbor (the node itself
             where event_id is -1), t, event_id, contribution (to the logit).
+        time_unit, dates: of t, as in `EventStream`.
     """
 
     source: Any
@@ -52,11 +54,18 @@ class Explanation:
     logit: float
     rest: float
     events: pd.DataFrame
+    time_unit: str = ""
+    dates: str = ""
 
     @property
     def table(self) -> pd.DataFrame:
-        """The rows that are written."""
-        return self.events
+        """The rows that are written: events, with dates where the data have them."""
+        return self.events.assign(t=shown_times(self.events["t"].to_numpy(), self.time_unit, self.dates))
+
+    @property
+    def when(self) -> str:
+        """Time of the query, a date where the data have them."""
+        return shown_time(self.t, self.time_unit, self.dates)
 
     @property
     def probability(self) -> float:
@@ -73,7 +82,8 @@ class Explanation:
         draw_figure(path, (9, 4.5), self._paint)
 
     def _paint(self, figure: Figure) -> None:
-        axis, real = figure.subplots(), self.events[self.events.event_id >= 0]
+        axis, drawn = figure.subplots(), drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
+        real = self.events.assign(t=drawn)[self.events.event_id >= 0]
         for end in ("source", "target"):
             rows = real[real.end == end]
             lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
@@ -83,7 +93,7 @@ class Explanation:
             for _, row in largest.head(3).iterrows():
                 axis.annotate(str(row.neighbor), (row.t, row.contribution), textcoords="offset points", xytext=(4, 3))
         axis.axhline(0, color="grey", lw=0.8)
-        axis.axvline(self.t, color="grey", ls=":", lw=1)
+        axis.axvline(drawn_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
         axis.set(xlabel="time of the event (dotted: the query)", ylabel="added to the logit")
         axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
         if len(real):
@@ -102,6 +112,7 @@ class FeatureExplanation:
         probability: the calibrated score.
         table: one row a feature, largest contribution first: feature, value (missing where it never happened),
             contribution (to the logit).
+        time_unit, dates: of t, as in `EventStream`.
     """
 
     source: Any
@@ -111,6 +122,13 @@ class FeatureExplanation:
     rest: float
     probability: float
     table: pd.DataFrame
+    time_unit: str = ""
+    dates: str = ""
+
+    @property
+    def when(self) -> str:
+        """Time of the query, a date where the data have them."""
+        return shown_time(self.t, self.time_unit, self.dates)
 
     def plot(self, path: str | Path) -> None:
         """Draw the largest contributions as .png, .pdf or .svg; errors as `Explanation.plot`."""
@@ -143,7 +161,8 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     stream = task.stream
     if isinstance(task, Explains):
         u, v, t = node_row(stream, source, "source"), node_row(stream, target, "target"), parse_time(stream, t)
-        return FeatureExplanation(source, target, t, **task.explain_query(u, v, t))
+        clock = {"time_unit": stream.time_unit, "dates": stream.dates}
+        return FeatureExplanation(source, target, t, **task.explain_query(u, v, t), **clock)
     model = bare(task.model)
     if not isinstance(task.source, HistoryPairs) or not isinstance(model, ExplainsEvents):
         raise ConfigError(UNTOLD)
@@ -167,7 +186,8 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
             "contribution": part,
         }
     ).sort_values("t", kind="stable", ignore_index=True)
-    return Explanation(source, target, t, float(rest[0] + part.sum()), float(rest[0]), table)
+    logit = float(rest[0] + part.sum())
+    return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates)
 
 
 def node_row(stream: EventStream, name: object, what: str) -> int:

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from hopstate.data.event_build import UNITS
+from hopstate.data.dates import NAIVE
+from hopstate.data.dates import shown_times as dated
 from hopstate.data.readers.event_tables import TIMES
 from hopstate.errors import HopstateError
 from hopstate.io.opening import bounded
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.queries.session import Session
 
 
 def shown_times(asked: Session, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) times as numbers, or as texts of ISO dates in UTC where the run's own file has dates."""
-    unit = asked.past.time_unit or ""
-    if unit not in UNITS or t.dtype.kind != "i" or not has_dates(asked):
-        return t
-    return np.datetime_as_string(t.astype(f"datetime64[{unit}]")).astype(object)
+    """Return (Q,) times as numbers, or as texts of ISO dates in their zone where the run's own file has dates."""
+    dates = known_data(asked.folder).get("dates")
+    if dates is None:  # runs from before it was noted
+        dates = NAIVE if has_dates(asked) else ""
+    return dated(t, asked.past.time_unit or "", str(dates))
 
 
 def has_dates(asked: Session) -> bool:

@@ -1,0 +1,146 @@
+"""Times as a file wrote them: ISO dates in the zone they came in, and lengths of time in words.
+
+Inside, times are numbers in a unit since 1970, UTC. What a file's dates named stands in `EventStream.dates`: "" where
+its times are numbers, "naive" for dates without a zone, "+01:00" or "Z" for those of one offset, "Europe/Berlin" where
+a column has a zone, "UTC" where offsets differ.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hopstate.data.event_build import NANOSECONDS, UNITS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAIVE = "naive"
+_OFFSET = r"([zZ]|[+-]\d\d(?::?\d\d)?)$"
+_LENGTHS = (("year", 365.25 * 86400), ("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
+
+
+def zone_of(values: pd.Series) -> str:
+    """Return what zone the dates of a column are in, as `EventStream.dates` has it; "" where it holds numbers.
+
+    Args:
+        values: (E,) dates, as pandas' own or as texts, or numbers; what is neither does not count.
+    """
+    import pandas as pd
+
+    if values.dtype.kind in "iufb" or str(values.dtype).startswith(("Int", "UInt", "Float")):
+        return ""
+    if values.dtype.kind == "M":
+        return _named(str(values.dtype.tz)) if isinstance(values.dtype, pd.DatetimeTZDtype) else NAIVE
+    text = values.dropna().astype(str).str.strip()
+    text = text[text.str.match(r"[+-]?\d{4}-?\d\d").to_numpy(bool) & pd.to_numeric(text, errors="coerce").isna()]
+    if text.empty:
+        return ""
+    ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
+    found = {_named(end) for end in ends.unique().tolist()}
+    return found.pop() if len(found) == 1 else "UTC"
+
+
+def _named(zone: str) -> str:
+    if zone in (NAIVE, "Z", "UTC"):
+        return zone
+    zone = zone.removeprefix("UTC")  # as pandas has a fixed offset
+    if zone[:1] in ("+", "-"):
+        return f"{zone[:3]}:{zone[3:].lstrip(':')[:2] or '00'}"
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return "UTC"
+    return zone
+
+
+def shown_times(t: Any, unit: str, dates: str) -> np.ndarray:
+    """Return (Q,) times as ISO dates in their zone, or as the numbers that they are where they came as numbers.
+
+    Args:
+        t: (Q,) times, or one.
+        unit: of them, "s", "ms", "us" or "ns" since 1970 where they are dates.
+        dates: as `EventStream.dates`.
+
+    >>> shown_times([0, 3600], "s", "+01:00").tolist()
+    ['1970-01-01T01:00:00+01:00', '1970-01-01T02:00:00+01:00']
+    """
+    numbers = np.asarray(t)
+    if not _are_dates(numbers, unit, dates):
+        return numbers
+    local, offsets = _local(numbers, unit, dates)
+    text = np.datetime_as_string(local).astype(object) + _ends(offsets, dates)
+    return text if numbers.ndim else np.asarray(text[0], object)
+
+
+def drawn_times(t: Any, unit: str, dates: str) -> Any:
+    """Return (Q,) times as a chart has them: datetime64 by the clock of their zone, or numbers; as `shown_times`."""
+    numbers = np.asarray(t)
+    if not _are_dates(numbers, unit, dates):
+        return t
+    local = _local(numbers, unit, dates)[0]
+    return local if numbers.ndim else local[0]
+
+
+def _are_dates(numbers: np.ndarray, unit: str, dates: str) -> bool:
+    return bool(dates) and unit in UNITS and numbers.dtype.kind in "iu"
+
+
+def _local(numbers: np.ndarray, unit: str, dates: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return (Q,) dates by the clock of a zone, and (Q,) seconds by which it is ahead of UTC."""
+    utc = np.atleast_1d(numbers.astype(np.int64)).astype(f"datetime64[{unit}]")
+    offsets = np.zeros(len(utc), np.int64) if dates in (NAIVE, "Z", "UTC") else _offsets(utc, dates)
+    second = UNITS["s"] // UNITS[unit]
+    return utc + (offsets * second).astype(f"timedelta64[{unit}]"), offsets
+
+
+def shown_time(t: Any, unit: str, dates: str) -> str:
+    """Return one time, as `shown_times` does, for messages."""
+    return str(shown_times(t, unit, dates))
+
+
+def _offsets(utc: np.ndarray, dates: str) -> np.ndarray:
+    """Return (Q,) seconds by which a zone is ahead of UTC."""
+    import pandas as pd
+
+    if re.fullmatch(r"[+-]\d\d:\d\d", dates, re.ASCII):
+        seconds = int(dates[1:3]) * 3600 + int(dates[4:6]) * 60
+        return np.full(len(utc), -seconds if dates[0] == "-" else seconds)
+    try:
+        zoned = pd.DatetimeIndex(utc).tz_localize("UTC").tz_convert(dates)
+    except (KeyError, ValueError, OSError):  # a zone that this machine does not know
+        return np.zeros(len(utc), np.int64)
+    local = zoned.tz_localize(None).to_numpy()
+    return (local - utc.astype(local.dtype)).astype("timedelta64[s]").astype(np.int64)
+
+
+def _ends(offsets: np.ndarray, dates: str) -> np.ndarray:
+    """Return (Q,) what stands behind a date: nothing, Z or an offset."""
+    if dates == NAIVE:
+        return np.full(len(offsets), "", object)
+    if dates in ("Z", "UTC"):
+        return np.full(len(offsets), "Z", object)
+    values, place = np.unique(offsets, return_inverse=True)
+    words = [f"{'-' if s < 0 else '+'}{abs(s) // 3600:02d}:{abs(s) % 3600 // 60:02d}" for s in values.tolist()]
+    return np.array(words, object)[place]
+
+
+def shown_span(span: Any, unit: str) -> str:
+    """Return a length of time in words where its unit is known, else the number and the unit.
+
+    >>> shown_span(7_532_879, "s"), shown_span(90, "ms"), shown_span(12, "")
+    ('87 days', '0.09 seconds', '12')
+    """
+    if unit not in UNITS:
+        return f"{span:,}{f' {unit}' if unit else ''}"
+    seconds = float(span) * UNITS[unit] / NANOSECONDS["s"]
+    name, length = next(((name, size) for name, size in _LENGTHS if abs(seconds) >= 2 * size), _LENGTHS[-1])
+    amount = seconds / length
+    text = f"{amount:,.0f}" if amount >= 20 or amount == round(amount) else f"{amount:.2g}"
+    return f"{text} {name}{'' if text == '1' else 's'}"
+
+
+__all__ = ["NAIVE", "drawn_times", "shown_span", "shown_time", "shown_times", "zone_of"]
