@@ -118,6 +118,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a feature that is text": ({"src": "u1", "dst": "v1", "t": 999, "amount": "much"}, "amount"),
     "an infinite feature": ({"src": "u1", "dst": "v1", "t": 999, "amount": float("inf")}, "amount"),
     "an earlier one": ({"src": "u1", "dst": "v1", "t": 3, "amount": 1.0}, "in order of time"),
+    "a feature that is true": ({"src": "u1", "dst": "v1", "t": 999, "amount": True}, "amount"),
+    "a kind that is none": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "kind": "delete-node"}, "its kind is"),
+    "two kinds": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "kind": "add", "op": "add"}, "its kind is"),
+    "a long id": ({"src": "u" * 1001, "dst": "v1", "t": 999, "amount": 1.0}, "1 to 1000 characters"),
+    "half a character": ({"src": "\ud800", "dst": "v1", "t": 999, "amount": 1.0}, "1 to 1000 characters"),
     "an id of another kind": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "event_id": [1]}, "event_id"),
 }
 
@@ -134,6 +139,30 @@ def test_a_bad_event_leaves_no_trace(kind: str, runs: dict[str, Run], tmp_path: 
         assert kind != "an earlier one" or raised.type is TimeOrderError
         assert (live.past, len(live.log), live.position) == (past, 10, 10)
         assert live.take([good])[0].position == 10
+
+
+def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: dict[str, Run], tmp_path: Path) -> None:
+    """A replay reads requests together that came one by one: kinds, unused fields, texts that look like numbers."""
+    usual = {"dst": "v1", "amount": 1}
+    events = [
+        usual | {"src": "u1", "t": 900, "kind": "add"},
+        usual | {"src": "u1", "t": 901},
+        usual | {"src": "u1", "t": 902, "op": "delete"},
+        {"src": "7.0", "to": "v1", "t": 903, "amount": 0.25, "amount ": "much", "note": True},
+        usual | {"src": "7", "t": 904},
+        usual | {"src": 7, "t": 905},
+        usual | {"src": "+7", "t": 906},
+        usual | {"src": "007", "t": 907},
+    ]
+    with LiveRun(runs["graphmixer"].path, folder=tmp_path) as live:
+        found = [live.take([event])[0].score for event in events]
+        assert found[2] is None  # a deletion is not scored
+        assert live.past.num_nodes == 18 + 4
+        assert {"7.0", "7", "+7", "007"} <= set(live.past.node_ids.ids.tolist())  # type: ignore[union-attr]
+    shown = [None if np.isnan(score) else score for score in again(runs["graphmixer"], tmp_path)]
+    assert shown == found
+    (tmp_path / "state" / "live.json").unlink()
+    LiveRun(runs["graphmixer"].path, folder=tmp_path).close()
 
 
 @pytest.mark.parametrize("late", ["clamp", "park"])

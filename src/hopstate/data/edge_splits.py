@@ -66,9 +66,10 @@ def split_edges(
             "at least"
         )
     val, test = (max(1, round(share * len(key))) for share in fractions[1:])
-    train = max(1, len(key) - val - test)
+    test = min(test, len(key) - 2)
+    val = min(val, len(key) - 1 - test)
     part = np.empty(len(key), np.int8)
-    part[order] = np.repeat(np.arange(3, dtype=np.int8), [train, len(key) - train - test, test])
+    part[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
     return _by_part(graph, key, part, first)
 
 

@@ -75,6 +75,9 @@ def given(kind: str, data: Any, features: Any, labels: Any) -> Given:
     Raises:
         ConfigError: features or labels of data that have none beside them.
     """
+    one = features is labels
+    features, labels = (x.to_frame() if hasattr(x, "to_frame") and not is_frame(x) else x for x in (features, labels))
+    labels = features if one else labels
     beside = {"features": features, "labels": labels}
     beside = {name: value for name, value in beside.items() if value is not None}
     if kind == "events" and "features" in beside:

@@ -127,13 +127,15 @@ class Doors:
     def _take_group(self, group: list[list[dict[str, Any]]]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
         if len(group) > 1:
+            before = len(self.live.log)
             try:
                 whole = iter(self._take([event for events in group for event in events]))
                 return [[next(whole) for _ in events] for events in group]
             except StorageError as error:
                 return [error] * len(group)
-            except Exception:  # of one of them: which, the next lines tell
-                pass
+            except Exception as error:  # of one of them: which, the next lines tell
+                if len(self.live.log) != before:
+                    return [error] * len(group)
         found: list[list[Receipt] | Exception] = []
         for events in group:
             try:

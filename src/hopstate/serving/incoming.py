@@ -1,7 +1,12 @@
-"""Events as they come in: JSON objects with the columns of a run's own file, in order of time."""
+"""Events as they come in: JSON objects with the columns of a run's own file, in order of time.
+
+Each is brought into one form by itself before it is logged (src, dst, t, kind where it deletes, the run's features as
+numbers), so that what an event means does not depend on which others it is read with.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -12,8 +17,9 @@ import pandas as pd
 from hopstate.data.dates import shown_time
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
-from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES
+from hopstate.data.readers.event_tables import FEATURE, KINDS, SOURCES, TARGETS, TIMES
 from hopstate.data.readers.read_events import read_events
+from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
 from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
@@ -21,6 +27,8 @@ from hopstate.runs.going_on import as_trained, own_reading
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
+LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
+_USUAL = ("src", "dst", "t")
 _ENDS = (
     ("source", "source_column", "src", SOURCES),
     ("target", "target_column", "dst", TARGETS),
@@ -41,15 +49,26 @@ class Incoming:
         self.run, self.late = run, late
         self._columns, self._reading = _reading_of(run, method)
         self._dates = str(known_data(run).get("dates") or "")
+        self._width = int(known_data(run).get("edge_columns") or 0)  # features of an event in the run's own file
 
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
-        unit = {"time_unit": past.time_unit} if past.time_unit else {}
+        options = dict(self._reading)
+        options |= {"time_unit": past.time_unit} if past.time_unit else {}
+        options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, "kind")]
+        frame = pd.DataFrame(list(bodies))
+        if "kind" in frame:
+            frame["kind"] = frame["kind"].fillna("add")
+        names = None
+        if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":  # texts that look like numbers stay texts
+            names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
+            frame["src"], frame["dst"] = codes[: len(frame)], codes[len(frame) :]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HopstateWarning)  # said of the run's own file
-            return as_trained(
-                self.run, read_events(pd.DataFrame(list(bodies)), from_start=False, **(self._reading | unit))
-            )
+            events = read_events(frame, from_start=False, **options)
+            if names is not None:
+                events = events.with_(node_ids=Vocabulary(names))
+            return as_trained(self.run, events)
 
     def in_order(self, bodies: list[dict[str, Any]], past: Past) -> tuple[list[dict[str, Any]], set[int]]:
         """Return events by the names src, dst and t, in the past's unit, and which of them are late and left out.
@@ -58,7 +77,8 @@ class Incoming:
             TimeOrderError: one is late, and such are rejected.
             DataError: one has no source, target or time.
         """
-        named = [self._named(body, k) for k, body in enumerate(bodies)]
+        text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
+        named = [self._named(body, k, text) for k, body in enumerate(bodies)]
         t = _times(past, [body["t"] for body in named])
         last, late = past.last_time if len(past) else None, set()
         for k, body in enumerate(named):
@@ -77,19 +97,72 @@ class Incoming:
             body["t"] = last = now
         return named, late
 
-    def _named(self, body: Mapping[str, Any], k: int) -> dict[str, Any]:
-        """Return an event with its source, target and time under the names src, dst and t."""
-        found = dict(body)
+    def _named(self, body: Mapping[str, Any], k: int, text: bool) -> dict[str, Any]:
+        """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""
+        rest, found = dict(body), {}
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
-            names = [own] if own in found else [name for name in found if name.lower() in known]
+            names = [own] if own in rest else [name for name in rest if name.lower() in known]
             if len(names) != 1:
                 told = "no " if not names else "more than one "
                 raise DataError(f"event {k} has {told}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
-            found[usual] = found.pop(names[0])
+            found[usual] = rest.pop(names[0])
         for end in ("src", "dst"):
-            if not isinstance(found[end], (str, int)) or isinstance(found[end], bool):
-                raise DataError(f"event {k}: {end} is an id, text or a whole number; got {found[end]!r}")
+            found[end] = _id(found[end], f"event {k}: {end}", text)
+        kinds = [rest.pop(name) for name in list(rest) if name.lower() in KINDS]
+        if len(kinds) > 1 or (kinds and kinds[0] not in ("add", "delete")):
+            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds[-1]!r}")
+        found |= {"kind": "delete"} if kinds == ["delete"] else {}
+        return found | {name: _feature(rest.get(name), name, k, kinds) for name in self._features(rest, k)}
+
+    def _features(self, body: Mapping[str, Any], k: int) -> list[str]:
+        """Return the names of an event's features, in the order of the run's own."""
+        named = self._reading.get("edge_columns")
+        if named is not None:
+            return list(named)
+        if not self._width:
+            return []
+        found = sorted((name for name in body if FEATURE.fullmatch(name)), key=lambda name: (len(name), name))
+        if len(found) != self._width:
+            raise DataError(
+                f"event {k} has {len(found)} features ({', '.join(found)}), the run's own have {self._width}"
+            )
         return found
+
+
+def _id(value: Any, where: str, text: bool) -> str | int:
+    """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise DataError(f"{where} is an id, text or a whole number; got {value!r}")
+    if text:
+        found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
+        if not found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
+            raise DataError(f"{where} is an id of 1 to {LONGEST} characters; got {found[:40]!r}")
+        return found
+    if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
+        raise DataError(f"{where}: ids of this run are whole numbers; got {value[:40]!r}")
+    if not 0 <= int(value) < LAST:
+        raise DataError(f"{where}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
+    return int(value)
+
+
+def is_broken(text: str) -> bool:
+    """Return whether a text holds what no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _feature(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
+    if value is None and kinds == ["delete"]:
+        return None
+    try:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise OverflowError
+        return float(value)
+    except OverflowError:
+        raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
 
 
 def _times(past: Past, given: list[Any]) -> np.ndarray:

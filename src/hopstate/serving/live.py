@@ -27,11 +27,12 @@ from hopstate.data.past import Past
 from hopstate.data.past_store import holds_past, load_past, save_past
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, StorageError
 from hopstate.io.lock import locked
+from hopstate.runs.asking import LAST
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
-from hopstate.serving.incoming import Incoming, Late
+from hopstate.serving.incoming import LONGEST, Incoming, Late, is_broken
 from hopstate.serving.log import Entry, EventLog, SqliteLog
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
@@ -210,7 +211,7 @@ class LiveRun:
         if self.position - self.kept >= self.snapshot_every:
             try:
                 self.snapshot()
-            except StorageError as error:  # the log has all that is needed
+            except (StorageError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=2)
         return found
 
@@ -300,6 +301,10 @@ def _id_of(event: Mapping[str, Any]) -> str | None:
     if not isinstance(event, Mapping):
         raise DataError(f"an event is an object with fields; got {event!r}")
     found = event.get(ID)
-    if found is not None and not isinstance(found, (str, int)):
+    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
         raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
+    if isinstance(found, int) and abs(found) > LAST:
+        raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
+    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
+        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
     return None if found is None else str(found)

@@ -66,8 +66,11 @@ def service(
 
     @app.exception_handler(RecursionError)
     @app.exception_handler(OverflowError)
+    @app.exception_handler(UnicodeError)
     async def beyond(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": f"a number or a nesting beyond what can be read: {error}"}, 422)
+        return JSONResponse(
+            {"error": f"a number, a text or a nesting that cannot be read: {type(error).__name__}"}, 422
+        )
 
     _health(app, doors, name)
     _answers(app, doors, name)
@@ -81,7 +84,7 @@ def _refused(request: Request, token: str | None, limits: Limits) -> Response | 
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
             return JSONResponse({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401)
     length = request.headers.get("content-length", "0" if request.method == "GET" else "")
-    if not length.isdecimal():
+    if not length.isdecimal() or "transfer-encoding" in request.headers:
         return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
     if int(length) > limits.body:
         return JSONResponse({"error": f"a request has at most {limits.body} bytes"}, 413)

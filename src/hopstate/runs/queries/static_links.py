@@ -68,7 +68,7 @@ class Asked:
             beside = question.negatives()
             pairs = np.concatenate([question.pairs, beside[beside[:, 1] >= 0]])
             y = (np.arange(len(pairs)) < len(question.pairs)).astype(np.float64)
-            self._curve = replace(fitted(self.score(*pairs.T), y, "drawn"), events=len(question.pairs))
+            self._curve = replace(fitted(self.task.scorer("val")(*pairs.T), y, "drawn"), events=len(question.pairs))
         return self._curve
 
 

@@ -267,7 +267,8 @@ class StaticLinkTask:
         pairs = np.concatenate([self.split.pairs[name] for name in names])
         which = np.repeat(names, [len(self.split.pairs[name]) for name in names])
         with torch.no_grad():
-            scores = self.scorer()(*pairs.T)
+            # as `evaluate` scores them: validation's links are no messages of their own
+            scores = np.concatenate([self.scorer(name)(*self.split.pairs[name].T) for name in names])
         named = pairs if self.node_ids is None else self.node_ids.names(pairs)
         return {"source": named[:, 0], "target": named[:, 1], "split": which, "score": scores}
 
