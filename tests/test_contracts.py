@@ -10,7 +10,7 @@ PROBES = {  # file: (how many, whose objects they are)
     "compensation/top/probes.py": (2, "a user's or torch-geometric's modules, which have one of two names"),
     "compensation/top/store.py": (4, "a user's modules and what they hold, described for a digest"),
     "data/pyg_arrays.py": (4, "torch-geometric's Data and its sparse tensors"),
-    "data/readers/frames.py": (8, "pandas, pyarrow and torch, not imported for it"),
+    "data/readers/frames.py": (9, "pandas, pyarrow and torch, not imported for it"),
     "data/readers/labels.py": (1, "pandas, not imported for it"),
     "data/readers/ogb.py": (1, "the package ogb"),
     "data/readers/pyg.py": (2, "whatever a file of torch-geometric holds"),

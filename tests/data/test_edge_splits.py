@@ -95,3 +95,13 @@ def test_a_given_split_is_checked_and_taken():
     ):
         with pytest.raises(DataError, match=told):
             given_split(graph, {name: np.array(pairs) for name, pairs in wrong.items()})
+
+
+@pytest.mark.parametrize("fractions", [(0.2, 0.2, 0.6), (0.05, 0.05, 0.9), (0.05, 0.9, 0.05), (0.9, 0.05, 0.05)])
+def test_few_links_leave_one_for_each_split(fractions: tuple[float, float, float]) -> None:
+    for count in (3, 4, 5, 10):
+        ring = np.stack([np.arange(count), np.arange(1, count + 1)])
+        split = split_edges(Graph.from_edges(ring.T, count + 1), fractions)
+        sizes = [len(split.pairs[name]) for name in ("train", "val", "test")]
+        assert min(sizes) >= 1
+        assert sum(sizes) == count

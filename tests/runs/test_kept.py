@@ -56,8 +56,11 @@ def test_tables_train_what_their_files_do(tmp_path, monkeypatch):
         "sage", edges, features=features.set_index("id"), labels=pa.table(labels), loop=LOOP, out="held"
     )
     mixed = hopstate.fit("sage", "e.csv", features=features, labels=labels, loop=LOOP, out="mixed")
+    column = labels.set_index("id")["label"]
+    columns = hopstate.fit("sage", edges, features=features, labels=column, loop=LOOP, out="columns")
     same_runs(held, filed)
     same_runs(mixed, filed)
+    same_runs(columns, filed)
 
 
 @pytest.mark.parametrize("method", ["recency", "dyg-mamba"])

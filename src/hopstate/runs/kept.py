@@ -18,7 +18,7 @@ from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.data.readers.frames import is_array, is_frame, write_held
+from hopstate.data.readers.frames import as_frame, is_array, is_frame, write_held
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph import held_tables, read_graph
 from hopstate.errors import CheckpointError, ConfigError
@@ -76,7 +76,7 @@ def given(kind: str, data: Any, features: Any, labels: Any) -> Given:
         ConfigError: features or labels of data that have none beside them.
     """
     one = features is labels
-    features, labels = (x.to_frame() if hasattr(x, "to_frame") and not is_frame(x) else x for x in (features, labels))
+    features, labels = map(as_frame, (features, labels))
     labels = features if one else labels
     beside = {"features": features, "labels": labels}
     beside = {name: value for name, value in beside.items() if value is not None}

@@ -95,6 +95,13 @@ class load_run:  # noqa: N801 - a context manager
             load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
         facts = known_data(self.folder)
         record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
+        if self.data is not None and settings.get("task") == "link" and not same_data(self.folder, record):
+            warnings.warn(
+                f"the links of {record.name} are shared out anew, so those of any split may have been trained on; "
+                "`hopstate score` and `rank` ask the run of pairs",
+                HopstateWarning,
+                stacklevel=4,
+            )
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),

@@ -29,6 +29,13 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "columns") and (hasattr(value, "iloc") or hasattr(value, "to_pandas"))
 
 
+def as_frame(value: Any) -> Any:
+    """Return a column of pandas as an array, or with its index as a table if that has a name; others as they are."""
+    if is_frame(value) or not hasattr(value, "to_frame"):
+        return value
+    return value.to_numpy() if value.index.name is None else value.to_frame()
+
+
 def is_array(value: Any) -> bool:
     """Return whether a value is an array of numpy or a tensor of torch."""
     return isinstance(value, np.ndarray) or (hasattr(value, "detach") and hasattr(value, "numpy"))
@@ -178,4 +185,4 @@ def _check_cells(table: Any, what: str) -> None:
                 )
 
 
-__all__ = ["FILES", "files_of", "is_array", "is_frame", "write_held"]
+__all__ = ["FILES", "as_frame", "files_of", "is_array", "is_frame", "write_held"]
