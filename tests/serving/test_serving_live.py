@@ -165,6 +165,16 @@ def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: dict[
     LiveRun(runs["graphmixer"].path, folder=tmp_path).close()
 
 
+def test_an_error_tells_the_place_in_the_request(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Whatever was taken before, and is left out here."""
+    events = later(4)
+    with LiveRun(runs["recency"].path, folder=tmp_path) as live:
+        live.take(events[:2])
+        for bad in ({"t": 3}, {"t": None}, {"src": 0.5}, {"kind": "delete-node"}):
+            with pytest.raises(DataError, match="event 3"):
+                live.take([*events[:3], events[3] | bad])
+
+
 @pytest.mark.parametrize("late", ["clamp", "park"])
 def test_late_events_by_policy(late: Any, runs: dict[str, Run], tmp_path: Path) -> None:
     run, events = runs["recency"], later(10)
@@ -174,6 +184,8 @@ def test_late_events_by_policy(late: Any, runs: dict[str, Run], tmp_path: Path) 
         if late == "park":
             assert [r.position for r in receipts] == [None, 10]
             assert live.log.parked() == 1
+            live.take([events[0] | {"event_id": "late"}])
+            assert live.log.parked() == 1  # once, however often it comes
             with pytest.raises(DataError):  # what is refused is not kept aside either
                 live.take([events[0] | {"event_id": "later"}, {"src": "u1", "dst": "v1", "t": 901}])
             assert live.log.parked() == 1

@@ -49,10 +49,11 @@ def _serve(argv: list[str]) -> int:
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method}
     opened = partial(LiveRun, o.run, folder=o.folder, **options)
-    opened().close()  # what is wrong is said before the service starts
     name = Path(os.path.abspath(o.run)).name
+    app = service(opened, name=name, token=token)
+    app.state.doors.open()
     print(f"serving {name} at http://{o.host}:{o.port} (who next: /, doors: /docs)", flush=True)
-    uvicorn.run(service(opened, name=name, token=token), host=o.host, port=o.port, log_level="warning")
+    uvicorn.run(app, host=o.host, port=o.port, log_level="warning")
     return 0
 
 

@@ -166,7 +166,7 @@ def keep(run: RunFolder, record: Record, tables: Mapping[str, Any], wanted: bool
         tables: what it was read from, as in `Given`; none where the record itself was given.
         wanted: True keeps it however large it is, False does not, None goes by its size.
     """
-    _HELD[_key(run)] = record
+    hold(run, record)
     again = "with `hopstate.load` it has to be given again as data"
     if wanted is False:
         return f"the data were given in memory and are not kept with the run (keep_data=False): {again}"

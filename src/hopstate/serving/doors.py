@@ -60,11 +60,17 @@ class Doors:
         self._thread = ThreadPoolExecutor(1, "live run")
         self._events: asyncio.Queue[tuple[list[dict[str, Any]], asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
-        self.ready = False
+        self._is_open = self.ready = False
+
+    def open(self) -> None:
+        """Open the run, so that what is wrong with it is raised before a service starts."""
+        self.live: LiveRun = self._thread.submit(self.opened).result()
+        self._is_open = True
 
     async def start(self) -> None:
-        """Open the run, recover it, and begin to take events."""
-        self.live = await self._in_thread(self.opened)
+        """Begin to take events; the run is opened where it is not yet."""
+        if not self._is_open:
+            self.live = await self._in_thread(self.opened)
         self.meters.follow(self.live)
         self._writer = asyncio.create_task(self._write())
         self.ready = True

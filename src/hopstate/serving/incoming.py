@@ -70,23 +70,30 @@ class Incoming:
                 events = events.with_(node_ids=Vocabulary(names))
             return as_trained(self.run, events)
 
-    def in_order(self, bodies: list[dict[str, Any]], past: Past) -> tuple[list[dict[str, Any]], set[int]]:
+    def in_order(
+        self, bodies: list[dict[str, Any]], past: Past, places: Sequence[int]
+    ) -> tuple[list[dict[str, Any]], set[int]]:
         """Return events by the names src, dst and t, in the past's unit, and which of them are late and left out.
+
+        Args:
+            bodies: the events.
+            past: what they come after.
+            places: where each stands in its request, for messages.
 
         Raises:
             TimeOrderError: one is late, and such are rejected.
             DataError: one has no source, target or time.
         """
         text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
-        named = [self._named(body, k, text) for k, body in enumerate(bodies)]
-        t = _times(past, [body["t"] for body in named])
+        named = [self._named(body, place, text) for place, body in zip(places, bodies, strict=True)]
+        t = _times(past, [body["t"] for body in named], places)
         last, late = past.last_time if len(past) else None, set()
         for k, body in enumerate(named):
             now = t[k].item()
             if last is not None and now < last:
                 if self.late == "reject":
                     raise TimeOrderError(
-                        f"event {k} is of time {body['t']!r}, but the one before it is of "
+                        f"event {places[k]} is of time {body['t']!r}, but the one before it is of "
                         f"{shown_time(last, past.time_unit or '', self._dates)}; events come in order of time (serve "
                         "with --late clamp or --late park to take others)"
                     )
@@ -165,8 +172,8 @@ def _feature(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
         raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
 
 
-def _times(past: Past, given: list[Any]) -> np.ndarray:
-    for k, value in enumerate(given):
+def _times(past: Past, given: list[Any], places: Sequence[int]) -> np.ndarray:
+    for k, value in zip(places, given, strict=True):
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
         if isinstance(value, int) and abs(value) > LAST:

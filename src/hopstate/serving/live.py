@@ -217,7 +217,7 @@ class LiveRun:
 
     def _take(self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int]) -> dict[int, Receipt]:
         bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
-        bodies, late = self._incoming.in_order(bodies, self.past)
+        bodies, late = self._incoming.in_order(bodies, self.past, places)
         rest = [k for k in range(len(events)) if k not in late]
         made = {places[k]: Receipt(None) for k in late}
         if not rest:

@@ -26,6 +26,7 @@ create table if not exists commits (first integer primary key, events integer no
 create table if not exists events (position integer primary key, id text, body text not null);
 create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id text, body text not null, why text not null);
+create unique index if not exists parked_ids on parked (id) where id is not null;
 """
 
 
@@ -80,7 +81,7 @@ class EventLog(Protocol):
         ...
 
     def park(self, entries: Sequence[Entry], why: str) -> None:
-        """Keep entries aside, on the disk when this returns."""
+        """Keep entries aside, each id once, on the disk when this returns."""
         ...
 
     def parked(self) -> int:
@@ -182,7 +183,9 @@ class SqliteLog:
     def park(self, entries: Sequence[Entry], why: str) -> None:
         """See `EventLog.park`."""
         with _named(self.path), self._file:
-            self._file.executemany("insert into parked values (?, ?, ?)", [(e.id, e.body, why) for e in entries])
+            self._file.executemany(
+                "insert or ignore into parked values (?, ?, ?)", [(e.id, e.body, why) for e in entries]
+            )
 
     def parked(self) -> int:
         """See `EventLog.parked`."""

@@ -77,7 +77,7 @@ def _made(asked: Session) -> tuple[Student, np.ndarray]:
     tensors = {**student.trees.state_dict()}
     tensors |= {"places": torch.from_numpy(student.places), "destinations": torch.from_numpy(found)}
     try:
-        write_tensors(asked.folder.path / NAME, tensors, record | {"candidates": student.candidates}, format=_FORMAT)
+        write_tensors(asked.folder.path / NAME, tensors, record, format=_FORMAT)
     except StorageError as error:
         warnings.warn(f"the first stage is not kept: {error}", HopstateWarning, stacklevel=6)
     return student, found
@@ -93,7 +93,7 @@ def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
         trees = PairTrees(TREES, len(NAMES), np.empty(0, np.int64))
         trees.load_state_dict(tensors)
         clock = Clock(unit=float(record["unit"]), time_unit=str(record["time_unit"]))
-        return Student(trees, clock, places, int(record["candidates"])), found
+        return Student(trees, clock, places), found
     except (HopstateError, RuntimeError, KeyError, TypeError, ValueError):
         return None
 

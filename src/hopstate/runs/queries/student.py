@@ -43,13 +43,11 @@ class Student:
         trees: what they are kept as.
         clock: what a gap of 1 is to their features.
         places: (n,) where the model's best candidates of sources that it did not learn from stand in its order, from 0.
-        candidates: how many candidates these sources had.
     """
 
     trees: PairTrees
     clock: Clock
     places: np.ndarray
-    candidates: int
 
     def kept(self, count: int) -> float:
         """Return the share of the model's best candidates that are among the student's count first."""
@@ -99,13 +97,12 @@ def learned(asked: Session, seed: int = 0) -> Student:
         times = np.full(len(u), t)
         _grow(trees, features.pairs(u, v, times), asked.queries.scores(u, v, times), seed)
     order = Order(trees, features)
-    places, most = [np.empty(0, np.int64)], 0
+    places = [np.empty(0, np.int64)]
     for source in checked.tolist():
         some = drawn.some(source, MOST)
         own = asked.queries.scores(np.full(len(some), source), some, np.full(len(some), t))
         places.append(places_of(order.scores(source, some, t))[np.argsort(-own, kind="stable")[:BEST]])
-        most = max(most, len(some))
-    return Student(trees, clock, np.concatenate(places), most)
+    return Student(trees, clock, np.concatenate(places))
 
 
 def places_of(scores: np.ndarray) -> np.ndarray:
