@@ -1,5 +1,6 @@
 """Python as people write it: tables, arrays and records of torch-geometric into fit, and runs without their data."""
 
+import gc
 import shutil
 from pathlib import Path
 
@@ -102,6 +103,7 @@ def test_what_is_not_kept_is_had_while_the_run_lives_and_else_told(tmp_path, mon
     run = hopstate.fit("sage", graph, loop=LOOP, out="run", keep_data=False)
     want = run.predict()
     del graph, run
+    gc.collect()
     with pytest.raises(ConfigError, match=r"record in memory \(table\), which is not kept"):
         hopstate.load("run").predict()
     kept = hopstate.fit("sage", *tables()[:1], features=tables()[1], labels=tables()[2], loop=LOOP, out="kept")

@@ -206,7 +206,7 @@ def from_memory(run: RunFolder, settings: dict[str, Any]) -> dict[str, Any]:
     if not any(isinstance(value, str) and value.startswith("memory:") for value in told):
         return settings
     if not exists(run.path / FACTS):
-        return settings | ({"data": f"{HELD}{_key(run)}"} if _key(run) in _HELD else {})
+        return settings | ({"data": f"{HELD}{_key(run)}\0{settings['data']}"} if _key(run) in _HELD else {})
     facts = run.read_json(FACTS)
     known = (RECORD, "edges", "events", "features", "labels", "x")
     if not isinstance(facts, dict) or any(k not in known or v not in _names(k) for k, v in facts.items()):
@@ -231,10 +231,11 @@ def load_kept(source: str) -> Any:
         ConfigError: the data were in memory, and are not kept.
     """
     if source.startswith(HELD):
-        record = _HELD.get(source.removeprefix(HELD))
+        key, _, source = source.removeprefix(HELD).partition("\0")
+        record = _HELD.get(key)  # which may be gone by now
         if record is not None:
             return record
-    if source.startswith((HELD, "memory:")):
+    if source.startswith("memory:"):
         name = source.partition(":")[2]
         raise ConfigError(
             f"this run was trained on a record in memory ({name}), which is not kept; give it again as data"
