@@ -45,7 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "target node last": {"history__target": "last"},
     "no target node": {"history__target": "none"},
 }
-COLUMNS = ("val_ap", "val_new_ap", "ap", "new_ap")
+COLUMNS = ("val_average_precision", "val_new_average_precision", "average_precision", "new_average_precision")
 
 
 def main() -> None:

@@ -132,8 +132,12 @@ def test_compare_says_which_floors_a_method_is_no_better_than(tmp_path: Path, ca
     assert list(rows) == ["graphmixer", "recency", "edgebank"]
     assert rows["edgebank"]["floor"]
     own, floor = rows["graphmixer"]["kinds"], rows["recency"]["kinds"]
-    assert set(own) >= {"ap", "historical_ap", "inductive_ap"}
-    for metric, words in (("ap", "random"), ("historical_ap", "historical"), ("inductive_ap", "inductive")):
+    assert set(own) >= {"average_precision", "historical_average_precision", "inductive_average_precision"}
+    for metric, words in (
+        ("average_precision", "random"),
+        ("historical_average_precision", "historical"),
+        ("inductive_average_precision", "inductive"),
+    ):
         said = "recency" in rows["graphmixer"]["below"]
         under = own[metric][0] <= floor[metric][0]
         assert not under or (said and words in rows["graphmixer"]["below"])
@@ -273,9 +277,9 @@ def test_temporal_methods_from_a_csv_to_scores_that_see_no_future(messages: Path
     quick = ["--loop.epochs=1", "--batch_size=100"] if small else []
     arguments = ["fit", method, f"--data={messages}", *quick, *small, "--loop.progress=false", "--loop.tensorboard=no"]
     assert main([*arguments, "--out=run"]) == 0
-    assert {"ap", "historical_ap", "inductive_auc"} <= json.loads(Path("run/result.json").read_text())["metrics"][
-        "test"
-    ].keys()
+    assert {"average_precision", "historical_average_precision", "inductive_roc_auc"} <= json.loads(
+        Path("run/result.json").read_text()
+    )["metrics"]["test"].keys()
     assert len(list(Path("run/negatives").glob("*.npz"))) >= 4
     assert main(["predict", "run", "--split", "test", "--out", "p.csv"]) == 0
     assert pd.read_csv("p.csv")["src"].str.startswith("p").all()
@@ -360,13 +364,13 @@ def test_ctrl_c_then_resume_from_the_shell_equals_one_run(tables: dict[str, Path
 def test_methods_with_other_metrics_have_a_table_of_their_own(capsys) -> None:
     row = {"runs": 1, "test_std": None, "val_std": None, "val_mean": 0.5, "seconds_per_epoch": 1.0, "parameters": 1}
     rows = [
-        {**row, "method": "links", "metric": "ap", "test_mean": 0.8},
-        {**row, "method": "labels", "metric": "auc", "test_mean": 0.9},
-        {**row, "method": "more-links", "metric": "ap", "test_mean": 0.85},
+        {**row, "method": "links", "metric": "average_precision", "test_mean": 0.8},
+        {**row, "method": "labels", "metric": "roc_auc", "test_mean": 0.9},
+        {**row, "method": "more-links", "metric": "average_precision", "test_mean": 0.85},
     ]
     show(rows, "stream")
     printed = capsys.readouterr().out
-    first, second = printed.split("stream: auc")
+    first, second = printed.split("stream: roc_auc")
     assert first.index("more-links") < first.index("│ links")
     assert "labels" not in first
     assert "labels" in second

@@ -80,7 +80,7 @@ def test_messages_hold_replies_groups_rhythm_ties_and_newcomers():
 def test_messages_are_learnable_beyond_recency():
     stream = generate_messages()
     report = evaluate_link(Recency(NeighborStore.from_stream(stream)), stream, dyglib_split(stream))
-    assert 0.7 < report.value("auc") < 0.93
+    assert 0.7 < report.value("roc_auc") < 0.93
 
 
 def test_bad_settings_are_named():

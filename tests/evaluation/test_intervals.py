@@ -6,7 +6,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import calibration
-from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean
 from hopstate.testing.asserts import F64
 
 
@@ -14,14 +14,14 @@ def test_intervals_are_quantiles_of_resampled_metrics():
     rng = np.random.default_rng(0)
     positive, negative = np.round(rng.normal(1, 1, 60), 1), np.round(rng.normal(0, 1, 120), 1)  # with ties
     offsets = np.arange(61) * 2
-    found = bootstrap_ap_auc(positive, negative, offsets, repeats=200, seed=4)
+    found = bootstrap_areas(positive, negative, offsets, repeats=200, seed=4)
     draws, values = np.random.default_rng(4), []
     for _ in range(200):
         rows = draws.integers(0, 60, 60)
         scores = np.concatenate([positive[rows], negative.reshape(60, 2)[rows].reshape(-1)])
         y = np.repeat([1, 0], [60, 120])
         values.append((average_precision_score(y, scores), roc_auc_score(y, scores)))
-    for interval, column in zip(found, np.array(values).T, strict=True):
+    for interval, column in zip(found.values(), np.array(values).T, strict=True):
         np.testing.assert_allclose([interval.low, interval.high], np.quantile(column, [0.025, 0.975]), rtol=F64)
 
 
@@ -35,10 +35,10 @@ def test_the_interval_of_a_mean_covers_it():
 
 def test_one_seed_one_interval():
     positive, negative = np.random.default_rng(0).normal(size=(2, 30))
-    a, b, c = (bootstrap_ap_auc(positive, negative, np.arange(31), repeats=50, seed=s) for s in (1, 1, 2))
+    a, b, c = (bootstrap_areas(positive, negative, np.arange(31), repeats=50, seed=s) for s in (1, 1, 2))
     assert a == b != c
     with pytest.raises(ConfigError, match="repeats"):
-        bootstrap_ap_auc(positive, negative, np.arange(31), repeats=0)
+        bootstrap_areas(positive, negative, np.arange(31), repeats=0)
 
 
 def test_calibration_by_hand():

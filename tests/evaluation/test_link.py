@@ -92,7 +92,11 @@ def test_one_against_many_intervals_and_the_text_table():
     many = report.rows[1]
     assert many["mrr_low"] < many["mrr"] < many["mrr_high"]
     assert 0 < many["hits@1"] <= many["hits@3"] <= many["hits@10"] <= 1
-    assert report.rows[0]["ap_low"] < report.value("ap") < report.rows[0]["ap_high"]
+    assert (
+        report.rows[0]["average_precision_low"]
+        < report.value("average_precision")
+        < report.rows[0]["average_precision_high"]
+    )
     assert report.value("mrr", "many") == many["mrr"]
     lines = report.text().splitlines()
     assert len(lines) == 3
@@ -202,7 +206,7 @@ def test_edgebank_reproduces_the_published_figures(shared, name):
     for (published, settings), strategy in zip(PUBLISHED[name], ("random", "historical", "inductive"), strict=True):
         model = EdgeBank(stream.num_nodes, EdgeBank.Config(**settings))
         report = evaluate_link(model, stream, split, strategies=(strategy,), protocol="dyglib")
-        ap = report.value("ap", strategy)
+        ap = report.value("average_precision", strategy)
         if strategy == "random":
             assert round(ap, 4) == published
         assert ap == pytest.approx(published, abs=0.005)
@@ -220,12 +224,12 @@ def test_recency_reproduces_the_floor(shared, name):
     stream = real(shared, name)
     split, store = dyglib_split(stream), NeighborStore.from_stream(stream)
     report = evaluate_link(Recency(store), stream, split)
-    found = [value for row in report.rows for value in (row["auc"], row["ap"])]
+    found = [value for row in report.rows for value in (row["roc_auc"], row["average_precision"])]
     random = [0, 1, 6, 7]
     np.testing.assert_allclose(np.take(found, random), np.take(RECENCY[name], random), atol=F32_SUM)
     # The others were measured on one draw of other generators: their spread over seeds is up to 0.0015 here.
     np.testing.assert_allclose(found, RECENCY[name], atol=0.005)
     directed = evaluate_link(Recency(store, directed=True), stream, split)
     if name == "uci":
-        auc = [row["auc"] for row in directed.rows[:3]]
+        auc = [row["roc_auc"] for row in directed.rows[:3]]
         np.testing.assert_allclose(auc, [0.8507, 0.6876, 0.6171], atol=HALF)

@@ -72,5 +72,5 @@ def test_recency_on_negatives_drawn_by_sets(shared, name):
     negatives = {(p, s): with_sets(stream, split, p, s) for p in ("test", "new_test") for s in strategies}
     model = Recency(NeighborStore.from_stream(stream))
     report = evaluate_link(model, stream, split, strategies=strategies, negatives=negatives)
-    found = [value for row in report.rows for value in (row["auc"], row["ap"])]
+    found = [value for row in report.rows for value in (row["roc_auc"], row["average_precision"])]
     np.testing.assert_allclose(found, FLOOR[name], atol=F32_SUM)

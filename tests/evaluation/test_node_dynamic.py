@@ -42,11 +42,11 @@ def test_auc_of_a_label_that_lasts():
         hit.append(last[stream.src[row]] == stream.labels[row])
         last[stream.src[row]] = stream.labels[row]
     share = np.mean(np.array(hit)[split.test])
-    assert found["auc"] == pytest.approx(share, abs=0.02)  # two equally likely labels, 0 or 1 as score
-    assert found["auc_low"] < found["auc"] < found["auc_high"]
+    assert found["roc_auc"] == pytest.approx(share, abs=0.02)  # two equally likely labels, 0 or 1 as score
+    assert found["roc_auc_low"] < found["roc_auc"] < found["roc_auc_high"]
     assert found["positives"] == stream.labels[split.test].sum()
     assert model.seen == 2000
-    assert evaluate_dynamic_nodes(model, stream, split, batch_size=300)["auc"] < found["auc"]  # it sees later
+    assert evaluate_dynamic_nodes(model, stream, split, batch_size=300)["roc_auc"] < found["roc_auc"]  # it sees later
 
 
 def test_queries_see_earlier_events_only():

@@ -390,7 +390,7 @@ def _documents() -> Iterator[Case]:
         yield Case(f"yaml/{name}", ("settings.yaml", "h.npz"), "settings.yaml", _write(text),
                    ("fit", "mlp", "--data=h.npz", "--config=settings.yaml", *FIT))  # fmt: skip
     lines = {"null": "null\n", "list": "[1]\n", "metrics": '{"recipe": "a", "settings": "b", "run": 0, "metrics": {"test": 3}}\n',
-             "word": '{"recipe": "a", "settings": "b", "run": 0, "metrics": {"test": {"ap": "x"}}}\n'}  # fmt: skip
+             "word": '{"recipe": "a", "settings": "b", "run": 0, "metrics": {"test": {"average_precision": "x"}}}\n'}  # fmt: skip
     for name, text in lines.items():
         yield Case(f"results/{name}", ("results.jsonl",), "results.jsonl", _write(text),
                    ("report", "--results=results.jsonl", "--out=page.html"))  # fmt: skip
@@ -412,7 +412,20 @@ def extra(good: Path) -> None:
         good / "later.csv", index=False
     )
     (good / "settings.yaml").write_text("model: {dim: 4}\n")
-    line = {"recipe": "mlp/x", "settings": "abc", "run": 0, "metrics": {"val": {"ap": 0.5}, "test": {"ap": 0.5}}}
-    line |= {"altered": {}, "method": "mlp", "data": "x", "metric": "ap", "version": "0", "gpu": None, "processor": "p"}
+    line = {
+        "recipe": "mlp/x",
+        "settings": "abc",
+        "run": 0,
+        "metrics": {"val": {"average_precision": 0.5}, "test": {"average_precision": 0.5}},
+    }
+    line |= {
+        "altered": {},
+        "method": "mlp",
+        "data": "x",
+        "metric": "average_precision",
+        "version": "0",
+        "gpu": None,
+        "processor": "p",
+    }
     (good / "results.jsonl").write_text(json.dumps(line | {"threads": 1, "cores": 1, "seconds": 1.0}) + "\n")
     (good / "explain.csv").write_text("end,neighbor,t,event_id,contribution\nsource,a,1,1,0.5\ntarget,b,2,-1,0.1\n")

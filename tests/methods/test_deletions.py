@@ -89,7 +89,9 @@ def test_a_deletion_is_no_meeting_of_any_method(method: str, tmp_path: Path) -> 
     run = fit(
         method, events(), out=tmp_path / "run", config={**LOOP, **SMALL[method], "evaluation.strategies": ["random"]}
     )
-    assert evaluate(run.path, data=events())["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=F32_TIGHT)
+    assert evaluate(run.path, data=events())["average_precision"] == pytest.approx(
+        run.metrics["test"]["average_precision"], abs=F32_TIGHT
+    )
     added = events().with_(kind=None)
     scores = predict(run.path, data=added, fresh=True)["score"].to_numpy()[events().additions()]
     assert np.abs(scores - predict(run.path, data=events())["score"].to_numpy()).max() > 1e-4

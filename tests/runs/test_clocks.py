@@ -86,7 +86,10 @@ def test_streams_explanations_and_noise_keep_the_clock(tmp_path: Path) -> None:
     asked = [explain(run.path, 3, 14, 1_700_000_650 * f, data=events(factor=f, time_unit=u)) for u, f in UNITS.items()]
     assert [a.logit for a in asked[1:]] == pytest.approx([asked[0].logit] * 2, abs=F32_TIGHT)
     options: dict[str, Any] = {"noise": ["sequences"], "levels": [0.0]}
-    tables = [robustness(run.path, data=events(factor=f, time_unit=u), **options).ap[0] for u, f in UNITS.items()]
+    tables = [
+        robustness(run.path, data=events(factor=f, time_unit=u), **options).average_precision[0]
+        for u, f in UNITS.items()
+    ]
     assert tables[1:] == pytest.approx([tables[0]] * 2, abs=F64_SOLVED)
 
 

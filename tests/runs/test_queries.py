@@ -303,7 +303,7 @@ def test_the_page_of_a_run_and_the_commands_on_it(
     assert main(["inspect", str(where)]) == 0
     told = capsys.readouterr().out
     assert f"method  {name}: " in told
-    assert f"{runs[name].metrics['test']['ap']:.4f}" in told
+    assert f"{runs[name].metrics['test']['average_precision']:.4f}" in told
     assert ("recency (test)" in told) == (name != "recency")
     lines = [line.strip() for line in told.split("ask it:\n")[1].splitlines()]
     assert any(line.startswith("hopstate rank") for line in lines)

@@ -22,7 +22,7 @@ from hopstate.methods import get_method
 from hopstate.methods.settings import config_from, with_earlier
 from hopstate.ops.threads import one_thread
 from hopstate.testing.asserts import F32_TIGHT
-from hopstate.training.renamed import with_todays_names
+from hopstate.training.renamed import todays_metrics, with_todays_names
 from hopstate.training.run_folder import RunFolder, flatten
 
 OLD = Path(__file__).with_name("runs_of_0_1_0")
@@ -48,6 +48,7 @@ def test_they_are_small():
 def test_they_give_what_they_gave(opened: Path):
     told = json.loads((opened / "evaluated.json").read_text("utf-8"))
     assert told.pop("split") == "test"
+    told = todays_metrics(told)
     rows = pd.read_csv(opened / "predicted.csv")
     former = pytest.warns(HopstateWarning, match=r"loop\.products is called loop\.matmul_precision now")
     with former, one_thread():
@@ -79,6 +80,8 @@ def test_one_goes_on_where_it_stopped(opened: Path):
     rows = (opened / "metrics.csv").read_text("utf-8").splitlines()
     assert len(rows) == len(told) + 1
     assert [row.split(",")[0] for row in rows[1:]] == ["1", "2", "3"]
+    assert "val_average_precision,val_roc_auc" in rows[0]
+    assert "val_ap" not in rows[0]  # the rows that were there have today's names too
     stored = RunFolder(opened).read_json("config.json")
     assert stored["tbptt_window"] == config["truncate"] == 2
     assert stored["loop"]["matmul_precision"] == "highest"

@@ -13,7 +13,7 @@ def test_a_long_epoch_shows_its_batches(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     for wanted in (True, False):
         config = LoopConfig(epochs=3, progress=wanted, tensorboard="no")
-        with Reporter(config, RunFolder(tmp_path), "ap", []) as reporter:
+        with Reporter(config, RunFolder(tmp_path), "average_precision", []) as reporter:
             for step in range(1, 181):
                 now[0] += 1.0
                 reporter.step(SimpleNamespace(epoch=1, step=step), 200)
@@ -25,7 +25,7 @@ def test_a_run_whose_steps_cannot_be_timed_before_says_its_time_after_its_first_
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     config = LoopConfig(epochs=10, patience=3)
-    with Reporter(config, RunFolder(tmp_path), "ap", []) as reporter:
+    with Reporter(config, RunFolder(tmp_path), "average_precision", []) as reporter:
         reporter.begin(12_345, 100, SimpleNamespace(epoch=0, step=0))
         assert "12,345 parameters; 100 steps an epoch, at most 10 epochs" in capsys.readouterr().err
         for step in range(1, 6):
@@ -40,7 +40,7 @@ def test_a_run_says_its_time_before_its_first_step_and_again_where_that_was_wron
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     for seconds, lines in ((1.1, 1), (0.1, 2)):
-        with Reporter(LoopConfig(epochs=10), RunFolder(tmp_path), "ap", []) as reporter:
+        with Reporter(LoopConfig(epochs=10), RunFolder(tmp_path), "average_precision", []) as reporter:
             reporter.begin(12_345, 100, SimpleNamespace(epoch=0, step=0), seconds)
             first = capsys.readouterr().err
             assert f"expected: {'1.8 min' if lines == 1 else '10 s'} an epoch besides validation, at most" in first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
-from hopstate.training.renamed import RENAMED, former_names, with_todays_names
+from hopstate.training.renamed import RENAMED, former_names, todays_metric, with_todays_names
 from hopstate.training.run_folder import RunFolder
 
 
@@ -79,3 +81,54 @@ def test_a_method_of_ones_own_keeps_its_settings(tmp_path: Path):
     run = RunFolder(tmp_path)
     run.write_json("config.json", {"method": "mine:METHOD", "truncate": 3})
     assert run.settings()["truncate"] == 3
+
+
+@pytest.mark.parametrize(
+    ("former", "today"),
+    [
+        ("ap", "average_precision"),
+        ("val_new_historical_ap", "val_new_historical_average_precision"),
+        ("inductive_auc_low", "inductive_roc_auc_low"),
+        ("val_mean_ap", "val_mean_average_precision"),
+        *((name, name) for name in ("average_precision", "val_roc_auc", "map", "gap", "recap", "many_mrr", "ap@10")),
+    ],
+)
+def test_metrics_have_one_spelling(former: str, today: str):
+    assert todays_metric(former) == todays_metric(today) == today
+
+
+def test_a_metric_that_chooses_is_read_by_its_former_name(tmp_path: Path):
+    method, file = get_method("ctdg-ssm-nodes"), tmp_path / "own.yaml"
+    file.write_text("metric: ap\n")
+    parser = parser_of(method)
+    for words in (["--metric", "ap"], ["--metric=ap"], ["--config", str(file)]):
+        with pytest.warns(HopstateWarning, match="metric ap is called average_precision now"):
+            assert parse_words(method, parser, ["--data", "x", *words])({}).metric == "average_precision"
+    with pytest.warns(HopstateWarning, match="metric auc is called roc_auc now"):
+        assert config_from(method, {"data": "x", "metric": "auc"}).metric == "roc_auc"
+    run = RunFolder(tmp_path)
+    run.write_json("config.json", {"method": "ctdg-ssm-nodes", "metric": "ap"})
+    with pytest.warns(HopstateWarning, match=r"config\.json: metric ap is called average_precision"):
+        assert run.settings()["metric"] == "average_precision"
+    run.write_json("config.json", {"method": "mine:METHOD", "metric": "ap"})
+    assert run.settings()["metric"] == "ap"
+
+
+def test_figures_of_earlier_runs_are_read_by_todays_names(tmp_path: Path):
+    run, figures = RunFolder(tmp_path), {"ap": 0.5, "new_auc": None, "historical_ap_low": 0.25, "many_mrr": 0.1}
+    result = {"method": "gcn", "metric": "historical_ap", "best_epoch": 1, "metrics": {"test": figures}}
+    today = {"average_precision": 0.5, "new_roc_auc": None, "historical_average_precision_low": 0.25, "many_mrr": 0.1}
+    run.write_json("result.json", result)
+    run.write_json("floors.json", {"recency": figures})
+    run.write_json("config.json", {"method": "gcn"})
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"epoch": 1, "val_ap": 0.5}) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # these files are our own, so nobody is told
+        assert run.result()["metrics"]["test"] == today
+        assert run.result()["metric"] == "historical_average_precision"
+        assert run.floors() == {"recency": today}
+        assert run.history() == [{"epoch": 1, "val_average_precision": 0.5}]
+    run.write_json("config.json", {"method": "mine:METHOD"})
+    run.write_json("result.json", result | {"method": "mine:METHOD"})
+    assert run.result()["metrics"]["test"] == figures  # what a method of one's own calls its metrics stays
+    assert run.history() == [{"epoch": 1, "val_ap": 0.5}]

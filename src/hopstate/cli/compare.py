@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from hopstate.cli.kinds import KINDS, floors_of, show_kinds, with_floors
+from hopstate.cli.kinds import KINDS, show_kinds, with_floors
 from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
 from hopstate.io.lock import locked
@@ -48,6 +48,8 @@ def _all(
     names: list[str], splits: list[int], seeds: list[int], data: str, rest: list[str], folder: Path
 ) -> list[dict[str, Any]] | None:
     """Train what is not trained yet and return a row a method, or None where it was interrupted."""
+    from hopstate.training.run_folder import RunFolder
+
     rows: list[dict[str, Any]] = []
     records: dict[str, Any] = {}
     floors: dict[str, Any] = {}
@@ -63,7 +65,7 @@ def _all(
                 results.append(_one(name, [*fixed, *_settings(name, rest, names)], where, records))
                 if results[-1] is None:
                     return None
-                floors |= floors_of(where)
+                floors |= RunFolder(where).floors()
         rows.append(_row(name, [r for r in results if r is not None]))
         write_text(folder / "table.json", json.dumps(with_floors(rows, floors), indent=1))
     return with_floors(rows, floors)

@@ -95,7 +95,7 @@ def print_floors(done: Run, console: Console) -> None:
     from hopstate.methods.shared.floors import below
     from hopstate.training.run_folder import RunFolder
 
-    result = RunFolder(done.path).read_json("result.json")
+    result = RunFolder(done.path).result()
     metric, mode = result["metric"], result["mode"]
     own = done.metrics.get("test", {}).get(metric)
     held = {name: values[metric] for name, values in done.floors.items() if metric in values}

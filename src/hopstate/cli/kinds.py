@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-KINDS = tuple(f"{new}{kind}" for kind in ("ap", "historical_ap", "inductive_ap", "many_mrr") for new in ("", "new_"))
+_AP = "average_precision"
+KINDS = tuple(
+    f"{new}{kind}" for kind in (_AP, f"historical_{_AP}", f"inductive_{_AP}", "many_mrr") for new in ("", "new_")
+)
 
 
-def floors_of(run: Path) -> dict[str, dict[str, float]]:
-    """Return the floors that a run was judged beside."""
-    from hopstate.training.run_folder import RunFolder
-
-    return RunFolder(run).read_json("floors.json") if (run / "floors.json").is_file() else {}
-
-
-def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | None]]) -> list[dict[str, Any]]:
     """Return the rows with what each does not stand above, then a row a floor that is no method of them."""
     from hopstate.runs.reproduce.tables import FLOORS, below_words
 
     names = {row["method"] for row in rows}
     kinds = dict.fromkeys(metric for row in rows for metric in row["kinds"])
     others = {
-        name: {m: values[m] for m in kinds if values.get(m) is not None}
+        name: {m: value for m in kinds if (value := values.get(m)) is not None}
         for name, values in floors.items()
         if name not in names
     }

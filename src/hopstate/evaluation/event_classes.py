@@ -14,12 +14,11 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, nearest
-from hopstate.evaluation.intervals import bootstrap_ap_auc
+from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.metrics import CLASSIFICATION, average_precision, one_vs_rest_auc, roc_auc
 
-ALIASES = {"roc_auc": "auc", "average_precision": "ap"}
 _SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
-METRICS = ("auc", "ap", *_SHARED)
+METRICS = ("roc_auc", "average_precision", *_SHARED)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,8 +45,9 @@ class EventClasses:
     def metrics(self, rows: np.ndarray, found: np.ndarray, *, bootstrap: int = 0, seed: int = 0) -> dict[str, float]:
         """Return the metrics over those of events at rows (Q,) whose class is known; NaN where none is.
 
-        Two classes: auc, ap, positives, limits of a bootstrap if asked for, and the metric if it is another one. More:
-        macro_f1, accuracy, auc (each class against the rest, pooled over events; the mean over classes), the metric.
+        Two classes: roc_auc, average_precision, positives, limits of a bootstrap if asked for, and the metric if it is
+        another one. More: macro_f1, accuracy, roc_auc (each class against the rest, pooled over events; the mean over
+        classes), the metric.
 
         Args:
             rows: positions in the stream.
@@ -57,15 +57,15 @@ class EventClasses:
         y = self.y[rows]
         y, found = y[y >= 0], np.asarray(found)[y >= 0]
         if self.width > 1:
-            wanted = dict.fromkeys(("macro_f1", "accuracy", "auc", self.metric))
+            wanted = dict.fromkeys(("macro_f1", "accuracy", "roc_auc", self.metric))
             wide = found if len(y) else np.zeros((0, self.width))
-            return {n: one_vs_rest_auc(y, wide) if n == "auc" else CLASSIFICATION[n](y, wide) for n in wanted}
-        judged = {"auc": roc_auc(y, found), "ap": average_precision(y, found), "positives": float(y.sum())}
+            return {n: one_vs_rest_auc(y, wide) if n == "roc_auc" else CLASSIFICATION[n](y, wide) for n in wanted}
+        judged = {"roc_auc": roc_auc(y, found), "average_precision": average_precision(y, found)}
+        judged["positives"] = float(y.sum())
         if self.metric in _SHARED:
             judged[self.metric] = CLASSIFICATION[self.metric](y, np.stack([1 - found, found], 1))
         if bootstrap and len(np.unique(y)) == 2:
-            ap, auc = bootstrap_ap_auc(found[y == 1], found[y == 0], None, repeats=bootstrap, seed=seed)
-            judged |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
+            judged |= limits_of(bootstrap_areas(found[y == 1], found[y == 0], None, repeats=bootstrap, seed=seed))
         return judged
 
     def columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
@@ -114,18 +114,17 @@ def event_classes(
 
 
 def metric_of(metric: str, count: int) -> str:
-    """Return the metric that chooses a model of so many classes: "auto" takes auc of two and macro_f1 of more.
+    """Return the metric that chooses a model of so many classes: "auto" takes roc_auc of two and macro_f1 of more.
 
     Raises:
         ConfigError: an unknown metric, or one of two classes where there are more.
     """
-    metric = ALIASES.get(metric, metric)
     if metric == "auto":
-        return "auc" if count == 2 else "macro_f1"
+        return "roc_auc" if count == 2 else "macro_f1"
     if metric not in METRICS:
         raise ConfigError(f"unknown metric {metric!r}{nearest(metric, METRICS)}; known: auto, {', '.join(METRICS)}")
-    if metric == "ap" and count > 2:
-        raise ConfigError(f"the metric ap is of two classes, the data have {count}; take macro_f1, accuracy or auc")
+    if metric == "average_precision" and count > 2:
+        raise ConfigError(f"{metric} is of two classes, the data have {count}; take macro_f1, accuracy or roc_auc")
     return metric
 
 

@@ -6,7 +6,7 @@ make the interval too narrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ def bootstrap_mean(values: np.ndarray, *, repeats: int = 1000, level: float = 0.
     return _interval(np.array([w @ values / len(values) for w in weights]), level)
 
 
-def bootstrap_ap_auc(
+def bootstrap_areas(
     positive: np.ndarray,
     negative: np.ndarray,
     offsets: np.ndarray | None,
@@ -44,8 +44,8 @@ def bootstrap_ap_auc(
     repeats: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-) -> tuple[Interval, Interval]:
-    """Return the intervals of average precision and ROC AUC, pooled.
+) -> dict[str, Interval]:
+    """Return the intervals of "average_precision" and "roc_auc", pooled.
 
     Args:
         positive: (P,) scores.
@@ -71,13 +71,18 @@ def bootstrap_ap_auc(
     owner, is_positive = owner[order], order < len(positive)
     ends = np.flatnonzero(np.append(scores[order][1:] != scores[order][:-1], True))  # last place of each tie
     values = np.array(
-        [_weighted_ap_auc(w[owner], is_positive, ends) for w in _weights(int(owner.max()) + 1, repeats, seed)]
+        [_weighted_areas(w[owner], is_positive, ends) for w in _weights(int(owner.max()) + 1, repeats, seed)]
     )
-    return _interval(values[:, 0], level), _interval(values[:, 1], level)
+    return {"average_precision": _interval(values[:, 0], level), "roc_auc": _interval(values[:, 1], level)}
 
 
-def _weighted_ap_auc(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
-    """Return AP and AUC of sorted, weighted scores; ends are the last places of runs of equal scores."""
+def limits_of(intervals: Mapping[str, Interval]) -> dict[str, float]:
+    """Return the ends of intervals by name: "mrr_low", "mrr_high", ..."""
+    return {f"{name}_{end}": getattr(own, end) for name, own in intervals.items() for end in ("low", "high")}
+
+
+def _weighted_areas(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarray) -> tuple[float, float]:
+    """Return AP and ROC AUC of sorted, weighted scores; ends are the last places of runs of equal scores."""
     hit = np.cumsum(np.where(is_positive, weight, 0))[ends].astype(np.float64)
     seen = np.cumsum(weight)[ends].astype(np.float64)
     miss = seen - hit

@@ -24,7 +24,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning
 from hopstate.evaluation.calibration import Calibration, calibration
-from hopstate.evaluation.intervals import bootstrap_ap_auc
+from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranked_links import HITS, ranking_metrics
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -64,7 +64,7 @@ class LinkReport:
 
     Args:
         rows: dictionaries with part, setting ("transductive", "inductive"), strategy, events and metrics;
-            `ap_low`, `ap_high` and so on are bootstrap limits.
+            `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
         scores: the scores behind them, by (part, strategy).
         reliability: reliability of probabilities, by (part, strategy); empty for scores outside 0..1.
     """
@@ -245,10 +245,10 @@ def _metrics(
     labels, scores = held.pooled()
     if protocol == "dyglib":
         return _batch_means(held)
-    found = {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
+    found = {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
     if bootstrap:
-        ap, auc = bootstrap_ap_auc(held.positive, held.negative, held.offsets, repeats=bootstrap, seed=seed)
-        found |= {"ap_low": ap.low, "ap_high": ap.high, "auc_low": auc.low, "auc_high": auc.high}
+        areas = bootstrap_areas(held.positive, held.negative, held.offsets, repeats=bootstrap, seed=seed)
+        found |= limits_of(areas)
     return found
 
 
@@ -260,8 +260,7 @@ def _batch_means(held: LinkScores) -> dict[str, float]:
         own = held.positive[a:b], held.negative[held.offsets[a] : held.offsets[b]]
         labels, scores = np.repeat(np.array([1, 0]), [len(own[0]), len(own[1])]), np.concatenate(own)
         values.append((average_precision(labels, scores), roc_auc(labels, scores)))
-    ap, auc = np.mean(values, axis=0)
-    return {"ap": float(ap), "auc": float(auc)}
+    return dict(zip(("average_precision", "roc_auc"), np.mean(values, axis=0).tolist(), strict=True))
 
 
 def _cell(value: Any) -> str:

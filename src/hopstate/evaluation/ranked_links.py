@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.evaluation.intervals import bootstrap_mean
+from hopstate.evaluation.intervals import bootstrap_mean, limits_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
 
 KINDS = ("met", "new_pair", "new_node")
@@ -65,8 +65,7 @@ def ranking_metrics(
             continue
         found[name] = float(column.mean())
         if bootstrap:
-            limits = bootstrap_mean(column, repeats=bootstrap, seed=seed)
-            found |= {f"{name}_low": limits.low, f"{name}_high": limits.high}
+            found |= limits_of({name: bootstrap_mean(column, repeats=bootstrap, seed=seed)})
     return found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.errors import DataError
-from hopstate.evaluation.intervals import bootstrap_ap_auc, bootstrap_mean
+from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean, limits_of
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.ops.rows import ranges
@@ -123,9 +123,8 @@ def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -
         limits = {"mrr": bootstrap_mean(each, repeats=bootstrap, seed=question.seed)}
         positive, negative = scores[y == 1], scores[y == 0]
         if len(negative):
-            areas = bootstrap_ap_auc(positive, negative, None, repeats=bootstrap, seed=question.seed)
-            limits |= dict(zip(("average_precision", "roc_auc"), areas, strict=True))
-        found |= {f"{name}_{end}": getattr(own, end) for name, own in limits.items() for end in ("low", "high")}
+            limits |= bootstrap_areas(positive, negative, None, repeats=bootstrap, seed=question.seed)
+        found |= limits_of(limits)
     return found
 
 

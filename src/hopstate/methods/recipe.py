@@ -78,7 +78,9 @@ def short(recipe: Recipe, *, epochs: int, runs: int = 1, of: int = 100, **settin
         recipe,
         name=f"{recipe.name}-short",
         settings={**recipe.settings, **cut, **{key.replace("__", "."): value for key, value in settings.items()}},
-        published=tuple(p for p in recipe.published if p.metric in ("ap", "auc", "new_ap", "new_auc")),
+        published=tuple(
+            p for p in recipe.published if p.metric.removeprefix("new_") in ("average_precision", "roc_auc")
+        ),
         runs=runs,
         note=f"for one CPU core: {epochs} epoch{'s' * (epochs > 1)} where the paper trains up to {of}"
         + "".join(f", {key.replace('__', '.')}={value}" for key, value in settings.items())

@@ -33,6 +33,7 @@ from hopstate.runs import api
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
+from hopstate.training.renamed import todays_metric
 from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
@@ -261,7 +262,9 @@ def _search(study: Any, folder: Path, *, interrupted: bool = False) -> Search:
             best, order = held, trial.value
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
-    return Search(folder, best["metric"], best["mode"], best["value"], best["settings"], rows, interrupted)
+    return Search(
+        folder, todays_metric(best["metric"]), best["mode"], best["value"], best["settings"], rows, interrupted
+    )
 
 
 def _keep(found: Search, method: Method, config: Any) -> None:

@@ -162,7 +162,7 @@ class Reporter:
         """
         found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
         if self.config.progress and found:
-            figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("ap"))
+            figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
             self.console.print(
                 f"{chosen} of {rows[-1]['epoch']} stages kept by validation ({figures}), {duration(seconds)}",
                 soft_wrap=True, highlight=False,

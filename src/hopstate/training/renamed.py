@@ -1,8 +1,9 @@
-"""Settings under their former names: what earlier run folders, files of settings and command lines hold is read on."""
+"""Settings and metrics under their former names: what earlier run folders, files and command lines hold is read on."""
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Container, Mapping
 from typing import Any
@@ -16,6 +17,35 @@ RENAMED = {
     "pairs_at_once": "microbatch_size",
     "truncate": "tbptt_window",
 }
+METRICS = {"ap": "average_precision", "auc": "roc_auc"}
+VALUES = {"metric": METRICS}  # setting → former value → today's
+_METRIC = re.compile(r"((?:train_|val_)?(?:new_)?(?:historical_|inductive_)?(?:mean_)?)(ap|auc)((?:_low|_high)?)")
+
+
+def todays_metric(name: str) -> str:
+    """Return the name of a metric of links or events, or of a column of metric rows, as it is today.
+
+    >>> todays_metric("val_new_historical_ap")
+    'val_new_historical_average_precision'
+    """
+    found = _METRIC.fullmatch(name)
+    return name if found is None else f"{found[1]}{METRICS[found[2]]}{found[3]}"
+
+
+def todays_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by metric, or a metric row, under today's names."""
+    return {todays_metric(name): value for name, value in values.items()}
+
+
+def with_todays_values(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return settings with today's names of their values; a warning names those that were others."""
+    made, names = dict(settings), {}
+    for key, values in VALUES.items():
+        held = made.get(key)
+        if isinstance(held, str) and held in values:
+            made[key] = names[f"{key} {held}"] = values[held]
+    warn_of(names, where)
+    return made
 
 
 def former_names(settings: Mapping[str, Any], known: Container[str] | None = None) -> dict[str, str]:
@@ -47,7 +77,7 @@ def with_todays_names(settings: Mapping[str, Any], where: str, known: Container[
             raise ConfigError(f"{where} gives {new} and, by its former name, {old}; leave {old} out")
         _put(made, new, _take(made, old))
     warn_of(names, where)
-    return made
+    return with_todays_values(made, where)
 
 
 def warn_of(names: Mapping[str, str], where: str) -> None:

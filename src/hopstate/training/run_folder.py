@@ -21,7 +21,7 @@ from hopstate.io.files import append_file, make_folder, remove_file, sync_file, 
 from hopstate.io.leftovers import is_part
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.opening import exists, parse_json, read_json, read_text, shown
-from hopstate.training.renamed import with_todays_names
+from hopstate.training.renamed import todays_metric, todays_metrics, with_todays_names
 
 LIBRARIES = (
     "hopstate",
@@ -129,8 +129,7 @@ class RunFolder:
         """
         path = self.path / "config.json"
         held = self.read_json("config.json") if path.is_file() else {}
-        own = isinstance(held, dict) and ":" not in str(held.get("method"))  # a method of the library
-        return with_todays_names(held, str(path)) if own else held
+        return with_todays_names(held, str(path)) if isinstance(held, dict) and _of_library(held) else held
 
     def _only_left(self) -> bool:
         """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
@@ -210,12 +209,28 @@ class RunFolder:
         missing = {"method", "metric", "best_epoch"} - found.keys()
         if missing:
             raise CheckpointError(f"{path} has no {', '.join(sorted(missing))}; train again")
+        if _of_library(found):
+            found["metric"] = todays_metric(found["metric"])
+            found |= {"metrics": {split: todays_metrics(own) for split, own in metrics.items()}} if metrics else {}
         return found
+
+    def floors(self) -> dict[str, dict[str, float | None]]:
+        """Return what the run must stand above → test metrics, nothing where it was judged beside nothing.
+
+        Raises:
+            CheckpointError: they are damaged.
+        """
+        path = self.path / "floors.json"
+        found = self.read_json("floors.json") if exists(path) else {}
+        parts = list(found.values()) if isinstance(found, dict) else [None]
+        if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
+            raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
+        return {name: todays_metrics(of) for name, of in found.items()}
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
-        path = self.path / "metrics.jsonl"
-        rows = []
+        path, config = self.path / "metrics.jsonl", self.path / "config.json"
+        rows, named = [], not exists(config) or _of_library(self.read_json("config.json"))
         text = read_text(path) if exists(path) else ""
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
@@ -228,7 +243,7 @@ class RunFolder:
             wrong = [key for key, value in row.items() if value is not None and not is_number(value)]
             if wrong or type(row.get("epoch")) is not int:
                 raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
-            rows.append(row)
+            rows.append(todays_metrics(row) if named else row)
         return rows
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
@@ -257,6 +272,11 @@ def json_text(value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Return whether a value of a JSON file is a number that can be counted and drawn with."""
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
+
+
+def _of_library(held: Any) -> bool:
+    """Return whether config.json or result.json is of a method of the library, not of a user's own."""
+    return isinstance(held, dict) and ":" not in str(held.get("method"))
 
 
 def _null(value: Any) -> Any:

@@ -49,7 +49,7 @@ def test_fit_evaluate_predict(method, events, tmp_path):
         **SMALL[method],
     )
     test = run.metrics["test"]
-    assert {"ap", "historical_auc", "inductive_ap", "many_mrr"} <= set(test)
+    assert {"average_precision", "historical_roc_auc", "inductive_average_precision", "many_mrr"} <= set(test)
     assert evaluate(run.path, split="test") == test
     table = predict(run.path, split="test")
     stream = read_events(events)
@@ -84,7 +84,7 @@ def test_features_decide_the_width(tmp_path):
     for method in SMALL:
         options = {**SMALL[method], **LOOP, "evaluation__strategies": ["random"], "split__kind": "dyglib"}
         run = fit(method, stream, out=tmp_path / method, **options)
-        assert run.metrics["test"]["ap"] > 0
+        assert run.metrics["test"]["average_precision"] > 0
         assert run.evaluate(data=stream, split="test") == run.metrics["test"]
 
 
@@ -93,7 +93,7 @@ def test_command_line(events, tmp_path, capsys):
     command = ["fit", "dygformer", "--data", str(events)]
     assert main([*command, "--out", str(tmp_path / "run"), "--evaluation.strategies=[random]", *flags]) == 0
     assert main(["evaluate", str(tmp_path / "run")]) == 0
-    assert "ap" in capsys.readouterr().out
+    assert "average_precision" in capsys.readouterr().out
     assert main([*command, "--out", str(tmp_path / "other"), "--evaluation.strategies=[randm]"]) == 2
     assert "did you mean 'random'" in capsys.readouterr().err
 

@@ -66,7 +66,9 @@ def run_of(events: Path, out: Path, **settings: Any) -> Any:
 
 def test_fit_evaluate_predict_and_the_same_again(events: Path, tmp_path: Path) -> None:
     run = run_of(events, tmp_path / "run")
-    assert {"ap", "auc", "historical_auc", "inductive_ap"} <= run.metrics["test"].keys()
+    assert {"average_precision", "roc_auc", "historical_roc_auc", "inductive_average_precision"} <= run.metrics[
+        "test"
+    ].keys()
     assert evaluate(run.path) == run.metrics["test"]
     scores = predict(run.path, split="test")
     assert list(scores) == ["src", "dst", "t", "score"]
@@ -360,10 +362,10 @@ def test_classes_of_nodes_at_their_events(tmp_path: Path, capsys: pytest.Capture
     columns = ["--read.label_column=label", "--read.edge_columns=[weight]"]
     command = ["fit", "ctdg-ssm-nodes", "--data", str(tmp_path / "labels.csv"), *flags, *train, *columns]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0
-    assert evaluate(tmp_path / "run")["auc"] > 0.9
+    assert evaluate(tmp_path / "run")["roc_auc"] > 0.9
     scores = predict(tmp_path / "run", split="test")
     assert list(scores) == ["node", "t", "score", "label"]
-    assert roc_auc(scores["label"].to_numpy(), scores["score"].to_numpy()) == evaluate(tmp_path / "run")["auc"]
+    assert roc_auc(scores["label"].to_numpy(), scores["score"].to_numpy()) == evaluate(tmp_path / "run")["roc_auc"]
     assert main(["check-leak", str(tmp_path / "run"), "--moments", "2", "--queries", "16"]) == 0
     assert "no leak" in capsys.readouterr().out
     table().to_csv(tmp_path / "bare.csv", index=False)

@@ -35,12 +35,14 @@ def _flags(**options: object) -> list[str]:
 
 
 def test_fit_evaluate_predict(run):
-    assert {"ap", "historical_ap", "inductive_ap"} <= set(run.metrics["test"])
-    assert run.metrics["test"]["ap"] > 0.55
+    assert {"average_precision", "historical_average_precision", "inductive_average_precision"} <= set(
+        run.metrics["test"]
+    )
+    assert run.metrics["test"]["average_precision"] > 0.55
     assert evaluate(run.path) == run.metrics["test"]
     averaged = evaluate(run.path, evaluation={"protocol": "dyglib", "strategies": ["random"]})
-    assert averaged["ap"] != run.metrics["test"]["ap"]
-    assert "historical_ap" not in averaged
+    assert averaged["average_precision"] != run.metrics["test"]["average_precision"]
+    assert "historical_average_precision" not in averaged
     assert predict(run.path, split="test")["score"].between(0, 1).all()
 
 
@@ -122,7 +124,7 @@ def test_a_model_with_features_meets_a_stream_without(tmp_path):
     rng = np.random.default_rng(0)
     stream = _few().with_(x=rng.normal(size=(_few().num_nodes, 3)).astype(np.float32))
     done = fit("dyg-mamba", stream, out=tmp_path / "run", loop__epochs=1, **OPTIONS)
-    assert 0 <= done.evaluate(data=_few(), fresh=True)["ap"] <= 1
+    assert 0 <= done.evaluate(data=_few(), fresh=True)["average_precision"] <= 1
 
 
 def test_training_looks_up_training_events_alone(tmp_path):
@@ -141,13 +143,13 @@ def test_robustness_table_and_plot(run, tmp_path):
     table = hopstate.robustness(run.path, levels=(0.0, 0.5), out=tmp_path / "r.csv", plot=tmp_path / "r.svg")
     clean = table[(table.sigma == 0) & (table.setting == "transductive")]
     assert len(clean) == 2
-    assert clean.ap.tolist() == pytest.approx([run.metrics["test"]["ap"]] * 2)
+    assert clean.average_precision.tolist() == pytest.approx([run.metrics["test"]["average_precision"]] * 2)
     noisy = table[(table.sigma == 0.5) & (table.noise == "sequences") & (table.setting == "transductive")]
-    assert noisy.ap.item() < clean.ap.iloc[0]
+    assert noisy.average_precision.item() < clean.average_precision.iloc[0]
     edges = table[(table.sigma == 0.5) & (table.noise == "stream") & (table.setting == "transductive")]
-    assert edges.ap.item() != clean.ap.iloc[0]
+    assert edges.average_precision.item() != clean.average_precision.iloc[0]
     again = hopstate.robustness(run.path, levels=(0.5,), noise=["sequences"])
-    assert again.ap.iloc[0] == noisy.ap.item()
+    assert again.average_precision.iloc[0] == noisy.average_precision.item()
     assert (tmp_path / "r.svg").read_text().startswith("<?xml")
     for wrong in ({"levels": (1.5,)}, {"noise": ["edges"]}):
         with pytest.raises(ConfigError):
@@ -170,7 +172,7 @@ def test_settings_that_cannot_work(run, tmp_path):
 
 def test_command_line(run, tmp_path, capsys):
     assert main(["evaluate", str(run.path), "--evaluation.protocol=dyglib", "--evaluation.strategies", "[random]"]) == 0
-    assert "historical_ap" not in capsys.readouterr().out
+    assert "historical_average_precision" not in capsys.readouterr().out
     assert main(["evaluate", str(run.path), "--evaluation.protocol", "mean"]) == 2
     with load_run(run.path) as (_, task):
         stream, ids = task.stream, task.stream.node_ids
@@ -229,7 +231,7 @@ def test_resumed_equals_uninterrupted(tmp_path, monkeypatch):
 
 def test_nodes_are_classified(tmp_path):
     done = fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "run", loop__epochs=2, **OPTIONS)
-    assert 0.4 < done.metrics["test"]["auc"] <= 1
+    assert 0.4 < done.metrics["test"]["roc_auc"] <= 1
     assert done.evaluate() == done.metrics["test"]
     table = done.predict(split="test")
     assert list(table) == ["node", "t", "score", "label"]
@@ -258,6 +260,6 @@ def test_parts_of_a_batch_add_up_to_it(tmp_path, monkeypatch):
     whole, *cut = (pd.read_csv(run.path / "metrics.csv") for run in runs)
     for parts in cut:
         assert parts.train_loss.tolist() == pytest.approx(whole.train_loss.tolist(), rel=F32)
-        assert parts.val_ap.tolist() == pytest.approx(whole.val_ap.tolist(), abs=COARSE)
+        assert parts.val_average_precision.tolist() == pytest.approx(whole.val_average_precision.tolist(), abs=COARSE)
     with pytest.raises(ConfigError, match="microbatch_size"):
         fit("dyg-mamba", _few(), out=tmp_path / "none", microbatch_size=-1, **settings)

@@ -58,17 +58,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_learns_more_than_recency_where_there_is_more_to_learn(run: Run, tmp_path: Path) -> None:
     floor = fit("recency", events(), out=tmp_path / "floor", config={"loop.progress": False})
-    for name in ("ap", "historical_ap", "inductive_ap"):
+    for name in ("average_precision", "historical_average_precision", "inductive_average_precision"):
         assert run.metrics["test"][name] > floor.metrics["test"][name] - 0.01
-    assert run.metrics["test"]["ap"] > 0.75
+    assert run.metrics["test"]["average_precision"] > 0.75
 
 
 def test_the_run_folder_tells_what_was_chosen_and_what_counted(run: Run) -> None:
     rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
-    best = max(rows, key=lambda row: row["val_mean_ap"])
+    best = max(rows, key=lambda row: row["val_mean_average_precision"])
     assert run.best_epoch == best["epoch"] <= 30
-    assert run.metrics["val"]["ap"] == pytest.approx(best["val_ap"], abs=F64)
-    assert {"val_ap", "val_historical_ap", "val_inductive_ap"} <= best.keys()
+    assert run.metrics["val"]["average_precision"] == pytest.approx(best["val_average_precision"], abs=F64)
+    assert {
+        "val_average_precision",
+        "val_historical_average_precision",
+        "val_inductive_average_precision",
+    } <= best.keys()
     table = pd.read_csv(run.path / "importances.csv")
     assert table.gain.sum() == pytest.approx(1, abs=F32_SUM)
     assert (np.diff(table.gain) <= 0).all()
@@ -246,7 +250,7 @@ def test_streams_that_have_little_to_learn_from(tmp_path: Path) -> None:
         found = hopstate.fit(
             "pair-trees", own, out=tmp_path / str(i), config={**SMALL, "evaluation.strategies": ["random"]}
         )
-        assert 0 <= found.metrics["test"]["ap"] <= 1
+        assert 0 <= found.metrics["test"]["average_precision"] <= 1
 
 
 def test_the_floor_is_quick_and_says_from_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,12 +266,12 @@ def test_the_floor_is_quick_and_says_from_what(tmp_path: Path, monkeypatch: pyte
     context = Context(run=tmp_path, cache=tmp_path)
     whole = link_floors(own, config, context, None)
     assert set(whole) == {"recency", "edgebank", "pair-trees"}
-    assert whole["pair-trees"].keys() >= {"ap", "many_mrr"}
+    assert whole["pair-trees"].keys() >= {"average_precision", "many_mrr"}
     monkeypatch.setattr(floor, "JUDGED", 100)
     monkeypatch.setattr(floor, "GROWN", 500)
     metrics, said = floor.tree_floor(own, config, context)
     assert said == "grown from 500 of 1,680 training events, judged on 100 of 360 test events"
-    assert metrics["ap"] == pytest.approx(whole["pair-trees"]["ap"], abs=0.1)
-    assert metrics["ap"] != whole["pair-trees"]["ap"]
+    assert metrics["average_precision"] == pytest.approx(whole["pair-trees"]["average_precision"], abs=0.1)
+    assert metrics["average_precision"] != whole["pair-trees"]["average_precision"]
     assert not (tmp_path / "importances.csv").exists()
     assert "pair-trees" not in link_floors(events(600), config, Context(run=tmp_path / "few", cache=tmp_path), None)

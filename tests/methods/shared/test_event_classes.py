@@ -45,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 @pytest.mark.parametrize("name", SMALL)
 def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs[name]
-    assert set(run.metrics["test"]) == {"macro_f1", "accuracy", "auc"}
+    assert set(run.metrics["test"]) == {"macro_f1", "accuracy", "roc_auc"}
     assert evaluate(run.path) == run.metrics["test"]
     found = run.predict(split="test")
     chances = [f"p_{label}" for label in sorted(NAMES)]
@@ -58,7 +58,7 @@ def test_three_classes_and_unknown_ones(name: str, runs: dict[str, Run], tmp_pat
     names = [column[2:] for column in found if column.startswith("p_")]
     y, p = known["label"].map(names.index).to_numpy(), known[[f"p_{label}" for label in names]].to_numpy()
     assert run.metrics["test"]["macro_f1"] == macro_f1(y, p)
-    assert run.metrics["test"]["auc"] == one_vs_rest_auc(y, p)
+    assert run.metrics["test"]["roc_auc"] == one_vs_rest_auc(y, p)
     assert (
         found["prediction"].tolist() == np.array(names)[found[[f"p_{n}" for n in names]].to_numpy().argmax(1)].tolist()
     )
@@ -81,7 +81,7 @@ def test_what_is_unknown_teaches_nothing(name: str, tmp_path: Path) -> None:
         for file in ("gaps", "minus")
     )
     assert one.metrics == two.metrics
-    assert set(one.metrics["test"]) == {"auc", "ap", "positives"}
+    assert set(one.metrics["test"]) == {"roc_auc", "average_precision", "positives"}
     assert one.metrics["test"]["positives"] == (frame["label"][-len(one.predict(split="test")) :] == 1).sum()
     assert list(one.predict()) == ["node", "t", "score", "label"]
 
@@ -105,15 +105,20 @@ def test_weights_and_metrics_are_settings(tmp_path: Path) -> None:
     for kind in ("none", "balanced", "complement"):
         config = {**LOOP, **SMALL[name], "class_weights": kind, "metric": "macro_f1", "loop.optim.lr": 1e-2}
         found[kind] = fit(name, tmp_path / "own.csv", out=tmp_path / kind, config=config)
-        assert {"macro_f1", "auc", "ap"} <= set(found[kind].metrics["test"])
+        assert {"macro_f1", "roc_auc", "average_precision"} <= set(found[kind].metrics["test"])
     chances = {kind: run.predict()["score"].mean() for kind, run in found.items()}
     assert chances["balanced"] > chances["none"]
     assert set(found["none"].predict()["prediction"]) <= {"idle", "busy"}
     with pytest.raises(ConfigError, match="unknown metric 'macro_f'"):
         fit(name, tmp_path / "own.csv", out=tmp_path / "a", config={**LOOP, **SMALL[name], "metric": "macro_f"})
     table(0, 160).to_csv(tmp_path / "three.csv", index=False)
-    with pytest.raises(ConfigError, match="ap is of two classes"):
-        fit(name, tmp_path / "three.csv", out=tmp_path / "b", config={**LOOP, **SMALL[name], "metric": "ap"})
+    with pytest.raises(ConfigError, match="average_precision is of two classes"):
+        fit(
+            name,
+            tmp_path / "three.csv",
+            out=tmp_path / "b",
+            config={**LOOP, **SMALL[name], "metric": "average_precision"},
+        )
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -207,7 +207,7 @@ def test_a_run_is_read_again_asked_and_made_noisy(method: str, tmp_path: Path) -
     pd.DataFrame({"src": data.src, "dst": data.dst, "t": data.t}).to_csv(file, index=False)
     settings = {**SMALL[method], **LOOP, "evaluation.strategies": ["random"], "model.pair_history": True}
     run = fit(method, file, out=tmp_path / "run", config=settings)
-    assert evaluate(run.path)["ap"] == pytest.approx(run.metrics["test"]["ap"], abs=F64)
+    assert evaluate(run.path)["average_precision"] == pytest.approx(run.metrics["test"]["average_precision"], abs=F64)
     pairs = [(1, 13), (2, 19), (7, 12)]
     both = run.score(pairs)["score"].tolist()
     assert [run.score([pair])["score"][0] for pair in pairs] == both
@@ -219,8 +219,10 @@ def test_a_run_is_read_again_asked_and_made_noisy(method: str, tmp_path: Path) -
     task = task_of(method, tmp_path / "task", data)
     kind = "stream" if method == "ctdg-ssm" else "sequences"
     noisy = robustness(task, noise=[kind, "stream"], levels=(0.0, 0.5))
-    still = task.evaluate("test")["ap"]
-    assert noisy[noisy.sigma == 0.0].query("setting == 'transductive'").ap.tolist()[0] == pytest.approx(still)
+    still = task.evaluate("test")["average_precision"]
+    assert noisy[noisy.sigma == 0.0].query("setting == 'transductive'").average_precision.tolist()[0] == pytest.approx(
+        still
+    )
 
 
 @pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])

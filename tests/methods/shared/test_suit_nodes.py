@@ -128,12 +128,12 @@ def test_links_stand_beside_recency(tmp_path, capsys):
     said = capsys.readouterr().out
     floors = json.loads((tmp_path / "run" / "floors.json").read_text())
     assert {"recency", "edgebank", "pair-trees"} == set(floors)
-    assert floors["pair-trees"]["ap"] > floors["recency"]["ap"]
+    assert floors["pair-trees"]["average_precision"] > floors["recency"]["average_precision"]
     assert main(["fit", "recency", "--data", "messages-generated", "--out", str(tmp_path / "recency")]) == 0
     alone = json.loads((tmp_path / "recency" / "result.json").read_text())["metrics"]["test"]
-    assert floors["recency"]["ap"] == alone["ap"]
+    assert floors["recency"]["average_precision"] == alone["average_precision"]
     assert "recency" in said
-    assert f"{alone['ap']:.4f}" in said
+    assert f"{alone['average_precision']:.4f}" in said
 
 
 def test_a_run_below_a_floor_is_named():

@@ -53,10 +53,12 @@ def test_robustness_of_a_memory(tmp_path):
     table = hopstate.robustness(run.path, levels=(0.0, 0.5))
     assert list(dict.fromkeys(table.noise)) == ["stream", "laplacian"]
     whole = table[table.setting == "transductive"]
-    assert whole[whole.sigma == 0].ap.tolist() == pytest.approx([run.metrics["test"]["ap"]] * 2)
-    assert (whole[whole.sigma == 0.5].ap != run.metrics["test"]["ap"]).all()
+    assert whole[whole.sigma == 0].average_precision.tolist() == pytest.approx(
+        [run.metrics["test"]["average_precision"]] * 2
+    )
+    assert (whole[whole.sigma == 0.5].average_precision != run.metrics["test"]["average_precision"]).all()
     again = hopstate.robustness(run.path, levels=(0.5,))
-    assert again.ap.tolist() == table[table.sigma == 0.5].ap.tolist()
+    assert again.average_precision.tolist() == table[table.sigma == 0.5].average_precision.tolist()
     assert evaluate(run.path) == run.metrics["test"]
     for wrong in ({"noise": ["sequences"]}, {"noise": ["laplacian"], "levels": (1.5,)}):
         with pytest.raises(ConfigError):

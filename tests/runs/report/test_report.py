@@ -84,13 +84,22 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in range(3):
         make_run(home / f"static/gcn-{seed}", "gcn", "minesweeper", {"roc_auc": 0.8 + 0.01 * seed}, seed=seed)
     make_run(home / "static/wide", "gcn", "minesweeper", {"roc_auc": 0.85}, dim=64)
-    link = {"ap": 0.9, "auc": 0.91, "historical_ap": 0.8, "historical_auc": 0.79, "new_ap": 0.85, "new_auc": 0.84}
-    make_run(home / "links/dyg", "dyg-mamba", "uci", link | {"ap_low": 0.88, "ap_high": 0.92})
-    make_run(home / "links/recency", "recency", "uci", {**link, "ap": 0.7})
+    link = {
+        "average_precision": 0.9,
+        "roc_auc": 0.91,
+        "historical_average_precision": 0.8,
+        "historical_roc_auc": 0.79,
+        "new_average_precision": 0.85,
+        "new_roc_auc": 0.84,
+    }
+    make_run(
+        home / "links/dyg", "dyg-mamba", "uci", link | {"average_precision_low": 0.88, "average_precision_high": 0.92}
+    )
+    make_run(home / "links/recency", "recency", "uci", {**link, "average_precision": 0.7})
     make_influence(home / "links/dyg/explain-1-2.csv")
     for run in range(3):
         results.append(home / "results.jsonl", result_line("gcn/minesweeper", run, roc_auc=0.88 + 0.01 * run))
-    results.append(home / "results.jsonl", result_line("edgebank/uci", 0, ap=0.762))
+    results.append(home / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     return write_report([home / "static", home / "links"], home / "report.html", results_file=home / "results.jsonl")
 
 
@@ -142,10 +151,27 @@ def test_every_section_is_there(full: Path) -> None:
 
 
 def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Path) -> None:
-    link = {"ap": 0.9, "historical_ap": 0.8, "inductive_ap": 0.75, "new_ap": 0.85}
+    link = {
+        "average_precision": 0.9,
+        "historical_average_precision": 0.8,
+        "inductive_average_precision": 0.75,
+        "new_average_precision": 0.85,
+    }
     make_run(tmp_path / "runs/dyg", "dyg-mamba", "uci", link)
-    make_run(tmp_path / "runs/recency", "recency", "uci", {**link, "ap": 0.7, "historical_ap": 0.82})
-    floors = {"recency": {"ap": 0.1}, "pair-trees": {"ap": 0.95, "historical_ap": 0.7, "inductive_ap": 0.9}}
+    make_run(
+        tmp_path / "runs/recency",
+        "recency",
+        "uci",
+        {**link, "average_precision": 0.7, "historical_average_precision": 0.82},
+    )
+    floors = {
+        "recency": {"average_precision": 0.1},
+        "pair-trees": {
+            "average_precision": 0.95,
+            "historical_average_precision": 0.7,
+            "inductive_average_precision": 0.9,
+        },
+    }
     (tmp_path / "runs/dyg/floors.json").write_text(json.dumps(floors))
     page = write_report([tmp_path / "runs"], tmp_path / "report.html")
     rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all events")[1:]}
@@ -213,8 +239,8 @@ def test_colours_have_contrast(colours: dict[str, str]) -> None:
 
 
 def test_every_string_of_a_user_is_escaped(tmp_path: Path) -> None:
-    make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"ap": 0.5, f"x{NASTY}": 1.0})
-    make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"ap": 0.6}, note=NASTY)
+    make_run(tmp_path / "a<b>&c", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.5, f"x{NASTY}": 1.0})
+    make_run(tmp_path / "other", NASTY, f"data{NASTY}".replace("/", ""), {"average_precision": 0.6}, note=NASTY)
     make_influence(tmp_path / "explain<i>.csv", neighbor=NASTY)
     results.append(tmp_path / "r.jsonl", {**result_line("gcn/cora", 0, accuracy=0.5), "altered": {NASTY: NASTY}})
     page = write_report(
@@ -247,7 +273,7 @@ def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
 
 def test_data_of_one_name_are_not_mixed(tmp_path: Path) -> None:
     def run(name: str, source: str, digest: str, value: float) -> None:
-        make_run(tmp_path / name, "gcn", source, {"ap": value}, seed=len(name))
+        make_run(tmp_path / name, "gcn", source, {"average_precision": value}, seed=len(name))
         if digest:
             (tmp_path / name / "data.json").write_text(json.dumps({"content_hash": digest}))
 
@@ -280,7 +306,7 @@ def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> 
 
 def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
-    results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, ap=0.762))
+    results.append(tmp_path / "results.jsonl", result_line("edgebank/uci", 0, average_precision=0.762))
     page = write_report([tmp_path], tmp_path / "r.html", results_file=tmp_path / "results.jsonl")
     for caption in ("Results on cora", "Published against measured on uci"):
         assert "95% interval" not in table(page, caption)[0]

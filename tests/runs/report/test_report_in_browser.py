@@ -108,7 +108,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(
         home / "static/wide", "gcn", "minesweeper", {"roc_auc": 0.85}, dim=64, a_setting_of_a_long_name="value" * 9
     )
-    link = {"ap": 0.9, "auc": 0.91, "historical_ap": 0.8, "historical_auc": 0.79, "inductive_ap": 0.7, "new_ap": 0.85}
+    link = {
+        "average_precision": 0.9,
+        "roc_auc": 0.91,
+        "historical_average_precision": 0.8,
+        "historical_roc_auc": 0.79,
+        "inductive_average_precision": 0.7,
+        "new_average_precision": 0.85,
+    }
     make_run(home / "links/dyg", "dyg-mamba", "uci", link)
     make_influence(home / "links/dyg/explain-1-2.csv", neighbor="a neighbour with a long name " * 3)
     for run in range(3):

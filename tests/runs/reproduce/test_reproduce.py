@@ -215,10 +215,10 @@ def test_the_readme_holds_the_table_of_the_results_file() -> None:
 
 
 def test_metrics_in_words() -> None:
-    assert tables.metric_words("new_historical_ap") == "AP, historical negatives, new nodes"
+    assert tables.metric_words("new_historical_average_precision") == "AP, historical negatives, new nodes"
     assert tables.metric_words("roc_auc") == "ROC AUC"
     assert tables.figure("mae", 0.2473, 0.0025) == "0.2473 ± 0.0025"
-    assert tables.figure("ap", 0.9679, 0.0008) == "96.79 ± 0.08"
+    assert tables.figure("average_precision", 0.9679, 0.0008) == "96.79 ± 0.08"
 
 
 @pytest.mark.slow

@@ -129,3 +129,11 @@ def test_the_latest_line_of_a_run_and_the_latest_settings_of_a_recipe_count() ->
     assert altered.label == "gcn/cora (altered: loop.epochs=1)"
     assert plain.mean("seconds") == 1.5
     assert plain.mean("nothing") is None
+
+
+def test_lines_of_earlier_versions_are_read_by_todays_names_of_metrics(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(line(metric="new_ap", metrics={"val": {}, "test": {"new_ap": 0.5, "auc": None}})) + "\n")
+    found = results.read(file)[0]
+    assert found["metric"] == "new_average_precision"
+    assert found["metrics"]["test"] == {"new_average_precision": 0.5, "roc_auc": None}

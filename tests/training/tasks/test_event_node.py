@@ -69,8 +69,8 @@ def test_it_learns_what_the_past_tells():
             task.loss(batch).backward()
             optimizer.step()
     found = task.evaluate("test")
-    assert found["auc"] > 0.9
-    assert set(task.evaluate("train")) == {"auc", "ap", "positives"}
+    assert found["roc_auc"] > 0.9
+    assert set(task.evaluate("train")) == {"roc_auc", "average_precision", "positives"}
     table = task.predict("val")
     assert table["node"].tolist() == task.stream.src[task.split.val].tolist()
     with pytest.raises(ConfigError, match=r"not .all."):

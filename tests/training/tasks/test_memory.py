@@ -229,7 +229,7 @@ def test_predictions_of_a_part_are_the_scores_behind_its_evaluation(tmp_path: Pa
     assert np.allclose(found, positive, rtol=0, atol=F32_TIGHT)
     labels = held[part, "random"].pooled()[0]
     ap = average_precision(labels, np.concatenate([positive, held[part, "random"].negative]))
-    assert ap == pytest.approx(t.evaluate(part)["ap"], abs=F32_TIGHT)
+    assert ap == pytest.approx(t.evaluate(part)["average_precision"], abs=F32_TIGHT)
 
 
 def test_predictions_of_training_are_those_of_its_own_events(tmp_path: Path) -> None:

@@ -153,10 +153,10 @@ def test_same_seed_same_losses_and_scores(kind):
 
 def test_training_learns_what_the_stream_repeats():
     task = _task()
-    before = task.evaluate("val")["ap"]
+    before = task.evaluate("val")["average_precision"]
     losses = _train(task, 8, lr=1e-2)
     assert np.mean(losses[-7:]) < np.mean(losses[:7]) - 0.05
-    assert task.evaluate("val")["ap"] > max(0.7, before + 0.05)
+    assert task.evaluate("val")["average_precision"] > max(0.7, before + 0.05)
 
 
 @pytest.mark.parametrize("kind", ["dygformer", "graphmixer"])
@@ -203,16 +203,25 @@ def test_a_live_scorer_equals_one_over_the_whole_stream():
 def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     kinds = ("random", "historical", "many")
     task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, choose="mean"))
-    assert task.metric == "mean_ap"
+    assert task.metric == "mean_average_precision"
     found = task.evaluate("val")
-    four = [found[name] for name in ("ap", "new_ap", "historical_ap", "new_historical_ap") if name in found]
-    assert found["mean_ap"] == pytest.approx(np.mean(four))
+    four = [
+        found[name]
+        for name in (
+            "average_precision",
+            "new_average_precision",
+            "historical_average_precision",
+            "new_historical_average_precision",
+        )
+        if name in found
+    ]
+    assert found["mean_average_precision"] == pytest.approx(np.mean(four))
     assert len(four) >= 2
     assert "many_mrr" not in found
-    assert {"mean_ap", "many_mrr"} <= set(task.evaluate("test"))
+    assert {"mean_average_precision", "many_mrr"} <= set(task.evaluate("test"))
     first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))
-    assert first.metric == "ap"
-    assert "mean_ap" not in first.evaluate("val")
+    assert first.metric == "average_precision"
+    assert "mean_average_precision" not in first.evaluate("val")
     for wrong in ({"choose": "best"}, {"choose": "mean", "strategies": ("many",)}):
         with pytest.raises(ConfigError, match=r"evaluation\.choose"):
             LinkEvaluation(**wrong)
@@ -220,12 +229,20 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
 
 def test_metrics_of_every_part():
     task = _task(evaluation=LinkEvaluation(strategies=("historical", "random", "many"), num_negatives=3, bootstrap=20))
-    assert task.metric == "historical_ap"
-    assert {"historical_ap", "historical_auc"} <= set(task.evaluate("val"))
-    assert "ap" not in task.evaluate("val")
+    assert task.metric == "historical_average_precision"
+    assert {"historical_average_precision", "historical_roc_auc"} <= set(task.evaluate("val"))
+    assert "average_precision" not in task.evaluate("val")
     test = task.evaluate("test")
-    assert {"ap", "auc", "historical_ap", "many_mrr", "many_hits@10", "ap_low", "many_mrr_high"} <= set(test)
-    assert set(task.evaluate("train")) == {"ap", "auc"}
+    assert {
+        "average_precision",
+        "roc_auc",
+        "historical_average_precision",
+        "many_mrr",
+        "many_hits@10",
+        "average_precision_low",
+        "many_mrr_high",
+    } <= set(test)
+    assert set(task.evaluate("train")) == {"average_precision", "roc_auc"}
     assert all(0 <= value <= 1 for value in test.values())
     assert _task(evaluation=LinkEvaluation(strategies=("many",))).metric == "many_mrr"
     with pytest.raises(ConfigError, match="new_val"):

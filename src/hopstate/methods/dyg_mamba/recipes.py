@@ -13,19 +13,19 @@ from hopstate.methods.recipe import Recipe, percent, short
 
 _LENGTH = (64, 64, 256, 512, 512, 64, 32, 2048, 272, 256, 128, 32)
 _ROWS: dict[str, Rows] = {
-    "ap": (
+    "average_precision": (
         (99.06, 0.01), (99.25, 0.00), (90.17, 0.19), (94.22, 0.04), (93.22, 0.03), (94.75, 0.01),
         (96.79, 0.08), (98.37, 0.07), (74.11, 2.32), (68.55, 0.16), (65.69, 1.10), (98.37, 0.01),
     ),
-    "historical_ap": (
+    "historical_average_precision": (
         (82.12, 1.22), (81.16, 0.11), (87.33, 1.46), (84.09, 0.44), (77.41, 1.13), (96.59, 0.28),
         (82.95, 2.24), (97.22, 0.29), (88.83, 0.34), (65.19, 0.19), (59.51, 3.08), (97.80, 0.14),
     ),
-    "inductive_ap": (
+    "inductive_average_precision": (
         (84.64, 0.77), (91.89, 0.42), (81.15, 1.25), (74.76, 0.40), (79.90, 0.90), (96.91, 0.24),
         (73.71, 3.88), (96.58, 0.79), (85.03, 0.69), (61.88, 1.46), (57.63, 1.15), (94.57, 0.22),
     ),
-    "new_ap": (
+    "new_average_precision": (
         (98.66, 0.02), (98.91, 0.01), (89.98, 0.04), (95.16, 0.05), (90.97, 0.01), (93.17, 0.05),
         (93.38, 0.21), (96.64, 0.04), (55.25, 4.54), (67.04, 0.20), (58.08, 0.55), (98.10, 0.02),
     ),
@@ -122,7 +122,7 @@ _LINKS = tuple(
         name=f"dyg-mamba/{data}",
         method="dyg-mamba",
         data=data,
-        metric="ap",
+        metric="average_precision",
         settings=_settings(data),
         published=figures(_ROWS, i),
         note="the target node is a token of its own sequence, without which the equations cannot see a repetition",
@@ -161,9 +161,9 @@ RECIPES = (
             name=f"dyg-mamba/{data}-{name}",
             method="dyg-mamba",
             data=data,
-            metric="ap",
+            metric="average_precision",
             settings=_settings(data, **settings),
-            published=(percent("ap", mean, std, 10, f"{PAPER}, {table}"),),
+            published=(percent("average_precision", mean, std, 10, f"{PAPER}, {table}"),),
         )
         for name, (settings, rows, table) in _ABLATIONS.items()
         for data, (mean, std) in rows.items()
@@ -173,9 +173,9 @@ RECIPES = (
             name=f"dyg-mamba/{data}-length-{length}",
             method="dyg-mamba",
             data=data,
-            metric="ap",
+            metric="average_precision",
             settings=_settings(data, **{"history.max_length": length}),
-            published=(percent("ap", mean, std, 10, f"{PAPER}, Table 14"),),
+            published=(percent("average_precision", mean, std, 10, f"{PAPER}, Table 14"),),
         )
         for data, rows in _LONGER.items()
         for length, (mean, std) in rows.items()
@@ -185,9 +185,9 @@ RECIPES = (
             name=f"dyg-mamba/{data}-nodes",
             method="dyg-mamba-nodes",
             data=data,
-            metric="auc",
+            metric="roc_auc",
             settings={"history.max_length": _LENGTH[DATA.index(data)]},
-            published=(percent("auc", mean, std, 10, f"{PAPER}, Table 11"),),
+            published=(percent("roc_auc", mean, std, 10, f"{PAPER}, Table 11"),),
             note="trained end to end",
         )
         for data, (mean, std) in _NODES.items()
@@ -197,9 +197,9 @@ RECIPES = (
             name=f"dyg-mamba/{data}-nodes-frozen",
             method="dyg-mamba-nodes",
             data=data,
-            metric="auc",
+            metric="roc_auc",
             settings={"history.max_length": _LENGTH[DATA.index(data)]},
-            published=(percent("auc", mean, std, 10, f"{PAPER}, Table 11"),),
+            published=(percent("roc_auc", mean, std, 10, f"{PAPER}, Table 11"),),
             first=f"dyg-mamba/{data}",
             note=f"as published: the encoder of dyg-mamba/{data}, trained on links and frozen, under a new head",
         )

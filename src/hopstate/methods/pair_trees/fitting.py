@@ -108,7 +108,7 @@ def grow(
     model.put(grower._predictors, float(np.asarray(grower._baseline_prediction).reshape(-1)[0]))
     _hold_to(model, grower, x[:: max(1, len(x) // CHECKED)])
     rows = _stages(model, validation, x.shape[1])
-    best = max(rows, key=lambda row: row["mean_ap"])
+    best = max(rows, key=lambda row: row["mean_average_precision"])
     model.keep(int(best["trees"]))
     _calibrate(model, validation, historical)
     return rows
@@ -171,10 +171,10 @@ def _figures(validation: Pairs, at: dict[Any, slice], scores: np.ndarray) -> dic
     found = {}
     for part, strategy in validation.others:
         own, other = scores[at[part]], scores[at[part, strategy]]
-        name = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_") + "ap"
+        kind = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_")
         labels = np.repeat([1, 0], [len(own), len(other)])
-        found[name] = average_precision(labels, np.concatenate([own, other]))
-    return found | {"mean_ap": float(np.mean(list(found.values()))) if found else 0.0}
+        found[f"{kind}average_precision"] = average_precision(labels, np.concatenate([own, other]))
+    return found | {"mean_average_precision": float(np.mean(list(found.values()))) if found else 0.0}
 
 
 def _calibrate(model: PairTrees, validation: Pairs, historical: float) -> None:

@@ -22,8 +22,8 @@ class EventNodeRun(EventRun):
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
             as labels, of any number, and those without one count in neither loss nor metrics.
-        metric: what chooses the model; "auto" takes auc of two classes and macro_f1 of more; or ap, accuracy,
-            balanced_accuracy.
+        metric: what chooses the model; "auto" takes roc_auc of two classes and macro_f1 of more; or average_precision,
+            accuracy, balanced_accuracy.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share).
         bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.

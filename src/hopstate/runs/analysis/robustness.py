@@ -76,7 +76,7 @@ def plot_robustness(table: pd.DataFrame, path: str | Path) -> None:
     def paint(figure: Figure) -> None:
         for axis, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds):
             for setting, rows in table[table.noise == kind].groupby("setting"):
-                axis.plot(rows.sigma, 100 * rows.ap, "o-", label=setting)
+                axis.plot(rows.sigma, 100 * rows.average_precision, "o-", label=setting)
             axis.set(xlabel="share of made-up events", ylabel="average precision, %", title=f"noise in {kind}")
             axis.grid(alpha=0.3)
             axis.legend(frameon=False)
@@ -137,6 +137,12 @@ def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[
         if isinstance(model, CTDGSSM):
             model.laplacian_noise = trained_with
     return [
-        {"noise": kind, "sigma": sigma, "setting": row["setting"], "ap": row["ap"], "auc": row["auc"]}
+        {
+            "noise": kind,
+            "sigma": sigma,
+            "setting": row["setting"],
+            "average_precision": row["average_precision"],
+            "roc_auc": row["roc_auc"],
+        }
         for row in report.rows
     ]

@@ -70,7 +70,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
 def _figures(folder: RunFolder) -> list[str]:
     """Return the run's metrics, and those of its floors beside the test part's."""
     result = folder.result()
-    floors = folder.read_json("floors.json") if (folder.path / "floors.json").is_file() else {}
+    floors = folder.floors()
     columns = {split: found for split, found in result["metrics"].items() if found}
     columns |= {f"{name} (test)": found for name, found in floors.items() if isinstance(found, dict)}
     names = list(dict.fromkeys(name for found in columns.values() for name in found))

@@ -148,9 +148,6 @@ def read_run(path: Path) -> RunInfo:
     if not isinstance(config.get("method"), str) or not isinstance(config.get("data"), str):
         raise CheckpointError(f"{path / 'config.json'} names no method or no data; it is of no hopstate run")
     _check_environment(environment, path)
-    floors = folder.read_json("floors.json") if exists(path / "floors.json") else {}
-    if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in floors.values()):
-        raise CheckpointError(f"{path / 'floors.json'} is damaged: metrics in it are numbers, by floor; train again")
     return RunInfo(
         path=path,
         method=config["method"],
@@ -166,7 +163,7 @@ def read_run(path: Path) -> RunInfo:
         history=folder.history(),
         result=result,
         environment=environment,
-        floors=floors,
+        floors=folder.floors(),
     )
 
 

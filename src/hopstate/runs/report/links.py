@@ -15,7 +15,7 @@ STRATEGIES = ("", "historical_", "inductive_", "many_")
 
 def strategies(page: Page, groups: Sequence[Group]) -> None:
     """Add link prediction by kind of negatives, for all events and for those with new nodes."""
-    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("ap", "auc", "mrr")]
+    kinds = [f"{s}{m}" for s in STRATEGIES for m in ("average_precision", "roc_auc", "mrr")]
     found = {
         data: [group for group in members if any(group.values(kind) for kind in kinds)]
         for data, members in by_data(groups).items()

@@ -16,9 +16,7 @@ from hopstate.runs.reproduce.statistics import Difference, Summary, compare, sum
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 WORDS = {
-    "ap": "AP",
-    "auc": "AUC",
-    "mean_ap": "mean AP",
+    "mean_average_precision": "mean AP",
     "mrr": "MRR",
     "met_mrr": "MRR where the pair met before",
     "new_pair_mrr": "MRR of new pairs",
@@ -70,7 +68,7 @@ def compared(lines: Sequence[Line]) -> list[Compared]:
 
 
 def metric_words(metric: str) -> str:
-    """Return a metric's name as people write it: "new_historical_ap" is "AP, historical negatives, new nodes"."""
+    """Return a metric's name as people write it: "new_many_mrr" is "MRR, many negatives, new nodes"."""
     name, parts = metric, []
     if name.startswith("new_"):
         name, parts = name[4:], ["new nodes"]
@@ -87,7 +85,7 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
         values: metric → mean of a method, all shares of 1, the larger the better.
         floors: name → the same of what needs no such model.
 
-    >>> below_words({"ap": 0.9, "new_historical_ap": 0.7}, {"recency": {"ap": 0.8, "new_historical_ap": 0.8}})
+    >>> below_words({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
     'recency on historical, new nodes'
     """
     said = []
@@ -99,7 +97,7 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
 
 
 def kind_words(metric: str) -> str:
-    """Return the kind of negatives of a metric of links, and "new nodes": "new_historical_ap" is "historical, ..."."""
+    """Return the kind of negatives of a metric of links, and "new nodes": "new_many_mrr" is "many, new nodes"."""
     name = metric.removeprefix("new_")
     kind = next((k for k in ("historical", "inductive", "many") if name.startswith(f"{k}_")), "random")
     return f"{kind}, new nodes" if metric.startswith("new_") else kind

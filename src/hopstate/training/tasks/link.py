@@ -95,9 +95,10 @@ class LinkTask(EventTask[LinkFollower]):
         super().__init__(source, clock=clock)
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
-        self.metric = _column({"setting": "transductive", "strategy": first}, "mrr" if first == "many" else "ap")
+        metric = "mrr" if first == "many" else "average_precision"
+        self.metric = _column({"setting": "transductive", "strategy": first}, metric)
         if evaluation.choose == "mean":
-            self.metric = "mean_ap"
+            self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._recent = replace(split, train=split.train[-len(split.val) :])
 
@@ -119,7 +120,7 @@ class LinkTask(EventTask[LinkFollower]):
         )
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return metrics: "ap", "historical_ap", ..., and "new_ap", ... of the events with new nodes.
+        """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.
 
         "train" is measured pooled on its latest events, as many as validation has, with random negatives.
         """
@@ -131,7 +132,7 @@ class LinkTask(EventTask[LinkFollower]):
             size = self.evaluation.batch_size
             held = score_part(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
             labels, scores = held["train", "random"].pooled()
-            return {"ap": average_precision(labels, scores), "auc": roc_auc(labels, scores)}
+            return {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         found: dict[str, float] = {}
@@ -139,7 +140,8 @@ class LinkTask(EventTask[LinkFollower]):
             names = [name for name in row if name not in ("part", "setting", "strategy", "events")]
             found |= {_column(row, name): float(row[name]) for name in names}
         if self.evaluation.choose == "mean":
-            found["mean_ap"] = float(np.mean([value for name, value in found.items() if name.endswith("ap")]))
+            own = [value for name, value in found.items() if name.endswith("average_precision")]
+            found["mean_average_precision"] = float(np.mean(own))
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
@@ -183,6 +185,6 @@ class LinkTask(EventTask[LinkFollower]):
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:
-    """Name a metric of a report's row: "ap" of random negatives, "historical_ap"; "new_..." for new nodes."""
+    """Name a metric of a report's row: "roc_auc" of random negatives, "historical_roc_auc"; "new_..." for new nodes."""
     strategy = "" if row["strategy"] == "random" else f"{row['strategy']}_"
     return f"{'new_' if row['setting'] == 'inductive' else ''}{strategy}{metric}"

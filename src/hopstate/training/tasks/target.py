@@ -30,7 +30,7 @@ from hopstate.evaluation.metrics import (
 Goal = Literal["classes", "labels", "values"]
 ClassWeights = Literal["none", "balanced", "complement"]
 _NAMES: dict[str, Mapping[str, Any]] = {"classes": CLASSIFICATION, "labels": LABELS, "values": VALUES}
-ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "rocauc": "roc_auc"}
+ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "rocauc": "roc_auc"}  # of publishers
 
 
 def goal_of(y: np.ndarray) -> Goal:
