@@ -22,8 +22,9 @@ import pandas as pd
 import hopstate
 from common import machine, require_green
 from hopstate.runs.queries.ask import scored
+from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
-from hopstate.serving.log import Entry, SqliteLog
+from hopstate.serving.log import SqliteLog
 
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
 OWN, LONE = 20_000, 200

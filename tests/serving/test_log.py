@@ -4,61 +4,31 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from log_conformance import LogConformance, Logs, entries
 
-from hopstate.errors import CheckpointError, DataError, MissingFileError, StorageError
-from hopstate.serving.log import NAME, Commit, Entry, SqliteLog
+from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.serving.log import NAME, SqliteLog
+from hopstate.serving.logs import open_log
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 
-def entries(*names: str) -> list[Entry]:
-    return [Entry(f'{{"n": "{name}"}}', name) for name in names]
+class TestSqliteLog(LogConformance):
+    @pytest.fixture
+    def logs(self, tmp_path: Path) -> Logs:
+        return Logs(partial(SqliteLog, tmp_path), str(tmp_path))
 
 
-def test_commits_come_back_as_they_were_made(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path)
-    assert len(log) == 0
-    assert list(log.commits()) == []
-    assert log.append(entries("a", "b", "c")) == 0
-    assert log.append([Entry("1"), Entry("2")]) == 3  # without ids, of which there may be many
-    assert log.append(entries("d")) == 5
-    assert list(log.commits()) == [
-        Commit(0, ('{"n": "a"}', '{"n": "b"}', '{"n": "c"}')),
-        Commit(3, ("1", "2")),
-        Commit(5, ('{"n": "d"}',)),
-    ]
-    assert [c.first for c in log.commits(4)] == [4, 5]
-    assert [c.first for c in log.commits(6)] == []
-    assert log.positions(["d", "b", "nobody", "it's"]) == {"d": 5, "b": 1}
+def test_a_log_is_opened_by_its_place(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    assert isinstance(log, SqliteLog)
     log.close()
-    again = SqliteLog(tmp_path, read_only=True)
-    assert len(again) == 6
-    with pytest.raises(StorageError, match="cannot be written"):
-        again.append(entries("e"))
-
-
-@pytest.mark.parametrize("bad", [entries("x", "b"), entries("x", "y", "x")])
-def test_an_id_that_is_there_undoes_the_whole_commit(bad: list[Entry], tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path)
-    log.append(entries("a", "b"))
-    with pytest.raises(DataError, match="nothing was taken"):
-        log.append(bad)
-    assert (len(log), len(list(log.commits()))) == (2, 1)
-    assert log.append(entries("x")) == 2
-
-
-def test_facts_and_what_is_kept_aside(tmp_path: Path) -> None:
-    log = SqliteLog(tmp_path)
-    log.tell({"model": "m", "own_events": 3})
-    log.tell({"own_events": 4})
-    log.park(entries("late"), "late")
-    log.close()
-    log = SqliteLog(tmp_path)
-    assert {key: log.facts()[key] for key in ("model", "own_events")} == {"model": "m", "own_events": 4}
-    assert (log.parked(), len(log)) == (1, 0)
+    with pytest.raises(ConfigError, match="no log is called nats"):
+        open_log("nats://somewhere/log")
 
 
 def test_files_that_are_no_logs(tmp_path: Path) -> None:
@@ -71,10 +41,15 @@ def test_files_that_are_no_logs(tmp_path: Path) -> None:
 
 def test_a_log_whose_events_are_missing_says_so(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path)
-    log.append(entries("a", "b"))
+    for name in "abc":
+        log.append(entries(name))
     log._file.execute("delete from events where position = 0")
     with pytest.raises(CheckpointError, match="lacks events"):
         list(log.commits())
+    assert [c.first for c in log.commits(1)] == [1, 2]
+    log._file.execute("delete from commits where first = 1")
+    with pytest.raises(CheckpointError, match="lacks events"):
+        list(log.commits(1))
 
 
 WRITER = """

@@ -2,7 +2,7 @@
 
 | what | where |
 |---|---|
-| the log: commits of events, durable and once each | `log.EventLog`, `log.SqliteLog` |
+| the log: commits of events, durable and once each | `event_log.EventLog`; `log.SqliteLog` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | what a log's events were scored, again | `live.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |

@@ -24,6 +24,7 @@ from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderEr
 from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import as_trained, own_reading
+from hopstate.serving.event_log import is_broken
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
@@ -150,15 +151,6 @@ def _id(value: Any, where: str, text: bool) -> str | int:
     if not 0 <= int(value) < LAST:
         raise DataError(f"{where}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
     return int(value)
-
-
-def is_broken(text: str) -> bool:
-    """Return whether a text holds what no file can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _feature(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:

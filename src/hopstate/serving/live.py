@@ -32,8 +32,9 @@ from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
-from hopstate.serving.incoming import LONGEST, Incoming, Late, is_broken
-from hopstate.serving.log import Entry, EventLog, SqliteLog
+from hopstate.serving.event_log import Entry, EventLog, is_broken
+from hopstate.serving.incoming import LONGEST, Incoming, Late
+from hopstate.serving.log import SqliteLog
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask

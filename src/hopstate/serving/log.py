@@ -1,24 +1,24 @@
-"""The log of a live run: events in the order of their commits, each durable before it is acknowledged.
+"""A log in a file: SQLite in WAL mode with synchronous=FULL, so a commit returns when it is on the disk.
 
-An event is a JSON object as text. A commit is a group of events that were taken together; its boundary is recorded. An
-event with an id that the log holds already changes nothing and has the position of the first. There is one writer, the
-holder of the folder's lock; readers see whole commits.
-
-`SqliteLog` is a file of SQLite in WAL mode with synchronous=FULL: a commit returns when it is on the disk.
+Its writer holds a lock beside the file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hopstate.errors import CheckpointError, DataError, MissingExtraError, MissingFileError, StorageError
 from hopstate.io.files import sync_folder
+from hopstate.io.lock import file_lock
+from hopstate.serving.event_log import Commit, Entry, check_entries, check_start, taken
 
 NAME = "log.sqlite"
+PAGE = 1_000  # commits, or a few more events, that are read at a time
 _FORMAT = "hopstate-log-1"
 _TABLES = """
 create table if not exists facts (key text primary key, value text not null) without rowid;
@@ -28,77 +28,6 @@ create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id text, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
 """
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An event to be logged.
-
-    Args:
-        body: a JSON object.
-        id: tells it from others, None where nothing does.
-    """
-
-    body: str
-    id: str | None = None
-
-
-@dataclass(frozen=True)
-class Commit:
-    """Events that were taken together.
-
-    Args:
-        first: position of the first in the log, from 0.
-        bodies: of all, JSON objects.
-    """
-
-    first: int
-    bodies: tuple[str, ...]
-
-
-class EventLog(Protocol):
-    """What a live run asks of a log."""
-
-    def __len__(self) -> int:
-        """Events in it."""
-        ...
-
-    def append(self, entries: Sequence[Entry]) -> int:
-        """Make entries one commit, on the disk when this returns; return the position of the first.
-
-        Raises:
-            DataError: an id that the log holds, or one twice; nothing was taken.
-            StorageError: it could not be written; nothing was taken.
-        """
-        ...
-
-    def positions(self, ids: Sequence[str]) -> dict[str, int]:
-        """Return the positions of those ids that the log holds."""
-        ...
-
-    def commits(self, first: int = 0) -> Iterator[Commit]:
-        """Yield what was committed from a position on; a commit that begins before it is cut."""
-        ...
-
-    def park(self, entries: Sequence[Entry], why: str) -> None:
-        """Keep entries aside, each id once, on the disk when this returns."""
-        ...
-
-    def parked(self) -> int:
-        """Return how many entries were kept aside."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return what was told of the log as a whole."""
-        ...
-
-    def tell(self, facts: dict[str, Any]) -> None:
-        """Keep facts of the log as a whole."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
 
 
 class SqliteLog:
@@ -111,6 +40,7 @@ class SqliteLog:
     Raises:
         MissingExtraError: apsw is not installed.
         MissingFileError: there is no log to be read.
+        BusyError: another writes it.
         CheckpointError: the file is no log of this version, or damaged.
         StorageError: it cannot be opened.
     """
@@ -121,7 +51,24 @@ class SqliteLog:
         if read_only and not self.path.is_file():
             raise MissingFileError(f"no log in {folder}; `hopstate serve` makes one")
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        self._held, self._one_by_one = ExitStack(), threading.Lock()
+        if not read_only:
+            self._held.enter_context(file_lock(self.path))
         fresh = not self.path.exists()
+        try:
+            self._open(flags, read_only=read_only)
+            if fresh:
+                self.tell({"format": _FORMAT})
+                sync_folder(self.path.parent)
+            found = self.facts().get("format")
+            if found != _FORMAT:
+                raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _open(self, flags: int, *, read_only: bool) -> None:
+        apsw = _apsw()
         with _named(self.path):
             self._file = apsw.Connection(str(self.path), flags=flags)
             self._file.set_busy_timeout(5_000)
@@ -131,12 +78,6 @@ class SqliteLog:
                 self._pragma("synchronous", "full")
                 with self._file:
                     self._file.execute(_TABLES)
-        if fresh:
-            self.tell({"format": _FORMAT})
-            sync_folder(self.path.parent)
-        found = self.facts().get("format")
-        if found != _FORMAT:
-            raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")
 
     def _pragma(self, name: str, value: str) -> None:
         self._file.execute(f"pragma {name} = {value}")
@@ -146,43 +87,70 @@ class SqliteLog:
             return next(iter(self._file.execute(query)))[0]
 
     def __len__(self) -> int:
-        return int(self._one("select coalesce(max(position) + 1, 0) from events"))
+        return int(self._one("select coalesce(max(first + events), 0) from commits"))
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    @property
+    def start(self) -> int:
+        """See `EventLog.start`."""
+        return int(self._one("select coalesce(min(first), 0) from commits"))
+
+    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
         """See `EventLog.append`."""
-        first = len(self)
-        rows = [(first + i, entry.id, entry.body) for i, entry in enumerate(entries)]
+        check_entries(entries)
         try:
-            with _named(self.path), self._file:
-                self._file.execute("insert into commits values (?, ?)", (first, len(rows)))
-                self._file.executemany("insert into events values (?, ?, ?)", rows)
+            with self._one_by_one, _named(self.path), self._file:
+                first = len(self)
+                if entries:
+                    rows = [(first + i, entry.id, entry.body) for i, entry in enumerate(entries)]
+                    self._file.execute("insert into commits values (?, ?)", (first, len(rows)))
+                    self._file.executemany("insert into events values (?, ?, ?)", rows)
+                self._tell(facts or {})
         except _TakenError as error:
-            raise DataError(
-                f"an event's id is in {self.path} already, or stands here twice; nothing was taken"
-            ) from error
+            raise DataError(taken(self.path)) from error
         return first
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         """See `EventLog.positions`."""
-        query = "select id, position from events where id in (select value from json_each(?))"
+        query = "select id, position from events where id = ?"
         with _named(self.path):
-            return dict(self._file.execute(query, (json.dumps(list(ids)),)))
+            return dict(self._file.executemany(query, [(one,) for one in ids]))
 
-    def commits(self, first: int = 0) -> Iterator[Commit]:
+    def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
-        bounds = "select first, events from commits where first + events > ? order by first"
-        with _named(self.path):
-            for begin, count in self._file.execute(bounds, (first,)).fetchall():
-                start = max(begin, first)
-                bodies = "select body from events where position >= ? and position < ? order by position"
-                found = tuple(body for (body,) in self._file.execute(bodies, (start, begin + count)))
-                if len(found) != begin + count - start:
+        at = check_start(first, self.start, self.path)
+        while found := self._page(at):
+            yield from found
+            at = found[-1].first + len(found[-1].bodies)
+
+    def _page(self, first: int) -> list[Commit]:
+        """Return some of the commits from a position on, of one instant."""
+        bounds, found = "select first, events from commits where first + events > ? order by first limit ?", []
+        bodies = "select body from events where position >= ? and position < ? order by position"
+        at = first
+        with _named(self.path), self._file:
+            for begin, count in self._file.execute(bounds, (first, PAGE)).fetchall():
+                held = tuple(body for (body,) in self._file.execute(bodies, (at, begin + count)))
+                if begin > at or len(held) != begin + count - at:
                     raise CheckpointError(f"{self.path} lacks events of the commit at {begin}; use a copy")
-                yield Commit(start, found)
+                found.append(Commit(at, held))
+                at = begin + count
+                if at - first >= PAGE:
+                    break
+        return found
+
+    def cut(self, position: int) -> int:
+        """See `EventLog.cut`."""
+        whole = "select max(first) from commits where first <= ?"
+        with self._one_by_one, _named(self.path), self._file:
+            start = next(iter(self._file.execute(whole, (position,))))[0] or 0
+            self._file.execute("delete from events where position < ?", (start,))
+            self._file.execute("delete from commits where first < ?", (start,))
+        return self.start
 
     def park(self, entries: Sequence[Entry], why: str) -> None:
         """See `EventLog.park`."""
-        with _named(self.path), self._file:
+        check_entries(entries)
+        with self._one_by_one, _named(self.path), self._file:
             self._file.executemany(
                 "insert or ignore into parked values (?, ?, ?)", [(e.id, e.body, why) for e in entries]
             )
@@ -196,15 +164,18 @@ class SqliteLog:
         with _named(self.path):
             return {key: json.loads(value) for key, value in self._file.execute("select key, value from facts")}
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def tell(self, facts: Mapping[str, Any]) -> None:
         """See `EventLog.tell`."""
+        with self._one_by_one, _named(self.path), self._file:
+            self._tell(facts)
+
+    def _tell(self, facts: Mapping[str, Any]) -> None:
         rows = [(key, json.dumps(value)) for key, value in facts.items()]
-        with _named(self.path), self._file:
-            self._file.executemany("insert or replace into facts values (?, ?)", rows)
+        self._file.executemany("insert or replace into facts values (?, ?)", rows)
 
     def close(self) -> None:
         """See `EventLog.close`."""
-        with _named(self.path):
+        with self._held, _named(self.path):
             self._file.close()
 
 

@@ -1,0 +1,149 @@
+"""The log of a live run: events in the order of their commits, each durable before it is acknowledged.
+
+An event is a JSON object as text. A commit is a group of events that were taken together; its boundary is recorded. An
+event with an id that the log holds already changes nothing and has the position of the first. There is one writer, and
+readers see whole commits. What lies before a position may be cut off; ids are known as long as their events are kept.
+
+Every log is held to the same checks (tests/serving/log_conformance.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hopstate.errors import CheckpointError, DataError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An event to be logged.
+
+    Args:
+        body: a JSON object.
+        id: tells it from others, None where nothing does.
+    """
+
+    body: str
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Events that were taken together.
+
+    Args:
+        first: position of the first in the log, from 0.
+        bodies: of all, JSON objects.
+    """
+
+    first: int
+    bodies: tuple[str, ...]
+
+
+class EventLog(Protocol):
+    """What a live run asks of a log."""
+
+    def __len__(self) -> int:
+        """Events that were ever taken: the position of the next one."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """Position of the first event that is kept."""
+        ...
+
+    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
+        """Make entries one commit, on the disk when this returns; return the position of the first.
+
+        No entries make no commit.
+
+        Args:
+            entries: the events.
+            facts: what is told (see `tell`) in the same commit, both or neither.
+
+        Raises:
+            DataError: an id that the log holds, or one twice, or a text that no file can hold; nothing was taken.
+            BusyError: another writer has taken over; nothing was taken.
+            StorageError: it could not be written; it may be there all the same, as a whole.
+        """
+        ...
+
+    def positions(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return the positions of those ids that the log holds."""
+        ...
+
+    def commits(self, first: int | None = None) -> Iterator[Commit]:
+        """Yield what was committed from a position on, or all; of a commit that begins before it, the rest.
+
+        Raises:
+            CheckpointError: what stood there is not kept any more, or is missing.
+        """
+        ...
+
+    def cut(self, position: int) -> int:
+        """Drop commits that lie wholly before a position, the last one never; return where the log begins now."""
+        ...
+
+    def park(self, entries: Sequence[Entry], why: str) -> None:
+        """Keep entries aside, each id once, on the disk when this returns."""
+        ...
+
+    def parked(self) -> int:
+        """Return how many entries were kept aside."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was told of the log as a whole."""
+        ...
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Keep facts of the log as a whole."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """Refuse entries that no log takes.
+
+    Raises:
+        DataError: an id stands twice, or a text is none that a file can hold.
+    """
+    ids = [entry.id for entry in entries if entry.id is not None]
+    if len(set(ids)) < len(ids):
+        raise DataError(taken("the log"))
+    for entry in entries:
+        for text in (entry.body, entry.id or ""):
+            if not text.isascii() and is_broken(text):
+                raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; nothing was taken")
+
+
+def is_broken(text: str) -> bool:
+    """Return whether a text holds what no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def taken(place: object) -> str:
+    """Return what is told of an id that comes twice."""
+    return f"an event's id is in {place} already, or stands here twice; nothing was taken"
+
+
+def check_start(first: int | None, start: int, place: object) -> int:
+    """Return where to read from.
+
+    Raises:
+        CheckpointError: it lies before what is kept.
+    """
+    if first is not None and first < start:
+        raise CheckpointError(
+            f"{place} begins at event {start}; what came before was cut, and event {first} is asked for"
+        )
+    return start if first is None else first

@@ -1,0 +1,276 @@
+"""What every log must do, whatever holds it: each is a subclass with a fixture `logs` that opens the same log again.
+
+A second writer is refused when it opens (`second` is "refused"), or takes over, and the first is refused from then on
+("takes over").
+"""
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+
+from hopstate.errors import BusyError, CheckpointError, DataError, HopstateError, MissingFileError
+from hopstate.serving.event_log import Commit, Entry, EventLog
+
+
+@dataclass
+class Logs:
+    """One log, opened as often as is asked; `place` is what another process opens it by."""
+
+    open: Callable[..., EventLog]
+    place: str
+    second: str = "refused"
+    cuts: bool = True
+
+
+def entries(*names: str) -> list[Entry]:
+    return [Entry(f'{{"n": "{name}"}}', name) for name in names]
+
+
+def state(log: EventLog) -> tuple[int, list[Commit], int, dict[str, object]]:
+    return len(log), list(log.commits()), log.parked(), log.facts()
+
+
+TEXTS = [
+    '{"a": "é ß 漢字 🎲 \\u0000"}',
+    '{"a": "\\t\\n\\\\ \\" \' \\\\N"}',
+    '{"a": "\u2028\ufeff\U0010ffff"}',
+    "{}",
+    "1",
+    json.dumps({"a": "x" * 100_000}),
+]
+IDS = ["é\0x", "é\0y", "\0", "it's", "\\N", "a\tb\nc", "漢", "e\u0301", "é", " ", "a ", "a", "A", "1", "01", "🎲"]
+
+
+class LogConformance:
+    def test_commits_come_back_as_they_were_made(self, logs: Logs) -> None:
+        log = logs.open()
+        assert (len(log), log.start, list(log.commits())) == (0, 0, [])
+        assert log.append(entries("a", "b", "c")) == 0
+        assert log.append([Entry("1"), Entry("1")]) == 3  # without ids, of which there may be many
+        assert log.append(entries("d")) == 5
+        whole = [
+            Commit(0, ('{"n": "a"}', '{"n": "b"}', '{"n": "c"}')),
+            Commit(3, ("1", "1")),
+            Commit(5, ('{"n": "d"}',)),
+        ]
+        assert list(log.commits()) == list(log.commits(0)) == whole
+        assert list(log.commits(1)) == [Commit(1, whole[0].bodies[1:]), *whole[1:]]
+        assert list(log.commits(5)) == whole[2:]
+        assert list(log.commits(6)) == list(log.commits(99)) == []
+        assert log.positions(["d", "b", "nobody", "it's"]) == {"d": 5, "b": 1}
+        assert log.positions([]) == {}
+        log.close()
+        log = logs.open()
+        assert list(log.commits()) == whole
+        assert log.append(entries("e")) == 6
+        assert log.positions(["a", "e"]) == {"a": 0, "e": 6}
+        log.close()
+
+    def test_texts_of_any_kind(self, logs: Logs) -> None:
+        log = logs.open()
+        log.append([Entry(text) for text in TEXTS])
+        for name in IDS:
+            log.append([Entry("{}", name)])
+        log.append([Entry("{}", f"{name}+") for name in IDS])
+        log.tell({'k"é': {"漢": [None, 1.5, "\0"]}})
+        log.close()
+        log = logs.open()
+        assert next(log.commits()).bodies == tuple(TEXTS)
+        first = len(TEXTS)
+        assert log.positions(IDS) == {name: first + k for k, name in enumerate(IDS)}
+        assert log.positions([f"{name}+" for name in IDS]).keys() == {f"{name}+" for name in IDS}
+        assert log.facts()['k"é'] == {"漢": [None, 1.5, "\0"]}
+        log.close()
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            [*entries("x"), Entry("1", "b")],
+            [*entries("x", "y"), Entry("1", "x")],
+            [*entries("x"), Entry('"\ud800"')],
+            [*entries("x"), Entry("1", "\ud800")],
+        ],
+        ids=["there already", "twice", "a body that is no text", "an id that is no text"],
+    )
+    def test_a_commit_that_is_refused_leaves_nothing(self, bad: list[Entry], logs: Logs) -> None:
+        log = logs.open()
+        log.append(entries("a", "b"), {"source": 1})
+        log.park(entries("p"), "late")
+        before = state(log)
+        with pytest.raises(DataError, match="nothing was taken"):
+            log.append(bad, {"source": 2})
+        assert state(log) == before
+        assert log.positions(["x", "y"]) == {}
+        assert log.append(entries("x")) == 2
+        log.close()
+
+    def test_no_events_are_no_commit(self, logs: Logs) -> None:
+        log = logs.open()
+        assert log.append([]) == 0
+        log.append(entries("a"))
+        assert log.append([]) == log.append([]) == 1
+        assert log.append([], {"source": 7}) == 1  # but what is told is kept
+        assert (len(list(log.commits())), log.facts()["source"]) == (1, 7)
+        log.park([], "late")
+        assert log.parked() == 0
+        log.close()
+
+    def test_facts_are_told_alone_and_with_events(self, logs: Logs) -> None:
+        log = logs.open()
+        log.tell({"model": "m", "own_events": 3})
+        log.tell({"own_events": 4})
+        log.append(entries("a"), {"source": {"p": 0}})
+        log.append(entries("b"), {"source": {"p": 1}})
+        log.close()
+        log = logs.open()
+        found = {key: log.facts()[key] for key in ("model", "own_events", "source")}
+        assert found == {"model": "m", "own_events": 4, "source": {"p": 1}}
+        log.close()
+
+    def test_what_is_kept_aside_is_there_once(self, logs: Logs) -> None:
+        log = logs.open()
+        log.park(entries("p", "q"), "late")
+        log.park(entries("q", "r"), "late")
+        log.append(entries("q"))  # of no matter to the log itself
+        log.close()
+        log = logs.open()
+        log.park(entries("r"), "late")
+        assert (log.parked(), len(log)) == (3, 1)
+        log.park([Entry("1"), Entry("1")], "late")
+        assert log.parked() == 5
+        log.close()
+
+    def test_an_id_that_comes_at_once_from_many_is_taken_once(self, logs: Logs) -> None:
+        log = logs.open()
+
+        def send(k: int) -> int:
+            taken = 0
+            for i in range(10):
+                try:
+                    log.append([Entry(str(k), f"e{i}"), Entry(str(k), f"f{i}")])
+                    taken += 1
+                except DataError:
+                    pass
+            return taken
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(send, range(4))) == 10
+        assert len(log) == 20
+        assert all(len(set(commit.bodies)) == 1 and len(commit.bodies) == 2 for commit in log.commits())
+        assert sorted(log.positions([f"e{i}" for i in range(10)]).values()) == list(range(0, 20, 2))
+        log.close()
+
+    def test_one_writes(self, logs: Logs) -> None:
+        """Here and from another process; whoever is refused has taken nothing."""
+        log = logs.open()
+        log.append(entries("a"))
+        if logs.second == "refused":
+            with pytest.raises(BusyError):
+                logs.open()
+            code = "import sys; from hopstate.serving.logs import open_log; open_log(sys.argv[1])"
+            done = subprocess.run([sys.executable, "-c", code, logs.place], capture_output=True, text=True)
+            assert "BusyError" in done.stderr
+            log.append(entries("b"))
+            log.close()
+            log = logs.open()  # free again
+        else:
+            other = logs.open()
+            other.append(entries("b"))
+            for _ in range(2):
+                with pytest.raises(BusyError):
+                    log.append(entries("c"))
+                with pytest.raises(BusyError):
+                    log.tell({"x": 1})
+                with pytest.raises(BusyError):
+                    log.park(entries("c"), "late")
+            log.close()
+            log = other
+        assert log.append(entries("d")) == 2
+        assert ("x" in log.facts(), log.parked()) == (False, 0)
+        log.close()
+
+    def test_readers_see_whole_commits_and_write_nothing(self, logs: Logs) -> None:
+        with pytest.raises(MissingFileError):
+            logs.open(read_only=True)
+        log = logs.open()
+        log.append(entries("a", "b"))
+        reader = logs.open(read_only=True)
+        assert len(reader) == 2
+
+        def write() -> None:
+            for k in range(40):
+                log.append([Entry(str(k), f"{k}-{i}") for i in range(7)])
+
+        with ThreadPoolExecutor(1) as pool:
+            done, seen, looks = pool.submit(write), 2, 0
+            while not done.done() or looks < 3:
+                looks += 1
+                for commit in reader.commits(seen):
+                    assert (commit.first, len(commit.bodies), len(set(commit.bodies))) == (seen, 7, 1)
+                    seen += 7
+                assert (len(reader) - 2) % 7 == 0
+            done.result()
+        assert [c.first for c in reader.commits(seen)] == list(range(seen, 282, 7))
+        assert len(reader) == 282
+        assert reader.positions(["39-6", "nobody"]) == {"39-6": 281}
+        log.park(entries("p"), "late")
+        log.tell({"x": 1})
+        assert (reader.parked(), reader.facts()["x"]) == (1, 1)
+        for change in (
+            lambda: reader.append(entries("z")),
+            lambda: reader.tell({"y": 1}),
+            lambda: reader.park(entries("z"), "late"),
+            lambda: reader.cut(1),
+        ):
+            with pytest.raises(HopstateError):
+                change()
+        assert ("y" in log.facts(), log.parked(), len(log), log.start) == (False, 1, 282, 0)
+        reader.close()
+        log.append(entries("after"))
+        log.close()
+
+    def test_a_long_log_is_read_in_little_memory(self, logs: Logs) -> None:
+        log, body = logs.open(), json.dumps({"a": "x" * 1_000})
+        for _ in range(10):
+            log.append([Entry(body)] * 2_000)  # 20 MB
+        log.close()
+        log = logs.open(read_only=True)
+        assert sum(len(commit.bodies) for commit in log.commits()) == 20_000  # whatever is made once
+        tracemalloc.start()
+        try:
+            assert sum(len(commit.bodies) for commit in log.commits()) == 20_000
+            assert tracemalloc.get_traced_memory()[1] < 10e6
+        finally:
+            tracemalloc.stop()
+        log.close()
+
+    def test_what_lies_before_a_position_is_cut(self, logs: Logs) -> None:
+        if not logs.cuts:
+            pytest.skip("what holds this log in tests cannot delete")
+        log = logs.open()
+        for k in range(5):
+            log.append([Entry(f"{k}{i}", f"{k}{i}") for i in range(3)], {"source": k})
+        assert log.cut(2) == log.start == 0  # of a commit all is kept or nothing
+        assert log.cut(7) == log.start == 6
+        reader = logs.open(read_only=True)
+        for one in (log, reader):
+            assert (one.start, len(one), one.facts()["source"]) == (6, 15, 4)
+            assert [c.first for c in one.commits()] == [c.first for c in one.commits(6)] == [6, 9, 12]
+            assert [c.first for c in one.commits(7)] == [7, 9, 12]
+            with pytest.raises(CheckpointError, match="begins at event 6"):
+                next(one.commits(5))
+            assert one.positions(["00", "20", "42"]) == {"20": 6, "42": 14}
+        reader.close()
+        assert log.cut(99) == 12  # the last one stays, and with it the count
+        log.close()
+        log = logs.open()
+        assert (log.start, len(log)) == (12, 15)
+        assert log.append(entries("next")) == 15
+        assert [c.first for c in log.commits()] == [12, 15]
+        log.close()
