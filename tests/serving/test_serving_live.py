@@ -94,6 +94,28 @@ def test_live_scores_are_a_replays_and_streams_bit_for_bit(name: str, runs: dict
     assert offline["score"].tolist() == scores
 
 
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_a_log_elsewhere_gives_what_a_file_gives(
+    kind: str, runs: dict[str, Run], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """With snapshots here or lost, and a replay from the place alone."""
+    run, events, log = runs["recency"], later(), f"{request.getfixturevalue(kind)}&log=live_run"
+    with LiveRun(run.path, folder=tmp_path / "a") as live:
+        expected = [r.score for event in events for r in live.take([event])]
+    with LiveRun(run.path, folder=tmp_path / "b", log=log) as live:
+        found = live.take(events[:20])
+        with pytest.raises(BusyError):
+            LiveRun(run.path, folder=tmp_path / "c", log=log)
+    with LiveRun(run.path, folder=tmp_path / "c", log=log) as live:
+        assert live.position == 20
+        found += live.take(events[15:])
+    assert [r.score for r in found if not r.again] == expected
+    parts = list(replayed(run.path, log=log))
+    assert [s for part in parts for s in part["score"].tolist()] == expected
+    with pytest.raises(ConfigError, match="other weights"):
+        LiveRun(runs["ctdg-ssm"].path, folder=tmp_path / "d", log=log)
+
+
 def test_answers_stand_on_what_was_taken(runs: dict[str, Run], tmp_path: Path) -> None:
     from hopstate.runs.queries.ask import scored
 

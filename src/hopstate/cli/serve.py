@@ -21,6 +21,8 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"hopstate {command}", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left, of a temporal method for links")
     parser.add_argument("--folder", default=None, help="where the log and its snapshots lie (default: RUN/live)")
+    log = "log elsewhere: postgresql://USER@HOST/DATABASE?log=NAME (default: a file in the folder)"
+    parser.add_argument("--log", default=None, metavar="ADDRESS", help=log)
     parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     return parser
@@ -47,7 +49,7 @@ def _serve(argv: list[str]) -> int:
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
-    options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method}
+    options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
     opened = partial(LiveRun, o.run, folder=o.folder, **options)
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token)
@@ -67,7 +69,7 @@ def _replay(argv: list[str]) -> int:
     from hopstate.serving.live import replayed
 
     check_table_path(o.out)
-    tables = list(replayed(o.run, o.folder, device=o.device, method=o.method))
+    tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["position", "score"])
     write_table(table, Path(o.out))
     print(f"{len(table)} events scored again: {o.out}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -19,6 +20,7 @@ from hopstate.io.files import make_folder, named_errors
 from hopstate.io.leftovers import is_part, short_name, sweep
 
 NAME = ".lock"
+_SECRETS = re.compile(r"(?<=://)[^/\s]*(?=@)|(?<=password=)[^&\s]*")  # of addresses on a command line
 MARKS = ("environment.json", "search.json", "table.json", "live.json")  # what runs, searches, comparisons, states have
 
 
@@ -95,8 +97,9 @@ def _held(path: Path, place: Path, what: str, *, wait: bool) -> Iterator[None]:
 
 def _sign(place: Path) -> None:
     """Leave in a lock's file who holds it."""
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else []
-    who = {"process": os.getpid(), "host": socket.gethostname(), "command": " ".join(words)[:200], "since": time.time()}
+    words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]] if sys.argv else [])
+    words = _SECRETS.sub("...", words)[:200]
+    who = {"process": os.getpid(), "host": socket.gethostname(), "command": words, "since": time.time()}
     with contextlib.suppress(OSError):
         place.write_text(json.dumps(who), "utf-8")
 

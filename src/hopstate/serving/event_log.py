@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from hopstate.errors import CheckpointError, DataError
 
+PAGE = 1_000  # commits, or a few more events, that are read at a time
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -34,7 +34,7 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.serving.event_log import Entry, EventLog, is_broken
 from hopstate.serving.incoming import LONGEST, Incoming, Late
-from hopstate.serving.log import SqliteLog
+from hopstate.serving.logs import open_log
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -67,7 +67,7 @@ class LiveRun:
         late: what becomes of an event earlier than the last one: "reject" refuses the request, "clamp" takes the
             last one's time, "park" keeps it aside.
         snapshot_every: events between two snapshots.
-        log: another log than the file in the folder.
+        log: another log than the file in the folder, or its place (see `logs.open_log`).
         device, method: as in `hopstate.score`.
 
     past: what is known.
@@ -86,7 +86,7 @@ class LiveRun:
         folder: str | Path | None = None,
         late: Late = "reject",
         snapshot_every: int = 100_000,
-        log: EventLog | None = None,
+        log: EventLog | str | None = None,
         device: str | None = None,
         method: str | None = None,
     ) -> None:
@@ -107,7 +107,7 @@ class LiveRun:
                 )
             self.task: LinkTask = task
             self._open.enter_context(trainer.precision())
-            self.log = SqliteLog(self.folder) if log is None else log
+            self.log = open_log(log or self.folder) if log is None or isinstance(log, str) else log
             self._open.callback(self.log.close)
             self.method = method
             self._incoming = Incoming(self.run, method, late)
@@ -254,12 +254,15 @@ class LiveRun:
         return Session(self.run, self.task, self.past, None, self.method)
 
 
-def replayed(run: str | Path, folder: str | Path | None = None, **options: Any) -> Iterator[pd.DataFrame]:
+def replayed(
+    run: str | Path, folder: str | Path | None = None, *, log: str | None = None, **options: Any
+) -> Iterator[pd.DataFrame]:
     """Yield what the events of a log were scored when they came, commit after commit in larger groups.
 
     Args:
         run: the run folder.
         folder: where the log lies; RUN/live by default. It is only read.
+        log: its place, where it is another than a file there (see `logs.open_log`).
         options: device and method, as in `LiveRun`.
 
     Yields:
@@ -271,20 +274,19 @@ def replayed(run: str | Path, folder: str | Path | None = None, **options: Any) 
     """
     import tempfile
 
-    where = RunFolder.open(run).path / "live" if folder is None else Path(folder)
-    log = SqliteLog(where, read_only=True)
-    facts = log.facts()
+    kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
+    facts = kept.facts()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         own = {"model": fingerprint(live.task), "own_events": live.own_events}
         if {key: facts.get(key) for key in own} != own:
-            raise ConfigError(f"the log in {where} is another run's, or of other data")
-        for bodies in _bulks(log, 0):
+            raise ConfigError("the log is another run's, or of other data")
+        for bodies in _bulks(kept, 0):
             first, rows = live.position, [json.loads(body) for body in bodies]
             scores, live.past = live._after(rows, score=True)
             table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
             yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
         live.kept = live.position  # nothing to be kept
-    log.close()
+    kept.close()
 
 
 def _bulks(log: EventLog, first: int) -> Iterator[list[str]]:

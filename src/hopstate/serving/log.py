@@ -15,10 +15,9 @@ from typing import Any
 from hopstate.errors import CheckpointError, DataError, MissingExtraError, MissingFileError, StorageError
 from hopstate.io.files import sync_folder
 from hopstate.io.lock import file_lock
-from hopstate.serving.event_log import Commit, Entry, check_entries, check_start, taken
+from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, taken
 
 NAME = "log.sqlite"
-PAGE = 1_000  # commits, or a few more events, that are read at a time
 _FORMAT = "hopstate-log-1"
 _TABLES = """
 create table if not exists facts (key text primary key, value text not null) without rowid;
@@ -87,7 +86,7 @@ class SqliteLog:
             return next(iter(self._file.execute(query)))[0]
 
     def __len__(self) -> int:
-        return int(self._one("select coalesce(max(first + events), 0) from commits"))
+        return int(self._one("select coalesce((select first + events from commits order by first desc limit 1), 0)"))
 
     @property
     def start(self) -> int:

@@ -1,0 +1,204 @@
+"""A log in a schema of a PostgreSQL database: what follows it may stand on other machines.
+
+A commit is a transaction with synchronous_commit on. The writer holds an advisory lock of the database by the very
+connection that it writes with: where that breaks, the lock goes and nothing can be written without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hopstate.errors import BusyError, CheckpointError, ConfigError, HopstateWarning
+from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start
+from hopstate.serving.postgres import Database
+
+_FORMAT = "hopstate-log-1"
+_FEW = 16  # events that are inserted by one statement rather than copied
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_TABLES = """
+create schema if not exists {log};
+create table if not exists {log}.facts (key text primary key, value text not null);
+create table if not exists {log}.commits (first bigint primary key, events bigint not null);
+create table if not exists {log}.events (position bigint primary key, id bytea, body text not null);
+create unique index if not exists ids on {log}.events (id) where id is not null;
+create table if not exists {log}.parked (id bytea, body text not null, why text not null);
+create unique index if not exists parked_ids on {log}.parked (id) where id is not null;
+"""
+
+
+class PostgresLog:
+    """A log in a schema, which is made where there is none.
+
+    Args:
+        url: `postgresql://USER@HOST/DATABASE?log=NAME` with libpq's parameters; NAME is the schema, `hopstate` by
+            default. A password is better kept in `~/.pgpass` or PGPASSWORD; it is never shown.
+        read_only: look at it while another process may write.
+
+    Raises:
+        MissingExtraError: psycopg is not installed.
+        ConfigError: the address cannot be read.
+        MissingFileError: there is no log to be read.
+        BusyError: another writes it.
+        CheckpointError: the schema is no log of this version.
+        StorageError: the server does not answer, or refuses.
+    """
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self.read_only = read_only
+        self._database = Database(url, ("log",), self._begin)
+        self.place, self.schema = self._database.place, self._database.own.get("log", "hopstate")
+        if not _NAME.fullmatch(self.schema):
+            raise ConfigError(f"log={self.schema!r}: a log's name is of small letters, digits and _, at most 63")
+        try:
+            found = self.facts().get("format")
+            if found != _FORMAT:
+                raise CheckpointError(f"{self.place} is no log of this version (format {found!r}); choose another name")
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, connection: Any) -> None:
+        """Take the writer's lock, and make tables."""
+        connection.isolation_level = self._database.psycopg.IsolationLevel.REPEATABLE_READ  # a page is of one instant
+        connection.read_only = self.read_only
+        if self.read_only:
+            return
+        key = int.from_bytes(hashlib.sha256(f"hopstate log {self.schema}".encode()).digest()[:7], "big")
+        if not connection.execute("select pg_try_advisory_lock(%s)", (key,)).fetchone()[0]:
+            query = """select a.application_name from pg_locks l join pg_stat_activity a using (pid)
+                where l.locktype = 'advisory' and l.granted and (l.classid::bigint << 32) | l.objid::bigint = %s"""
+            (holder,) = connection.execute(query, (key,)).fetchone() or ("another",)
+            raise BusyError(f"{self.place} is being written by {holder!r}; stop it, or choose another log")
+        connection.execute("set synchronous_commit = on")
+        if connection.execute("show fsync").fetchone()[0] == "off":
+            told = f"the server of {self.place} runs with fsync off: a loss of power loses acknowledged events"
+            warnings.warn(told, HopstateWarning, stacklevel=6)
+        with connection.transaction():
+            connection.execute("set local client_min_messages = warning")
+            connection.execute(self._sql(_TABLES))
+            format_ = self._sql("insert into {log}.facts values ('format', %s) on conflict do nothing")
+            connection.execute(format_, (json.dumps(_FORMAT),))
+
+    def _sql(self, text: str) -> str:
+        return text.replace("{log}", f'"{self.schema}"')  # checked to be plain
+
+    def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._database.work() as connection:
+            return connection.execute(self._sql(query), values).fetchall()
+
+    # ---- the log ------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        found = self._rows("select first + events from {log}.commits order by first desc limit 1")
+        return int(found[0][0]) if found else 0
+
+    @property
+    def start(self) -> int:
+        """See `EventLog.start`."""
+        return int(self._rows("select coalesce(min(first), 0) from {log}.commits")[0][0])
+
+    def append(self, entries: Sequence[Entry], facts: Mapping[str, Any] | None = None) -> int:
+        """See `EventLog.append`."""
+        check_entries(entries)
+        with self._database.work() as connection, connection.transaction():
+            first = len(self)
+            if entries:
+                connection.execute(self._sql("insert into {log}.commits values (%s, %s)"), (first, len(entries)))
+                self._insert(connection, [(first + i, _bytes(e.id), e.body) for i, e in enumerate(entries)])
+            self._tell(connection, facts or {})
+        return first
+
+    def _insert(self, connection: Any, rows: list[tuple[int, bytes | None, str]]) -> None:
+        if len(rows) <= _FEW:
+            values = ", ".join(["(%s::bigint, %s::bytea, %s::text)"] * len(rows))
+            connection.execute(
+                self._sql("insert into {log}.events values " + values), [value for row in rows for value in row]
+            )
+            return
+        with connection.cursor().copy(self._sql("copy {log}.events from stdin (format binary)")) as copy:
+            copy.set_types(["int8", "bytea", "text"])
+            for row in rows:
+                copy.write_row(row)
+
+    def positions(self, ids: Sequence[str]) -> dict[str, int]:
+        """See `EventLog.positions`."""
+        if not ids:
+            return {}
+        found = self._rows("select id, position from {log}.events where id = any(%s)", ([_bytes(i) for i in ids],))
+        return {bytes(one).decode(): position for one, position in found}
+
+    def commits(self, first: int | None = None) -> Iterator[Commit]:
+        """See `EventLog.commits`."""
+        at = check_start(first, self.start, self.place)
+        while found := self._page(at):
+            yield from found
+            at = found[-1].first + len(found[-1].bodies)
+
+    def _page(self, first: int) -> list[Commit]:
+        """Return some of the commits from a position on, of one instant."""
+        found: list[Commit] = []
+        with self._database.work() as connection, connection.transaction():
+            bounds = "select first, events from {log}.commits where first >= %s order by first limit %s"
+            before = "select coalesce(max(first), 0) from {log}.commits where first <= %s"
+            begin = self._rows(before, (first,))[0][0]
+            rows = [(b, n) for b, n in self._rows(bounds, (begin, PAGE)) if b + n > first]
+            ends = [b + n for b, n in rows]
+            rows = rows[: next((k for k, end in enumerate(ends) if end - first >= PAGE), len(rows)) + 1]
+            if not rows:
+                return []
+            query = "select body from {log}.events where position >= %s and position < %s order by position"
+            bodies = [body for (body,) in self._rows(query, (first, sum(rows[-1])))]
+        at = first
+        for begin, count in rows:
+            if begin > at or len(bodies) != sum(rows[-1]) - first:
+                raise CheckpointError(f"{self.place} lacks events of the commit at {begin}; use a copy")
+            found.append(Commit(at, tuple(bodies[at - first : begin + count - first])))
+            at = begin + count
+        return found
+
+    def cut(self, position: int) -> int:
+        """See `EventLog.cut`."""
+        with self._database.work() as connection, connection.transaction():
+            start = self._rows("select coalesce(max(first), 0) from {log}.commits where first <= %s", (position,))[0]
+            connection.execute(self._sql("delete from {log}.events where position < %s"), start)
+            connection.execute(self._sql("delete from {log}.commits where first < %s"), start)
+        return self.start
+
+    def park(self, entries: Sequence[Entry], why: str) -> None:
+        """See `EventLog.park`."""
+        check_entries(entries)
+        query = self._sql("insert into {log}.parked values (%s, %s, %s) on conflict do nothing")
+        with self._database.work() as connection, connection.transaction():
+            connection.cursor().executemany(query, [(_bytes(e.id), e.body, why) for e in entries])
+
+    def parked(self) -> int:
+        """See `EventLog.parked`."""
+        return int(self._rows("select count(*) from {log}.parked")[0][0])
+
+    def facts(self) -> dict[str, Any]:
+        """See `EventLog.facts`."""
+        return {key: json.loads(value) for key, value in self._rows("select key, value from {log}.facts")}
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """See `EventLog.tell`."""
+        with self._database.work() as connection, connection.transaction():
+            self._tell(connection, facts)
+
+    def _tell(self, connection: Any, facts: Mapping[str, Any]) -> None:
+        if facts:
+            query = "insert into {log}.facts values (%s, %s) on conflict (key) do update set value = excluded.value"
+            rows = [(key, json.dumps(value)) for key, value in facts.items()]
+            connection.cursor().executemany(self._sql(query), rows)
+
+    def close(self) -> None:
+        """See `EventLog.close`."""
+        self._database.close()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    """Return an id as it is kept: PostgreSQL's texts hold no NUL."""
+    return None if text is None else text.encode()

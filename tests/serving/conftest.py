@@ -1,0 +1,50 @@
+"""A server of PostgreSQL for the tests of this folder, of the system's own package, in a temporary folder."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def program(name: str) -> str | None:
+    places = [str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"))]
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(places))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Address of an empty server, which listens in its folder alone and asks for a password."""
+    pytest.importorskip("psycopg", reason="needs psycopg: pip install 'hopstate[postgres]'")
+    initdb, pg_ctl = program("initdb"), program("pg_ctl")
+    if initdb is None or pg_ctl is None:
+        pytest.skip("needs a server of PostgreSQL: initdb and pg_ctl (Debian: apt install postgresql)")
+    who: dict[str, object] = {}
+    home = Path(tempfile.mkdtemp(prefix="hopstate-pg-"))
+    if os.geteuid() == 0:  # the server refuses to run as root
+        nobody = pwd.getpwnam("nobody")
+        os.chown(home, nobody.pw_uid, nobody.pw_gid)
+        who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+    (home / "password").write_text("se%cret/@1")
+    (home / "password").chmod(0o644)
+    options = f"-c listen_addresses='' -k {home} -c shared_buffers=16MB -c max_connections=20"
+
+    def run(*words: str) -> None:
+        with (home / "out").open("a") as out:  # not a pipe, which the server would hold open
+            done = subprocess.run(words, stdout=out, stderr=out, cwd=home, timeout=60, check=False, **who)  # type: ignore[call-overload]
+        assert done.returncode == 0, (home / "out").read_text()
+
+    account = ["-U", "hop", "-A", "scram-sha-256", f"--pwfile={home}/password"]
+    try:
+        run(initdb, "-D", f"{home}/data", "-E", "UTF8", "--no-locale", "--no-sync", *account)
+        run(pg_ctl, "-D", f"{home}/data", "-w", "-l", f"{home}/log", "-o", options, "start")
+        try:
+            yield f"postgresql://hop:se%25cret%2F%401@/postgres?host={home}"
+        finally:
+            run(pg_ctl, "-D", f"{home}/data", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""The log in PostgreSQL, against a server of the system's own package."""
+
+import itertools
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from log_conformance import LogConformance, Logs, entries
+
+from hopstate.errors import BusyError, CheckpointError, ConfigError, StorageError
+from hopstate.io.lock import locked
+from hopstate.serving.logs import open_log
+from hopstate.serving.postgres_log import PostgresLog
+
+NUMBER = itertools.count()
+
+
+@pytest.fixture
+def url(postgres: str) -> str:
+    return f"{postgres}&log=test_{next(NUMBER)}"
+
+
+class TestPostgresLog(LogConformance):
+    @pytest.fixture
+    def logs(self, url: str) -> Logs:
+        return Logs(partial(PostgresLog, url), url)
+
+
+def test_a_password_is_never_shown(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = postgres.replace("se%25cret", "wr0ng")
+    monkeypatch.setattr(sys, "argv", ["hopstate", "serve", "--log", wrong, "password=wr0ng"])
+    with pytest.raises(StorageError, match="authentication failed") as raised:
+        open_log(wrong)
+    for bad in (wrong.replace("wr0ng", "wr0ng%zz"), "postgresql://hop:wr0ng@h:port/db", f"{postgres}&log=wr0ng;--"):
+        with pytest.raises(ConfigError) as refused:
+            open_log(bad.replace("%2F%401", ""))
+        assert "wr0ng%" not in str(refused.value)
+    assert "wr0ng" not in str(raised.value)
+    with locked(tmp_path):
+        with pytest.raises(BusyError, match=r"--log postgresql://\.\.\.@") as busy, locked(tmp_path):
+            pass
+        assert "wr0ng" not in str(busy.value) + (tmp_path / ".lock").read_text()
+
+
+def test_a_connection_that_broke_is_made_anew_but_not_over_another_writer(url: str) -> None:
+    log, admin = PostgresLog(url), PostgresLog(url.replace("log=", "log=other_"))
+    log.append(entries("a"))
+
+    def drop() -> None:
+        query = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid()"
+        admin._rows(query + " and usename = 'hop' and backend_type = 'client backend'")
+
+    drop()
+    with pytest.raises(StorageError, match="cannot be written"):
+        log.append(entries("b"))
+    assert log.append(entries("b")) == 1
+    drop()
+    other = PostgresLog(url)
+    with pytest.raises(StorageError):
+        log.append(entries("c"))
+    with pytest.raises(BusyError, match="is being written by 'hopstate"):
+        log.append(entries("c"))
+    assert other.append(entries("c")) == 2
+    for one in (log, other, admin):
+        one.close()
+
+
+def test_commits_wait_for_the_disk(url: str) -> None:
+    log = PostgresLog(url.replace("?", "?options=-csynchronous_commit%3Doff&"))
+    assert log._rows("show synchronous_commit") == [("on",)]
+    log.close()
+
+
+def test_a_schema_that_is_no_log(url: str) -> None:
+    log = PostgresLog(url)
+    log.tell({"format": "other"})
+    log.close()
+    with pytest.raises(CheckpointError, match="no log of this version"):
+        PostgresLog(url)
+    with pytest.raises(ConfigError, match="small letters"):
+        PostgresLog(url + "'")
+
+
+def test_events_that_are_missing_are_told(url: str) -> None:
+    log = PostgresLog(url)
+    log.append(entries("a", "b"))
+    log.append([*entries(*"cdefghijklmnopqrstuvwxyz")])
+    assert [len(json.dumps(c.bodies)) > 0 for c in log.commits(3)] == [True]
+    with log._database.work() as connection:
+        connection.execute(log._sql("delete from {log}.events where position = 1"))
+    with pytest.raises(CheckpointError, match="lacks events"):
+        list(log.commits())
+    log.close()
