@@ -39,7 +39,7 @@ def seconds_with_sets(stream: EventStream, split: EventSplit, batches: int = 5) 
 
 
 def measure(stream: EventStream) -> None:
-    """Print the seconds of every strategy on the test part of one stream."""
+    """Print the seconds of every strategy on the test split of one stream."""
     split = dyglib_split(stream)
     print(f"{stream}, {len(split.test):,} test events")
     sets = seconds_with_sets(stream, split)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hopstate.data.event_splits import PARTS, chronological_split, dyglib_split, split_at, split_by_masks
+from hopstate.data.event_splits import EVENT_SPLITS, chronological_split, dyglib_split, split_at, split_by_masks
 from hopstate.data.events import GONE, IMPLIED, EventStream
 from hopstate.errors import ConfigError, DataError
 
@@ -49,7 +49,7 @@ def test_edges_that_go_with_a_node_do_not_move_the_split(split, unit):
     assert (found.val_time, found.test_time) == (plain.val_time, plain.test_time)
     if unit == 1:
         np.testing.assert_allclose((found.val_time, found.test_time), (699.3, 849.15))
-    for part in PARTS:
+    for part in EVENT_SPLITS:
         rows = found.rows(part)
         told = rows[stream.kind[rows] != IMPLIED]
         np.testing.assert_array_equal(stream.t[told], t[plain.rows(part)], err_msg=part)
@@ -101,7 +101,7 @@ def test_a_split_that_leaves_nothing_is_an_error():
         chronological_split(stream_of([]))
     with pytest.raises(ConfigError, match="leave training"):
         chronological_split(stream_of(np.arange(9)), val_ratio=0.6, test_ratio=0.5)
-    with pytest.raises(ConfigError, match="part"):
+    with pytest.raises(ConfigError, match="unknown split"):
         chronological_split(stream_of(np.arange(9))).rows("new")
 
 
@@ -114,7 +114,7 @@ def test_nanoseconds_are_split_as_the_same_events_in_small_numbers() -> None:
     for start in (0, 1_700_000_000 * 10**9):
         stream = EventStream(src=src, dst=dst, t=start + t, num_nodes=9)
         splits = chronological_split(stream), dyglib_split(stream)
-        parts += [[split.rows(name).tolist() for name in PARTS] for split in splits]
+        parts += [[split.rows(name).tolist() for name in EVENT_SPLITS] for split in splits]
     assert parts[:2] == parts[2:]
 
 
@@ -127,5 +127,5 @@ def test_years_in_nanoseconds_are_split_as_in_microseconds() -> None:
         parts = []
         for unit in (1, 1000):
             split = chronological_split(EventStream(src=src, dst=dst, t=t * unit, num_nodes=9))
-            parts.append([split.rows(name).tolist() for name in PARTS])
+            parts.append([split.rows(name).tolist() for name in EVENT_SPLITS])
         assert parts[0] == parts[1]

@@ -120,6 +120,6 @@ def test_real_files(shared, name, count, features):
     graphs = read_tu(shared / "data" / "tu" / f"{name}.txt")
     assert (graphs.num_graphs, graphs.num_features, graphs.num_splits) == (count, features, 10)
     held = np.concatenate([graphs.split(k)["test"] for k in range(10)])
-    assert len(set(held)) == len(held) == count // 10 * 10  # the files leave the rest out of every test part
+    assert len(set(held)) == len(held) == count // 10 * 10  # the files leave the rest out of every test split
     for k in range(10):
         assert sum(len(rows) for rows in graphs.split(k).values()) == count

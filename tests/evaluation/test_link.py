@@ -100,7 +100,7 @@ def test_one_against_many_intervals_and_the_text_table():
     assert report.value("mrr", "many") == many["mrr"]
     lines = report.text().splitlines()
     assert len(lines) == 3
-    assert lines[0].split()[:4] == ["part", "setting", "strategy", "events"]
+    assert lines[0].split()[:4] == ["split", "setting", "strategy", "events"]
     with pytest.raises(ConfigError, match="mrr"):
         report.value("mrr", "random")
 
@@ -179,7 +179,7 @@ def test_bad_scores_and_settings_are_named():
     with pytest.raises(ConfigError, match="strategy"):
         evaluate_link(Recorder(), stream, split, strategies=("hard",))
     wrong = {("test", "random"): draw_negatives(stream, split, "val")}
-    with pytest.raises(DataError, match="not of that part"):
+    with pytest.raises(DataError, match="not of that split"):
         evaluate_link(Recorder(), stream, split, strategies=("random",), negatives=wrong)
 
 

@@ -86,7 +86,7 @@ def test_known_pairs_are_known_to_recency(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["recency", "dygformer", "dyg-mamba", "graphmixer"])
 def test_scores_are_those_behind_the_evaluation_of_one_file(name: str, runs: dict[str, Run], tmp_path: Path) -> None:
-    """The test part of a run on both, scored by that run from its first part alone."""
+    """The test split of a run on both, scored by that run from its first part alone."""
     both = pd.concat([table(0, 160), table(200, 60)])
     both.to_csv(tmp_path / "both.csv", index=False)
     settings = {**LOOP, **SMALL[name], **READ, "evaluation.strategies": ["random"], "split.kind": "time"}
@@ -124,7 +124,7 @@ def test_what_cannot_be_later_is_refused_with_what_to_do(runs: dict[str, Run]) -
     run = runs["ctdg-ssm"]
     with pytest.raises(TimeOrderError, match=r"begins at 50, before the end of the run's own data at 106.*--fresh"):
         run.predict(table(50, 20))
-    with pytest.raises(ConfigError, match=r"have no test part; leave --split out, or give --fresh"):
+    with pytest.raises(ConfigError, match=r"have no test split; leave --split out, or give --fresh"):
         run.predict(table(200, 20), split="test")
     assert len(run.predict(table(0, 60), split="test", fresh=True)) == 9
     assert not (run.path / "state").exists()

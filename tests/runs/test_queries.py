@@ -136,7 +136,7 @@ def test_a_query_leaves_the_run_as_it_was(name: str, runs: dict[str, Run], tmp_p
 
 @pytest.mark.parametrize("name", ["recency", "edgebank", "pair-trees", "graphmixer", "dyg-mamba"])
 def test_scores_are_those_behind_predict_where_the_past_ends_there(name: str, tmp_path: Path) -> None:
-    """Events of the test part, asked for with everything before them known and nothing after."""
+    """Events of the test split, asked for with everything before them known and nothing after."""
     own = table(0, 160)
     own.to_csv(tmp_path / "own.csv", index=False)
     config = {**LOOP, **SMALL[name], **READ, **EVALUATION, "loop.precision": "64"}

@@ -139,7 +139,7 @@ def test_updates_through_a_part_equal_updates_of_the_whole_with_their_gradients(
     rows, output = torch.randn(2, 2, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)
     change = {"seen": torch.tensor([5, 3]), "time": torch.tensor([4.0, 4.0], dtype=torch.float64)}
     found, states = [], []
-    for state in (whole, whole.part(nodes)):
+    for state in (whole, whole.subset(nodes)):
         new = state.replaced(torch.tensor([5, 3]), rows, output, **change)
         read = torch.tensor([3, 1, 5])
         loss = (new.memory[:, new.place(read)] ** 2).sum() + new.output[new.place(read)].prod()
@@ -154,7 +154,7 @@ def test_updates_through_a_part_equal_updates_of_the_whole_with_their_gradients(
 
 
 def test_a_part_keeps_its_nodes_in_copies_and_knows_no_others() -> None:
-    part = filled().part(torch.tensor([3, 1]))
+    part = filled().subset(torch.tensor([3, 1]))
     for copy in (part.snapshot(), part.to("cpu"), part.detached()):
         assert copy.place(torch.tensor([3, 1])).tolist() == [1, 0]
     for node in (0, 2, 4):
@@ -164,4 +164,4 @@ def test_a_part_keeps_its_nodes_in_copies_and_knows_no_others() -> None:
 
 def test_a_part_refuses_late_events_by_their_own_numbers() -> None:
     with pytest.raises(TimeOrderError, match="node 3 at time 1"):
-        filled().part(torch.tensor([3, 4])).check_times(torch.tensor([4, 3]), torch.tensor([0.0, 1.0]))
+        filled().subset(torch.tensor([3, 4])).check_times(torch.tensor([4, 3]), torch.tensor([0.0, 1.0]))

@@ -158,7 +158,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         assert found is not None
         return found.mean, found.std
 
-    test, val = (over([r["metrics"][part][metric] for r in results]) for part in ("test", "val"))
+    test, val = (over([r["metrics"][split][metric] for r in results]) for split in ("test", "val"))
     return {
         "method": name,
         "metric": metric,
@@ -192,7 +192,7 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
         for r in sorted(mine, key=lambda r: tables.rank(metric, r["test_mean"])):
             table.add_row(
                 r["method"],
-                *(tables.figure(metric, r[f"{part}_mean"], r[f"{part}_std"]) for part in ("test", "val")),
+                *(tables.figure(metric, r[f"{split}_mean"], r[f"{split}_std"]) for split in ("test", "val")),
                 str(r["runs"]),
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.data.graph import Graph
+from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
 from hopstate.ops.rows import bounds_of
 from hopstate.random import named_rng
-
-PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -68,9 +67,9 @@ def split_edges(
     val, test = (max(1, round(share * len(key))) for share in fractions[1:])
     test = min(test, len(key) - 2)
     val = min(val, len(key) - 1 - test)
-    part = np.empty(len(key), np.int8)
-    part[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
-    return _by_part(graph, key, part, first)
+    which = np.empty(len(key), np.int8)
+    which[order] = np.repeat(np.arange(3, dtype=np.int8), [len(key) - val - test, val, test])
+    return _by_split(graph, key, which, first)
 
 
 def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
@@ -84,7 +83,7 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
         DataError: a pair that is no link of the graph, one in two splits, or an empty split.
     """
     key, first = _links(graph)
-    part = np.zeros(len(key), np.int8)
+    which = np.zeros(len(key), np.int8)
     taken = np.zeros(len(key), bool)
     for name, own in pairs.items():
         wanted = link_keys(own, graph.num_nodes)
@@ -93,16 +92,16 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
         if len(bad):
             u, v = own[bad[0]]
             raise DataError(f"the split's {name} pair of rows ({u}, {v}) is no link of {graph.name} between two nodes")
-        number = PARTS.index(name)
-        twice = np.flatnonzero(taken[at] & (part[at] != number))
+        number = SPLITS.index(name)
+        twice = np.flatnonzero(taken[at] & (which[at] != number))
         if len(twice):
             u, v = own[twice[0]]
-            raise DataError(f"the pair of rows ({u}, {v}) stands in {name} and in {PARTS[int(part[at[twice[0]]])]}")
-        part[at], taken[at] = number, True
-    sizes = np.bincount(part, minlength=3)
+            raise DataError(f"the pair of rows ({u}, {v}) stands in {name} and in {SPLITS[int(which[at[twice[0]]])]}")
+        which[at], taken[at] = number, True
+    sizes = np.bincount(which, minlength=3)
     if sizes.min() == 0:
-        raise DataError(f"the given split leaves {PARTS[int(sizes.argmin())]} of {graph.name} without a link")
-    return _by_part(graph, key, part, first)
+        raise DataError(f"the given split leaves {SPLITS[int(sizes.argmin())]} of {graph.name} without a link")
+    return _by_split(graph, key, which, first)
 
 
 def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
@@ -167,14 +166,14 @@ def _first_times(graph: Graph, times: np.ndarray, key: np.ndarray) -> np.ndarray
     return found
 
 
-def _by_part(graph: Graph, key: np.ndarray, part: np.ndarray, rows: np.ndarray) -> EdgeSplit:
+def _by_split(graph: Graph, key: np.ndarray, which: np.ndarray, rows: np.ndarray) -> EdgeSplit:
     n = max(graph.num_nodes, 1)
     if graph.is_undirected:
-        pairs = {name: np.stack([key[part == i] // n, key[part == i] % n], 1) for i, name in enumerate(PARTS)}
+        pairs = {name: np.stack([key[which == i] // n, key[which == i] % n], 1) for i, name in enumerate(SPLITS)}
         return EdgeSplit(pairs=pairs, directed=False)
     edges = np.unique(graph.edge_index()[:, rows].T, axis=0)
-    own = part[np.searchsorted(key, link_keys(edges, n))]
-    return EdgeSplit(pairs={name: edges[own == i] for i, name in enumerate(PARTS)}, directed=True)
+    own = which[np.searchsorted(key, link_keys(edges, n))]
+    return EdgeSplit(pairs={name: edges[own == i] for i, name in enumerate(SPLITS)}, directed=True)
 
 
-__all__ = ["PARTS", "EdgeSplit", "edges_of_links", "given_split", "link_keys", "message_edges", "split_edges"]
+__all__ = ["EdgeSplit", "edges_of_links", "given_split", "link_keys", "message_edges", "split_edges"]

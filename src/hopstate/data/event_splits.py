@@ -20,7 +20,7 @@ from hopstate.errors import ConfigError, DataError
 _EMPTY = np.empty(0, np.int64)
 IN_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EXACT = 2**53  # up to which float64 holds every integer
-PARTS = ("train", "val", "test", "new_val", "new_test")
+EVENT_SPLITS = ("train", "val", "test", "new_val", "new_test")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,11 +43,11 @@ class EventSplit:
     val_time: float = float("nan")
     test_time: float = float("nan")
 
-    def rows(self, part: str) -> np.ndarray:
+    def rows(self, split: str) -> np.ndarray:
         """Return the positions of "train", "val", "test", "new_val" or "new_test"."""
-        if part not in PARTS:
-            raise ConfigError(f"unknown part {part!r}; known: {', '.join(PARTS)}")
-        return getattr(self, part)
+        if split not in EVENT_SPLITS:
+            raise ConfigError(f"unknown split {split!r}; known: {', '.join(EVENT_SPLITS)}")
+        return getattr(self, split)
 
 
 def chronological_split(stream: EventStream, *, val_ratio: float = 0.15, test_ratio: float = 0.15) -> EventSplit:
@@ -94,7 +94,7 @@ def split_by_masks(stream: EventStream, masks: dict[str, np.ndarray]) -> EventSp
     if (masks["train"].astype(int) + masks["val"] + masks["test"]).max(initial=0) > 1:
         raise DataError(f"{stream.name}: an event is in more than one of train, val and test")
     train, val, test = (np.flatnonzero(masks[name]) for name in ("train", "val", "test"))
-    times = (float(stream.t[part[-1]]) if len(part) else float("nan") for part in (train, val))
+    times = (float(stream.t[rows[-1]]) if len(rows) else float("nan") for rows in (train, val))
     return _finish(stream, train, val, test, _EMPTY, *times)
 
 
@@ -148,8 +148,8 @@ def _finish(
     val_time: float,
     test_time: float,
 ) -> EventSplit:
-    for name, part in (("training", train), ("validation", val), ("test", test)):
-        if not len(part):
+    for name, rows in (("training", train), ("validation", val), ("test", test)):
+        if not len(rows):
             raise DataError(
                 f"{stream.name}: the split leaves no {name} events (train {len(train)}, val {len(val)}, "
                 f"test {len(test)}); choose other ratios or times, or more data"
@@ -158,7 +158,7 @@ def _finish(
     unseen[stream.src[train]] = False
     unseen[stream.dst[train]] = False
     absent = np.flatnonzero(unseen)
-    new_val, new_test = (part[_touches(stream, part, absent)] for part in (val, test))
+    new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
     return EventSplit(
         train=train,
         val=val,

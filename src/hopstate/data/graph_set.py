@@ -169,7 +169,7 @@ class GraphSet:
 
 
 def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return masks of cross-validation folds, a ninth of each training part held out for validation.
+    """Return masks of cross-validation folds, a ninth of each training split held out for validation.
 
     Args:
         train, test: graph numbers of each fold.

@@ -44,12 +44,12 @@ def random_split(
         raise DataError("no label is known, so that nothing can be drawn for training")
     order = named_rng(seed).permutation(rows)
     sizes = np.diff(np.rint(np.cumsum([0, *shares, max(0.0, 1 - shares.sum())]) * len(rows)).astype(np.int64))
-    part = np.repeat(np.arange(4), sizes)  # train, val, test, left over
+    which = np.repeat(np.arange(4), sizes)  # train, val, test, left over
     if stratified:
         order = order[np.argsort(y[order], kind="stable")]
-        # every part's nodes evenly spaced along the classes, so that each class gets its share to within two
-        part = part[np.argsort(np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in sizes]), kind="stable")]
-    return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
+        # every split's nodes evenly spaced along the classes, so that each class gets its share to within two
+        which = which[np.argsort(np.concatenate([(np.arange(n) + 0.5) / max(n, 1) for n in sizes]), kind="stable")]
+    return {name: np.sort(order[which == i]) for i, name in enumerate(SPLITS)}
 
 
 def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) -> dict[str, np.ndarray]:
@@ -77,8 +77,8 @@ def per_class_split(y: np.ndarray, counts: tuple[int, int], *, seed: int = 0) ->
             f"{few[0] if len(few) else 0} has {sizes[few[0]] if len(few) else 0}; ask for fewer"
         )
     place = ranges(np.zeros_like(sizes), sizes)
-    part = np.searchsorted(np.cumsum(counts), place, side="right")
-    return {name: np.sort(order[part == i]) for i, name in enumerate(SPLITS)}
+    which = np.searchsorted(np.cumsum(counts), place, side="right")
+    return {name: np.sort(order[which == i]) for i, name in enumerate(SPLITS)}
 
 
 def masks_from_rows(splits: Sequence[Mapping[str, np.ndarray]], num_nodes: int) -> dict[str, np.ndarray]:

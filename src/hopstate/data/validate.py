@@ -205,7 +205,7 @@ def _check_disjoint(graph: GraphArrays, where: str) -> None:
             both = graph.masks[first] & graph.masks[second]
             if both.any():
                 bad = np.flatnonzero(np.atleast_2d(both).any(0))
-                raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one part")
+                raise DataError(f"{where}: {_rows(bad)} in both {first} and {second}; a node belongs to one split")
 
 
 def _check_training_labels(graph: GraphArrays, where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
@@ -128,10 +129,10 @@ def metric_of(metric: str, count: int) -> str:
     return metric
 
 
-def check_known(classes: EventClasses, split: Any, name: str) -> None:
-    """Raise DataError where no event of the training or validation part has a label."""
-    for part, said in (("train", "training"), ("val", "validation")):
-        if not (classes.y[split.rows(part)] >= 0).any():
+def check_known(classes: EventClasses, splits: EventSplit, name: str) -> None:
+    """Raise DataError where no event of the training or validation split has a label."""
+    for split, said in (("train", "training"), ("val", "validation")):
+        if not (classes.y[splits.rows(split)] >= 0).any():
             raise DataError(f"{name}: no {said} event has a label; label some, or choose another split (--split.kind)")
 
 

@@ -5,7 +5,7 @@ amid events of one time (unless asked to, for published protocols), so what a mo
 what it scores. A model that looks its events up in a store must look strictly before the query time;
 `hopstate.evaluation.leak` checks that.
 
-Protocols: "pooled" (default) takes AP and ROC AUC over all scores of a part; "dyglib" averages them over batches of
+Protocols: "pooled" (default) takes AP and ROC AUC over all scores of a split; "dyglib" averages them over batches of
 200, streams the split's own training events and cuts ties, so that published tables can be compared.
 
 Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 for MRR and Hits@k.
@@ -63,26 +63,26 @@ class LinkReport:
     """One row for each setting and strategy.
 
     Args:
-        rows: dictionaries with part, setting ("transductive", "inductive"), strategy, events and metrics;
+        rows: dictionaries with split, setting ("transductive", "inductive"), strategy, events and metrics;
             `average_precision_low`, `average_precision_high` and so on are bootstrap limits.
-        scores: the scores behind them, by (part, strategy).
-        reliability: reliability of probabilities, by (part, strategy); empty for scores outside 0..1.
+        scores: the scores behind them, by (split, strategy).
+        reliability: reliability of probabilities, by (split, strategy); empty for scores outside 0..1.
     """
 
     rows: list[dict[str, Any]]
     scores: dict[tuple[str, str], LinkScores] = field(default_factory=dict)
     reliability: dict[tuple[str, str], Calibration] = field(default_factory=dict)
 
-    def value(self, metric: str, strategy: str = "random", part: str | None = None) -> float:
-        """Return one metric of a strategy of negatives; by default of the first part reported.
+    def value(self, metric: str, strategy: str = "random", split: str | None = None) -> float:
+        """Return one metric of a strategy of negatives; by default of the first split reported.
 
         Raises:
             ConfigError: nothing of that name was measured.
         """
         for row in self.rows:
-            if row["strategy"] == strategy and part in (None, row["part"]) and metric in row:
+            if row["strategy"] == strategy and split in (None, row["split"]) and metric in row:
                 return row[metric]
-        raise ConfigError(f"no {metric!r} of {strategy!r} negatives was measured for part {part!r}")
+        raise ConfigError(f"no {metric!r} of {strategy!r} negatives was measured for split {split!r}")
 
     def text(self) -> str:
         """Return the rows as an aligned table."""
@@ -95,8 +95,8 @@ class LinkReport:
 def evaluate_link(
     scorer: LinkScorer,
     stream: EventStream,
-    split: EventSplit,
-    part: Literal["val", "test"] = "test",
+    splits: EventSplit,
+    split: Literal["val", "test"] = "test",
     *,
     strategies: tuple[str, ...] = STRATEGIES,
     protocol: LinkProtocol = "pooled",
@@ -106,44 +106,44 @@ def evaluate_link(
     seed: int = 0,
     negatives: Mapping[tuple[str, str], Negatives] | None = None,
 ) -> LinkReport:
-    """Score a part and its new-node events under each strategy, in one pass over the stream.
+    """Score a split and its new-node events under each strategy, in one pass over the stream.
 
     Args:
-        scorer: the model; it is reset, then shown every event before the part, then replayed over the part.
-        part: "val" or "test"; its events with new nodes are the inductive rows.
+        scorer: the model; it is reset, then shown every event before the split, then replayed over the split.
+        split: "val" or "test"; its events with new nodes are the inductive rows.
         strategies: of "random", "historical", "inductive" (AP, ROC AUC) and "many" (see `ranked_links`).
         protocol: see the top of this file.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         num_negatives: of "many".
         bootstrap: resamples for confidence intervals; 0 gives none.
         seed: of bootstrap and "many"; the others take DyGLib's seeds.
-        negatives: by (part, strategy), in place of drawing them.
+        negatives: by (split, strategy), in place of drawing them.
 
     Raises:
-        ConfigError: an unknown protocol, part or strategy.
-        DataError: a NaN score, or negatives of another part.
+        ConfigError: an unknown protocol, split or strategy.
+        DataError: a NaN score, or negatives of another split.
     """
     if protocol not in ("pooled", "dyglib"):
         raise ConfigError(f"unknown protocol {protocol!r}; known: pooled, dyglib")
-    if part not in ("val", "test"):
-        raise ConfigError(f"links are evaluated on 'val' or 'test', not {part!r}")
+    if split not in ("val", "test"):
+        raise ConfigError(f"links are evaluated on 'val' or 'test', not {split!r}")
     chosen = dict(negatives or {})
-    positives = {name: stream.additions(split.rows(name)) for name in (part, f"new_{part}")}
-    parts = [name for name, rows in positives.items() if len(rows)]
-    for key in ((p, s) for p in parts for s in strategies):
+    positives = {name: stream.additions(splits.rows(name)) for name in (split, f"new_{split}")}
+    there = [name for name, rows in positives.items() if len(rows)]
+    for key in ((p, s) for p in there for s in strategies):
         if key not in chosen and key[1] == "many":
-            chosen[key] = one_against_many(stream, split, key[0], num_negatives=num_negatives, seed=seed)
+            chosen[key] = one_against_many(stream, splits, key[0], num_negatives=num_negatives, seed=seed)
         elif key not in chosen:
-            chosen[key] = draw_negatives(stream, split, key[0], key[1])  # type: ignore[arg-type]
+            chosen[key] = draw_negatives(stream, splits, key[0], key[1])  # type: ignore[arg-type]
         if not np.array_equal(chosen[key].rows, positives[key[0]]):
-            raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that part's events")
+            raise DataError(f"the {key[1]} negatives given for {key[0]!r} are not of that split's events")
     history = None
     if protocol == "dyglib":
-        history = split.train if part == "val" else np.concatenate([split.train, split.val])
-    scores = score_part(
+        history = splits.train if split == "val" else np.concatenate([splits.train, splits.val])
+    scores = score_split(
         scorer,
         stream,
-        split.rows(part),
+        splits.rows(split),
         chosen,
         history=history,
         batch_size=batch_size,
@@ -152,7 +152,7 @@ def evaluate_link(
     rows, reliability = [], {}
     for (name, strategy), held in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
-        row = {"part": name, "setting": setting, "strategy": strategy, "events": len(held.rows)}
+        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(held.rows)}
         rows.append(row | _metrics(held, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
         values = np.concatenate([held.positive, held.negative])
         if strategy != "many" and values.min() >= 0 and values.max() <= 1:
@@ -161,7 +161,7 @@ def evaluate_link(
     return LinkReport(rows=rows, scores=scores, reliability=reliability)
 
 
-def score_part(
+def score_split(
     scorer: LinkScorer,
     stream: EventStream,
     rows: np.ndarray,
@@ -175,9 +175,9 @@ def score_part(
 
     Args:
         scorer: the model; reset first.
-        rows: (P,) ascending positions of the part; the model sees all of them, and those that add are positives.
+        rows: (P,) ascending positions of the split; the model sees all of them, and those that add are positives.
         negatives: sets whose rows are all among the positives.
-        history: positions shown before; by default every event before the part.
+        history: positions shown before; by default every event before the split.
         whole_ties: never end a batch amid events of one time.
     """
     history = np.arange(rows[0]) if history is None else history
@@ -186,7 +186,7 @@ def score_part(
     for key, drawn in negatives.items():
         place = np.minimum(np.searchsorted(rows, drawn.rows), len(rows) - 1)
         if not np.isin(drawn.rows, own).all():
-            raise DataError(f"negatives {key} belong to events outside the part that is scored")
+            raise DataError(f"negatives {key} belong to events outside the split that is scored")
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
     edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
@@ -203,8 +203,8 @@ def score_part(
     positive, found, at = scores[: len(own)], {}, len(own)
     for key, drawn in negatives.items():
         mine = positive[np.searchsorted(own, drawn.rows)]
-        part = scores[at : at + len(drawn.src)]
-        found[key] = LinkScores(rows=drawn.rows, positive=mine, negative=part, offsets=drawn.offsets)
+        others = scores[at : at + len(drawn.src)]
+        found[key] = LinkScores(rows=drawn.rows, positive=mine, negative=others, offsets=drawn.offsets)
         at += len(drawn.src)
     return found
 

@@ -12,36 +12,36 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_classes import EventClasses, event_classes
 from hopstate.streaming.protocols import NodeScorer, Scores
-from hopstate.streaming.replay import replay_anywhere, replay_part
+from hopstate.streaming.replay import replay_anywhere, replay_split
 
 
 def evaluate_dynamic_nodes(
     scorer: NodeScorer,
     stream: EventStream,
-    split: EventSplit,
-    part: str = "test",
+    splits: EventSplit,
+    split: str = "test",
     *,
     classes: EventClasses | None = None,
     batch_size: int = 200,
     bootstrap: int = 0,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Return pooled metrics of the classes of a part's sources: ROC AUC and AP of two, see `EventClasses.metrics`.
+    """Return pooled metrics of the classes of a split's sources: ROC AUC and AP of two, see `EventClasses.metrics`.
 
     Args:
-        scorer: the model; it is reset, shown every event before the part, then replayed over it.
+        scorer: the model; it is reset, shown every event before the split, then replayed over it.
         classes: of the events; None takes the stream's labels. Events of unknown class count in no metric.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
         seed: of the bootstrap.
 
     Raises:
-        ConfigError: another part.
+        ConfigError: another split.
         DataError: no labels, labels that are no classes, or a NaN score.
     """
-    if part not in ("train", "val", "test"):
-        raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {part!r}")
-    rows = split.rows(part)
+    if split not in ("train", "val", "test"):
+        raise ConfigError(f"nodes are evaluated on 'train', 'val' or 'test', not {split!r}")
+    rows = splits.rows(split)
     classes = event_classes(stream) if classes is None else classes
     scores = score_node_events(scorer, stream, rows, rows=rows, batch_size=batch_size)
     return classes.metrics(rows, scores, bootstrap=bootstrap, seed=seed)
@@ -50,17 +50,17 @@ def evaluate_dynamic_nodes(
 def score_node_events(
     scorer: NodeScorer, stream: EventStream, asked: np.ndarray, *, rows: np.ndarray, batch_size: int = 200
 ) -> np.ndarray:
-    """Return a scorer's scores, (Q,) or (Q, C), of the sources of events asked (Q,), amid those of a part at rows (P,).
+    """Return a scorer's scores, (Q,) or (Q, C), of the sources of events asked (Q,), amid those of a split, rows (P,).
 
     Args:
         scorer: the model; reset first.
-        asked, rows: see `hopstate.streaming.replay.replay_part`.
+        asked, rows: see `hopstate.streaming.replay.replay_split`.
     """
 
     def score(at: np.ndarray) -> Scores:
         return scorer.score_nodes(stream.src[at], stream.t[at])
 
-    return replay_part(scorer, score, stream, asked, rows=rows, batch_size=batch_size, wide=True)
+    return replay_split(scorer, score, stream, asked, rows=rows, batch_size=batch_size, wide=True)
 
 
 def score_node_queries(

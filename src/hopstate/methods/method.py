@@ -80,7 +80,7 @@ class SplitConfig:
         number: which of several stored splits, from 0; a random split is drawn from (seed, number).
         fractions: shares of train, val and test of a random split; they sum to at most 1.
         seed: fixes a random split, apart from the seed of training.
-        stratified: keep class shares equal in the three parts of a random split.
+        stratified: keep class shares equal in the three splits drawn at random.
         per_class: nodes of each class for train and val in place of fractions, the rest for test.
     """
 

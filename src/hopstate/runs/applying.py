@@ -140,7 +140,7 @@ def _later(
     if (fresh and split != "all") or is_own(folder, new):
         return None
     if split != "all":
-        raise ConfigError(f"events after the run's own have no {split} part; leave --split out, or give --fresh")
+        raise ConfigError(f"events after the run's own have no {split} split; leave --split out, or give --fresh")
     new = as_trained(folder, new)
     with load_run(folder.path, own, device=device, bare=True) as (trainer, task), torch.no_grad(), trainer.precision():
         assert isinstance(task, LiveTask)

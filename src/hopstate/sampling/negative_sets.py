@@ -1,4 +1,4 @@
-"""Negatives that were drawn for the events of a part, and the files that keep them."""
+"""Negatives that were drawn for the events of a split, and the files that keep them."""
 
 from __future__ import annotations
 

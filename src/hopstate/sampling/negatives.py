@@ -30,48 +30,48 @@ from hopstate.sampling.negative_sets import Negatives
 
 Strategy = Literal["random", "historical", "inductive"]
 STRATEGIES: tuple[Strategy, ...] = ("random", "historical", "inductive")
-MOST = 1 << 30  # negatives of one part that are held together
+MOST = 1 << 30  # negatives of one split that are held together
 SEEDS = {"val": 0, "new_val": 1, "test": 2, "new_test": 3}  # DyGLib's
 
 
 def draw_negatives(
     stream: EventStream,
-    split: EventSplit,
-    part: str,
+    splits: EventSplit,
+    split: str,
     strategy: Strategy = "random",
     *,
     seed: int | None = None,
     batch_size: int = 200,
 ) -> Negatives:
-    """Draw one negative pair for each event of a part, batch by batch.
+    """Draw one negative pair for each event of a split, batch by batch.
 
     Args:
-        stream, split: the data.
-        part: "train", "val", "test", "new_val" or "new_test"; a new part draws from its own events only.
+        stream, splits: the data.
+        split: "train", "val", "test", "new_val" or "new_test"; a new split draws from its own events only.
         strategy: see the top of this file.
-        seed: by default DyGLib's for the part (val 0, new_val 1, test 2, new_test 3; train 0).
+        seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
         batch_size: events scored together.
 
     Raises:
-        ConfigError: an unknown part or strategy, or a batch size under 1.
-        DataError: the part is empty.
+        ConfigError: an unknown split or strategy, or a batch size under 1.
+        DataError: the split is empty.
     """
-    rows = stream.additions(split.rows(part))
+    rows = stream.additions(splits.rows(split))
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown strategy {strategy!r}{nearest(strategy, STRATEGIES)}; known: {STRATEGIES}")
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it must be at least 1")
     if not len(rows):
-        raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
-    seed = SEEDS.get(part, 0) if seed is None else seed
-    pool = {"train": split.train, "new_val": split.new_val, "new_test": split.new_test}.get(part)
+        raise DataError(f"{stream.name}: split {split!r} has no events, so there is nothing to draw negatives for")
+    seed = SEEDS.get(split, 0) if seed is None else seed
+    pool = {"train": splits.train, "new_val": splits.new_val, "new_test": splits.new_test}.get(split)
     if pool is not None or stream.has_deletes:
         pool = stream.additions(pool)
     pool_src, pool_dst, pool_t = (c if pool is None else c[pool] for c in (stream.src, stream.dst, stream.t))
     if strategy == "random":
         src, dst = stream.src[rows], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
     else:
-        observed = {"train": None, "val": split.train, "new_val": split.train}.get(part, split.val)
+        observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
         last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
         batch = stream.src[rows], stream.dst[rows], stream.t[rows]
         src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed)
@@ -157,8 +157,8 @@ def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, size:
 
 def one_against_many(
     stream: EventStream,
-    split: EventSplit,
-    part: str = "test",
+    splits: EventSplit,
+    split: str = "test",
     *,
     num_negatives: int | Literal["all"] = 100,
     seed: int = 0,
@@ -167,8 +167,8 @@ def one_against_many(
     """Draw many destinations for each positive (s, d, t): met in training, and never met; none met at t.
 
     Args:
-        stream, split: the data.
-        part: whose events are the positives.
+        stream, splits: the data.
+        split: whose events are the positives.
         num_negatives: K; the first share of them from destinations s met in training, the rest from those it did
             not, all without replacement; fewer where there are too few. "all" takes the whole pool of destinations
             but those met at t, as TGB does for tgbl-wiki.
@@ -177,21 +177,21 @@ def one_against_many(
 
     Raises:
         ConfigError: num_negatives under 1 or a share outside 0..1.
-        DataError: the part is empty, or its pairs with every destination are more than fit.
+        DataError: the split is empty, or its pairs with every destination are more than fit.
     """
     from hopstate.sampling.negative_kernels import many_kernel
 
-    rows, added = stream.additions(split.rows(part)), stream.additions(split.train)
+    rows, added = stream.additions(splits.rows(split)), stream.additions(splits.train)
     pool = np.unique(stream.dst[stream.additions()])
     whole = num_negatives == "all"
     num_negatives = len(pool) if num_negatives == "all" else num_negatives
     if num_negatives < 1 or not 0 <= history_share <= 1:
         raise ConfigError(f"num_negatives {num_negatives} must be at least 1, history_share {history_share} in 0..1")
     if not len(rows):
-        raise DataError(f"{stream.name}: part {part!r} has no events, so there is nothing to draw negatives for")
+        raise DataError(f"{stream.name}: split {split!r} has no events, so there is nothing to draw negatives for")
     if len(rows) * num_negatives > MOST:
         raise DataError(
-            f"{len(rows)} positives of {part!r} with {num_negatives} negatives each are {len(rows) * num_negatives} "
+            f"{len(rows)} positives of {split!r} with {num_negatives} negatives each are {len(rows) * num_negatives} "
             f"pairs, more than {MOST}; lower evaluation.num_negatives"
         )
     src, group, at_start, at = _meetings(stream, rows, pool)
@@ -233,23 +233,23 @@ def _meetings(
 def load_or_draw(
     path: Path | str,
     stream: EventStream,
-    split: EventSplit,
-    part: str,
+    splits: EventSplit,
+    split: str,
     strategy: Strategy = "random",
     *,
     seed: int | None = None,
     batch_size: int = 200,
 ) -> Negatives:
-    """Load saved negatives of this part of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
+    """Load saved negatives of this split of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
     path = Path(path)
     if exists(path):
         held = Negatives.load(path, stream)
-        wanted = (strategy, SEEDS.get(part, 0) if seed is None else seed, batch_size)
+        wanted = (strategy, SEEDS.get(split, 0) if seed is None else seed, batch_size)
         if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(
-            held.rows, stream.additions(split.rows(part))
+            held.rows, stream.additions(splits.rows(split))
         ):
             return held
         raise DataError(f"{path} holds {held.strategy} negatives of other settings; remove it or use another name")
-    drawn = draw_negatives(stream, split, part, strategy, seed=seed, batch_size=batch_size)
+    drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size)
     drawn.save(path)
     return drawn

@@ -55,7 +55,7 @@ class FollowingMemory(MemoryScorer):
 
     def state(self) -> NodeState:
         """Return what is remembered of the nodes whose memory moved; the past tells the rest."""
-        return self.memory.part(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
+        return self.memory.subset(torch.from_numpy(np.flatnonzero(self._moved)).to(self._device))
 
     def restore(self, state: NodeState) -> None:
         """Go on from what `state` returned."""

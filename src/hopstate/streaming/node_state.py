@@ -3,7 +3,7 @@
 A state is a record: an update returns a new one and leaves the old as it was, so that a failed update changes
 nothing and keeping a snapshot is keeping the record. Where that copy costs too much, on a large graph: without
 gradients `replaced(..., in_place=True)` writes into the same tensors (then a snapshot is a copy); with them a few
-updates go through the `part` of the state that they concern, which `put` writes back.
+updates go through the `subset` of the state that they concern, which `put` writes back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NodeState:
         last_time: (N,) float64 time of each node's last event, -inf before the first.
         clock: time of the last event of all, -inf before the first.
         tag: the model and widths that the state belongs to.
-        rows: of a part, (N,) int64 the nodes that it holds, rising; None where it holds all, 0..N-1.
+        rows: of a subset, (N,) int64 the nodes that it holds, rising; None where it holds all, 0..N-1.
     """
 
     memory: Tensor
@@ -76,7 +76,7 @@ class NodeState:
     def grown(self, num_nodes: int) -> NodeState:
         """Return the state with rows of zeros for new nodes up to num_nodes; itself where it has them already.
 
-        A part stays as it is.
+        A subset stays as it is.
         """
         extra = num_nodes - self.num_nodes
         if extra <= 0 or self.rows is not None:
@@ -90,16 +90,16 @@ class NodeState:
             last_time=torch.cat([self.last_time, fresh.last_time]),
         )
 
-    # ---- parts -------------------------------------------------------------------------------------------
+    # ---- subsets -------------------------------------------------------------------------------------------
     def place(self, nodes: Tensor) -> Tensor:
-        """Return the rows in which nodes lie; a part must hold them."""
+        """Return the rows in which nodes lie; a subset must hold them."""
         if self.rows is None:
             return nodes
         found = torch.searchsorted(self.rows, nodes)
         assert not len(nodes) or torch.equal(self.rows[found.clamp(max=len(self.rows) - 1)], nodes)
         return found
 
-    def part(self, nodes: Tensor) -> NodeState:
+    def subset(self, nodes: Tensor) -> NodeState:
         """Return the state of some nodes (repeats allowed) alone, still under their own numbers, as a copy."""
         rows = nodes.unique()
         return replace(
@@ -107,13 +107,13 @@ class NodeState:
         )
 
     @torch.no_grad()
-    def put(self, part: NodeState) -> NodeState:
-        """Write a part, without its gradients, into this state's own tensors; return the state with part's clock."""
-        assert part.rows is not None
-        self.memory.index_copy_(1, part.rows, part.memory)
-        self.output.index_copy_(0, part.rows, part.output)
-        self.last_time.index_copy_(0, part.rows, part.last_time)
-        return replace(self, clock=part.clock)
+    def put(self, subset: NodeState) -> NodeState:
+        """Write a subset, without gradients, into this state's tensors; return the state with the subset's clock."""
+        assert subset.rows is not None
+        self.memory.index_copy_(1, subset.rows, subset.memory)
+        self.output.index_copy_(0, subset.rows, subset.output)
+        self.last_time.index_copy_(0, subset.rows, subset.last_time)
+        return replace(self, clock=subset.clock)
 
     # ---- updates -----------------------------------------------------------------------------------------
     def replaced(

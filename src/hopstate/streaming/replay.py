@@ -58,7 +58,7 @@ def replay(
     return check_scores(np.empty(0) if scores is None else scores)
 
 
-def replay_part(
+def replay_split(
     model: Replayable,
     score: Callable[[np.ndarray], Scores],
     stream: EventStream,
@@ -68,14 +68,14 @@ def replay_part(
     batch_size: int,
     wide: bool = False,
 ) -> np.ndarray:
-    """Return (Q,) scores of some events of a part; batches begin where the part does, and memories depend on that.
+    """Return (Q,) scores of some events of a split; batches begin where the split does, and memories depend on that.
 
     Args:
-        model: what is reset and shown all events before the part, then the part.
+        model: what is reset and shown all events before the split, then the split.
         score: positions in the stream to their scores.
         stream: the events.
         asked: (Q,) positions of the events that are scored, all among rows.
-        rows: (P,) ascending positions of the part.
+        rows: (P,) ascending positions of the split.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         wide: a query may have several scores, of classes.
     """

@@ -44,7 +44,7 @@ def test_few_pairs_are_told_apart_too() -> None:
 
 
 def test_of_standardised_features_the_first_are_looked_at() -> None:
-    """Whatever the rounding of their deviations, which differs from one training part to the next."""
+    """Whatever the rounding of their deviations, which differs from one training split to the next."""
     x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))
     x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
     x[:, 9] *= 2

@@ -12,7 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import CheckpointError, ConfigError, LeakError
 from hopstate.evaluation.leak import check_leak
-from hopstate.evaluation.link import score_part
+from hopstate.evaluation.link import score_split
 from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.ctdg_ssm.method import METHODS, CTDGSSMRun, build
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
@@ -160,7 +160,7 @@ def test_validation_goes_on_from_a_warm_memory(tmp_path: Path) -> None:
     t = task(tmp_path)
     rows = t.split.val
     drawn = t.negatives["val", "random"]
-    held = score_part(t.scorer("val"), t.stream, rows, {("val", "random"): drawn}, batch_size=16)["val", "random"]
+    held = score_split(t.scorer("val"), t.stream, rows, {("val", "random"): drawn}, batch_size=16)["val", "random"]
     scorer, found = t.scorer("val"), []
     for part in event_batches(t.stream, np.arange(rows[0]), batch_size=16):
         scorer.observe(part)

@@ -273,7 +273,7 @@ def test_predictions_carry_the_user_s_ids():
     table = task.predict("all")
     assert len(table["score"]) == 300
     assert table["dst"][0] == f"n{task.stream.dst[0]:02}"
-    with pytest.raises(ConfigError, match="unknown part"):
+    with pytest.raises(ConfigError, match="unknown split"):
         task.predict("tset")
 
 

@@ -33,7 +33,7 @@ class LabelTable:
         ids: (n,) ids, or None where rows are the nodes.
         y: (n,) int64 classes with -1 unknown, or float32 amounts with NaN unknown.
         names: names of the classes, or None where they are 0..C-1.
-        parts: (n,) train, val, test or "", or None.
+        splits: (n,) train, val, test or "", or None.
         columns: those that were read beside the ids.
         notes: what was taken for what.
     """
@@ -41,7 +41,7 @@ class LabelTable:
     ids: np.ndarray | None
     y: np.ndarray
     names: tuple[str, ...] | None
-    parts: np.ndarray | None = None
+    splits: np.ndarray | None = None
     columns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -51,9 +51,9 @@ class LabelTable:
         y = np.full(num_nodes, unknown, self.y.dtype)
         y[rows] = self.y
         masks = {}
-        for name in SPLITS if self.parts is not None else ():
+        for name in SPLITS if self.splits is not None else ():
             mask = np.zeros(num_nodes, bool)
-            mask[rows[self.parts == name]] = True
+            mask[rows[self.splits == name]] = True
             if mask.any():
                 masks[name] = mask
         return {"y": y, "class_names": self.names, "masks": masks}
@@ -89,19 +89,19 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
     if options.label_column is None:
         _check_no_names(table, label)
     y, names, notes = classes_of(table.kept(label), f"{path}: column {label!r}", table.place, options)
-    parts = None if split is None else _parts(table, split)
-    if parts is not None and options.unlabelled not in (None, "none", AS_BEFORE):
-        parts, notes = _of_labelled(parts, y, notes)
-    return LabelTable(ids, y, names, parts, (label, *given(split)), notes)
+    splits = None if split is None else _splits(table, split)
+    if splits is not None and options.unlabelled not in (None, "none", AS_BEFORE):
+        splits, notes = _of_labelled(splits, y, notes)
+    return LabelTable(ids, y, names, splits, (label, *given(split)), notes)
 
 
-def _of_labelled(parts: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+def _of_labelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the split without rows that are said to have no label, and notes that tell how many those are."""
     none = (y < 0) if y.dtype.kind == "i" else np.isnan(y)
-    left = int((none & (parts != "")).sum())
+    left = int((none & (splits != "")).sum())
     if left:
         notes = (*notes, f"split: {left:,} rows without a label are left out of train, val and test")
-    return np.where(none, "", parts), notes
+    return np.where(none, "", splits), notes
 
 
 def has_column(path: Any, name: str) -> bool:
@@ -145,16 +145,16 @@ def _check_no_names(table: Table, label: str) -> None:
         )
 
 
-def _parts(table: Table, column: str) -> np.ndarray:
+def _splits(table: Table, column: str) -> np.ndarray:
     """Return train, val, test or "" for each row of a label table."""
     values = table.frame[column]
     text = values.fillna("").astype(str).str.strip().str.lower()
-    parts = text.map(SPLIT_NAMES).fillna("").to_numpy(str)
-    bad = np.flatnonzero((parts == "") & (text.to_numpy(str) != ""))
+    splits = text.map(SPLIT_NAMES).fillna("").to_numpy(str)
+    bad = np.flatnonzero((splits == "") & (text.to_numpy(str) != ""))
     if len(bad):
         value = text.iloc[int(bad[0])]
         raise DataError(
             f"{table.path}: split {value!r} in {table.place(int(bad[0]))}{nearest(value, SPLIT_NAMES)}; "
             f"use train, val, test or leave it empty"
         )
-    return parts
+    return splits

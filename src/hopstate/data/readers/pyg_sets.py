@@ -65,7 +65,7 @@ def _takes_split(kind: str) -> bool:
 
 
 def stratified_folds(y: np.ndarray, count: int = 10, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return masks of folds whose parts hold the classes in equal shares; see `hopstate.data.graph_set.folds`."""
+    """Return masks of folds whose splits hold the classes in equal shares; see `hopstate.data.graph_set.folds`."""
     from sklearn.model_selection import StratifiedKFold
 
     cuts = list(StratifiedKFold(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))

@@ -149,7 +149,7 @@ RECIPES = (
             settings={**DYGLIB, **_CHOSEN},
             published=_figures(data)[:2],
             runs=3,
-            note="settings chosen on the validation parts of both; AUC pooled, not averaged over batches; " + _NOTE,
+            note="settings chosen on the validation splits of both; AUC pooled, not averaged over batches; " + _NOTE,
         )
         for data in ("uci", "enron")
     ),

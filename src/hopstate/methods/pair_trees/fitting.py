@@ -35,7 +35,7 @@ class Pairs:
 
     Args:
         events: (P, F) features of what happened.
-        others: by (part, strategy), (P', F) features of what did not.
+        others: by (split, strategy), (P', F) features of what did not.
     """
 
     events: dict[str, np.ndarray]
@@ -65,19 +65,19 @@ def training_pairs(
     return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
 
 
-def validation_pairs(stream: EventStream, split: EventSplit, features: PairFeatures, *, most: int) -> Pairs:
+def validation_pairs(stream: EventStream, splits: EventSplit, features: PairFeatures, *, most: int) -> Pairs:
     """Return features of validation's first `most` events, of all and of those with new nodes, and of other pairs."""
     events: dict[str, np.ndarray] = {}
     others: dict[tuple[str, str], np.ndarray] = {}
-    for part in ("val", "new_val"):
-        rows = stream.additions(split.rows(part))
+    for split in ("val", "new_val"):
+        rows = stream.additions(splits.rows(split))
         few = slice(0, most)
         if len(rows):
-            events[part] = features.pairs(stream.src[rows[few]], stream.dst[rows[few]], stream.t[rows[few]])
+            events[split] = features.pairs(stream.src[rows[few]], stream.dst[rows[few]], stream.t[rows[few]])
         for strategy in STRATEGIES if len(rows) else ():
             with suppress(DataError):
-                found = draw_negatives(stream, split, part, strategy)
-                others[part, strategy] = features.pairs(found.src[few], found.dst[few], stream.t[rows[few]])
+                found = draw_negatives(stream, splits, split, strategy)
+                others[split, strategy] = features.pairs(found.src[few], found.dst[few], stream.t[rows[few]])
     return Pairs(events=events, others=others)
 
 
@@ -169,9 +169,9 @@ def _stages(model: PairTrees, validation: Pairs, width: int) -> list[dict[str, f
 def _figures(validation: Pairs, at: dict[Any, slice], scores: np.ndarray) -> dict[str, float]:
     """Return average precisions by strategy, of all events and of those with new nodes, and their mean."""
     found = {}
-    for part, strategy in validation.others:
-        own, other = scores[at[part]], scores[at[part, strategy]]
-        kind = ("new_" if part == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_")
+    for split, strategy in validation.others:
+        own, other = scores[at[split]], scores[at[split, strategy]]
+        kind = ("new_" if split == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_")
         labels = np.repeat([1, 0], [len(own), len(other)])
         found[f"{kind}average_precision"] = average_precision(labels, np.concatenate([own, other]))
     return found | {"mean_average_precision": float(np.mean(list(found.values()))) if found else 0.0}

@@ -19,7 +19,7 @@ from hopstate.training.tasks.protocols import Task
 
 LEAST = 1_000  # training events from which trees are grown at all
 GROWN = 30_000  # latest training events that they grow from
-JUDGED = 30_000  # events of the test part, evenly spread, that they are judged on
+JUDGED = 30_000  # events of the test split, evenly spread, that they are judged on
 TREES = PairTrees.Config(max_trees=100, learning_rate=0.1)
 
 
@@ -56,10 +56,10 @@ def _on_some(task: PairTreesTask) -> PairTreesTask:
     """Return the task with at most JUDGED test events, evenly spread, and their negatives."""
     split = task.split
     test = _spread(task.stream.additions(split.test))
-    parts = {"test": test, "new_test": split.new_test[np.isin(split.new_test, test)]}
-    task.split = replace(split, test=test, new_test=parts["new_test"])
+    rows = {"test": test, "new_test": split.new_test[np.isin(split.new_test, test)]}
+    task.split = replace(split, test=test, new_test=rows["new_test"])
     task.negatives = {
-        key: _of_rows(drawn, parts[key[0]]) if key[0] in parts else drawn for key, drawn in task.negatives.items()
+        key: _of_rows(drawn, rows[key[0]]) if key[0] in rows else drawn for key, drawn in task.negatives.items()
     }
     return task
 
@@ -79,7 +79,7 @@ def _of_rows(drawn: Negatives, rows: np.ndarray) -> Negatives:
 def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task) -> Floors:
     """Return test metrics of recency, EdgeBank and trees over pairs on the run's split and negatives.
 
-    The trees grow from part of a large stream, and are judged on part of a large test part; both are said.
+    The trees grow from part of a large stream, and are judged on part of a large test split; both are said.
 
     Args:
         stream: the data.

@@ -136,9 +136,9 @@ class TreeFeatures(EventSource[PairTreesScorer]):
     def loss(self, model: nn.Module, batch: Any) -> None:
         """Return None: nothing is learned from a batch."""
 
-    def scorer(self, model: nn.Module, part: str) -> PairTreesScorer:
+    def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
         """Return the trees over the training events for "train", else over the whole stream."""
-        rows = self.split.train if part == "train" else None
+        rows = self.split.train if split == "train" else None
         return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(self.stream, rows), self.stream))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:

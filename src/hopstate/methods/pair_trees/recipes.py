@@ -1,4 +1,4 @@
-"""Trees over the histories of pairs: DyGLib's split and negatives, average precision pooled over the test part.
+"""Trees over the histories of pairs: DyGLib's split and negatives, average precision pooled over the test split.
 
 No paper reports this method; the published figures of learned models stand in `links` and `dyg_mamba`.
 """

@@ -26,7 +26,7 @@ class EventNodeRun(EventRun):
             accuracy, balanced_accuracy.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share).
-        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
         init: a run of links of the same model to begin from: its weights but for the head, and its settings where none
             are given.
         freeze: hold what init gave as it is, and train the head alone, as published; false trains end to end.

@@ -125,10 +125,10 @@ class LinkSplitConfig:
             raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
 
     def of(self, stream: EventStream) -> EventSplit:
-        """Return the split of a stream; empty parts of one without events, which only stands for its facts.
+        """Return the split of a stream; empty splits of one without events, which only stands for its facts.
 
         Raises:
-            DataError: a part has no events.
+            DataError: a split has no events.
         """
         if not len(stream):
             return EventSplit(train=_NONE, val=_NONE, test=_NONE)
@@ -246,7 +246,7 @@ def history_task(
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
     kept = deletions_of(stream, config.deletions, context)
-    head = next((part for part in model.modules() if isinstance(part, PairHistory)), None)
+    head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = NeighborStore.from_stream(events, rows, deletions=kept != "left-out")
@@ -312,23 +312,23 @@ def history_features(widths: dict[str, int], stream: EventStream, config: Any, c
 
 
 def kept_negatives(
-    stream: EventStream, split: EventSplit, evaluation: LinkEvaluation, folder: Path
+    stream: EventStream, splits: EventSplit, evaluation: LinkEvaluation, folder: Path
 ) -> dict[tuple[str, str], Negatives]:
-    """Return the negatives that evaluation asks for, by (part, strategy), drawn once and kept in folder."""
+    """Return the negatives that evaluation asks for, by (split, strategy), drawn once and kept in folder."""
     wanted = [*(("val", s) for s in evaluation.choosing), *(("test", s) for s in evaluation.strategies)]
-    wanted += [(f"new_{part}", strategy) for part, strategy in wanted]
+    wanted += [(f"new_{split}", strategy) for split, strategy in wanted]
     found = {}
-    for part, strategy in wanted:
-        if not len(stream.additions(split.rows(part))):
+    for split, strategy in wanted:
+        if not len(stream.additions(splits.rows(split))):
             continue
         count = evaluation.num_negatives if strategy == "many" else ""
-        path = folder / f"{part}_{strategy}{count}.npz"
+        path = folder / f"{split}_{strategy}{count}.npz"
         if strategy == "many":
             if not path.is_file():
-                one_against_many(stream, split, part, num_negatives=evaluation.num_negatives).save(path)
-            found[part, strategy] = Negatives.load(path, stream)
+                one_against_many(stream, splits, split, num_negatives=evaluation.num_negatives).save(path)
+            found[split, strategy] = Negatives.load(path, stream)
         else:
-            found[part, strategy] = load_or_draw(path, stream, split, part, strategy)  # type: ignore[arg-type]
+            found[split, strategy] = load_or_draw(path, stream, splits, split, strategy)  # type: ignore[arg-type]
     return found
 
 

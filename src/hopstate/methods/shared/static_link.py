@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.edge_splits import PARTS, EdgeSplit, given_split, message_edges, split_edges
+from hopstate.data.edge_splits import EdgeSplit, given_split, message_edges, split_edges
 from hopstate.data.graph import Graph
+from hopstate.data.validate import SPLITS
 from hopstate.errors import CheckpointError, ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.pair_decoders import PairDecoder
@@ -174,11 +175,13 @@ def read_split(graph: Graph, path: str) -> dict[str, np.ndarray]:
         raise DataError(f"{path} needs columns source, target and split; it has: {', '.join(map(str, table.frame))}")
     ends = np.stack([rows_of(graph, table.ids(column), path) for column in (source, target)], 1)
     words = table.frame[named].astype(str).str.strip().str.lower().replace({"valid": "val", "validation": "val"})
-    part = words.to_numpy(str)
-    bad = np.flatnonzero(~np.isin(part, PARTS))
+    which = words.to_numpy(str)
+    bad = np.flatnonzero(~np.isin(which, SPLITS))
     if len(bad):
-        raise DataError(f"{path}: {table.place(int(bad[0]))} has the split {part[bad[0]]!r}; known: {', '.join(PARTS)}")
-    return {name: ends[part == name] for name in PARTS if (part == name).any()}
+        raise DataError(
+            f"{path}: {table.place(int(bad[0]))} has the split {which[bad[0]]!r}; known: {', '.join(SPLITS)}"
+        )
+    return {name: ends[which == name] for name in SPLITS if (which == name).any()}
 
 
 def rows_of(graph: Graph, ids: np.ndarray, what: str) -> np.ndarray:
@@ -240,7 +243,7 @@ def _check(config: NodeRun) -> None:
 
 
 def _tell(split: EdgeSplit, link: LinkConfig, config: NodeRun, graph: Graph) -> None:
-    sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in PARTS)
+    sizes = ", ".join(f"{len(split.pairs[name]):,} {name}" for name in SPLITS)
     column = time_column(graph, link)
     how = "the file" if link.file else "time" if column is not None else f"chance, seed {split_seed(config.split)}"
     note(config.loop, f"links: {sizes}, by {how}; messages pass over training links alone")

@@ -2,7 +2,7 @@
 
 They follow from the training events alone: how many edges they add, and the gaps in time between them.
 
-Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation parts of UCI and Enron) and
+Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron) and
 benchmarks/results/2026-11-21-dyg-mamba.md; the recipes keep the papers' settings.
 """
 

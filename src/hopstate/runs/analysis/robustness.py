@@ -119,7 +119,7 @@ def _scorer(task: LinkTask, kind: Noise, sigma: float, seed: int) -> LinkFollowe
 
 
 def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
-    """Return a row for each setting of the test part."""
+    """Return a row for each setting of the test split."""
     stream, model = task.stream, bare(task.model)
     trained_with = model.laplacian_noise if isinstance(model, CTDGSSM) else 0.0
     try:

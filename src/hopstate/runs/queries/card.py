@@ -68,7 +68,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _figures(folder: RunFolder) -> list[str]:
-    """Return the run's metrics, and those of its floors beside the test part's."""
+    """Return the run's metrics, and those of its floors beside the test split's."""
     result = folder.result()
     floors = folder.floors()
     columns = {split: found for split, found in result["metrics"].items() if found}

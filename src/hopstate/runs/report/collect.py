@@ -32,7 +32,7 @@ class RunInfo:
         metric: what chose the model; "" for a run that was not finished.
         number: seed, and split or fold where there is one, in words.
         settings: flat, without what numbers a run or changes no result.
-        metrics: part → metric → value; empty for a run that was not finished.
+        metrics: split → metric → value; empty for a run that was not finished.
         history: a row an epoch.
         result, environment: as in the folder.
         floors: what the method must stand above → test metrics.
@@ -69,9 +69,9 @@ class Group:
     data = property(lambda self: self.runs[0].data)
     metric = property(lambda self: next((run.metric for run in self.runs if run.metric), ""))
 
-    def values(self, metric: str, part: str = "test") -> list[float]:
-        """Return a metric of a part, one value a run; runs without it are left out."""
-        held = (run.metrics.get(part, {}).get(metric) for run in self.runs)
+    def values(self, metric: str, split: str = "test") -> list[float]:
+        """Return a metric of a split, one value a run; runs without it are left out."""
+        held = (run.metrics.get(split, {}).get(metric) for run in self.runs)
         return [float(value) for value in held if value is not None]
 
     def numbers(self, key: str) -> list[float]:

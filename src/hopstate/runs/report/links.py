@@ -24,8 +24,8 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
         return
     page.section(
         "Link prediction by kind of negatives",
-        "Test part, in percent; mean ± standard deviation over runs. Floors need no such model; what a method does not "
-        "stand above is said beside it.",
+        "Test split, in percent; mean ± standard deviation over runs. Floors need no such model; what a method does "
+        "not stand above is said beside it.",
     )
     for data, members in found.items():
         for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):

@@ -109,9 +109,9 @@ class Row:
         changes = ", ".join(f"{key}={value}" for key, value in self.altered.items())
         return f"{self.recipe} (altered: {changes})" if changes else self.recipe
 
-    def values(self, metric: str, part: str = "test") -> list[float]:
-        """Return a metric of a part, one value a run; runs without it are left out."""
-        held = (line["metrics"].get(part, {}).get(metric) for line in self.lines)
+    def values(self, metric: str, split: str = "test") -> list[float]:
+        """Return a metric of a split, one value a run; runs without it are left out."""
+        held = (line["metrics"].get(split, {}).get(metric) for line in self.lines)
         return [float(value) for value in held if value is not None]
 
     def mean(self, key: str) -> float | None:

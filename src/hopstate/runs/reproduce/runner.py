@@ -221,7 +221,7 @@ def _line(trial: Trial, run: int, folder: RunFolder, isolated: bool) -> results.
         "run": run,
         "seed": config["loop"]["seed"],
         "split": config.get("split", {}).get("number", config.get("fold")),
-        "metrics": {part: result["metrics"][part] for part in ("val", "test")},
+        "metrics": {split: result["metrics"][split] for split in ("val", "test")},
         "best_epoch": result["best_epoch"],
         "epochs": result["epochs"],
         "parameters": result["parameters"],

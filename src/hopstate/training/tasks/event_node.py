@@ -43,9 +43,9 @@ class EventNodeTask(EventTask[NodeFollower]):
         classes: of the events.
         target: how they are learned.
         eval_batch_size: events scored, then seen, together in evaluation.
-        bootstrap: resamples for confidence intervals of the test part, of two classes; 0 gives none.
+        bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
         clock: of the gaps that the model sees, kept with the run.
-        frozen: parts that were trained before, and stay as they are.
+        frozen: modules that were trained before, and stay as they are.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     def loss(self, batch: Any) -> Tensor | None:
         """Return the source's loss."""
-        for part in self.frozen:
-            part.eval()
+        for module in self.frozen:
+            module.eval()
         return super().loss(batch)
 
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return pooled metrics of a part's sources (`EventClasses.metrics`); of "train" from training events alone."""
+        """Return pooled metrics of a split's sources (`EventClasses.metrics`), of "train" from training events."""
         return evaluate_dynamic_nodes(
             self.scorer(split),
             self.stream,
@@ -82,7 +82,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         )
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return a table of the events of a part (those of `evaluate`), or of "all"."""
+        """Return a table of the events of a split (those of `evaluate`), or of "all"."""
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)

@@ -1,4 +1,4 @@
-"""Tasks on event streams: where their batches come from, and their model over parts, other streams and a past.
+"""Tasks on event streams: where their batches come from, and their model over splits, other streams and a past.
 
 `HistoryPairs` and `HistoryNodes` (`history`) feed past events, `MemoryWindows` (`memory`) moves a node memory,
 `Untrained` here has nothing to train. What is predicted, and how it is judged, is the task's: `link`, `event_node`.
@@ -65,7 +65,7 @@ class EventSource(Generic[ScorerT_co]):
         """Take back what `state` returned."""
 
     # ---- scoring ---------------------------------------------------------------------------------------
-    def scorer(self, model: nn.Module, part: str) -> ScorerT_co:
+    def scorer(self, model: nn.Module, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
         raise NotImplementedError
 
@@ -83,7 +83,7 @@ class EventSource(Generic[ScorerT_co]):
 
 
 class EventTask(Generic[ScorerT_co]):
-    """What the tasks on events share: training as the source does it, and the model over parts, streams and a past.
+    """What the tasks on events share: training as the source does it, and the model over splits, streams and a past.
 
     Args:
         source: of the batches, and of the model as a scorer.
@@ -125,9 +125,9 @@ class EventTask(Generic[ScorerT_co]):
         """Take back what `state` returned."""
         self.source.load_state(state)
 
-    def scorer(self, part: str) -> ScorerT_co:
+    def scorer(self, split: str) -> ScorerT_co:
         """Return the model over the training events for "train", else over the whole stream."""
-        return self.source.scorer(self.model, part)
+        return self.source.scorer(self.model, split)
 
     def scorer_over(self, stream: EventStream) -> ScorerT_co:
         """Return the model over another stream of the same nodes and features."""
@@ -166,7 +166,7 @@ class Untrained(EventSource[LinkFollower]):
     def loss(self, model: nn.Module, batch: Any) -> None:
         """Return None: nothing is learned from a batch."""
 
-    def scorer(self, model: nn.Module, part: str) -> LinkFollower:
+    def scorer(self, model: nn.Module, split: str) -> LinkFollower:
         """Return the scorer over the stream."""
         return self._scorer
 
@@ -179,11 +179,11 @@ class Untrained(EventSource[LinkFollower]):
         return self._scorer.over(past)
 
 
-def events_to_score(stream: EventStream, split: EventSplit, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of a part's events, or of "all", and those of the part that they are scored amid."""
-    if part == "all":
+def events_to_score(stream: EventStream, splits: EventSplit, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of a split's events, or of "all", and those of the split that they are scored amid."""
+    if split == "all":
         return np.arange(len(stream)), np.arange(len(stream))
-    return split.rows(part), split.rows(part.removeprefix("new_"))
+    return splits.rows(split), splits.rows(split.removeprefix("new_"))
 
 
 def to_user_ids(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -106,9 +106,9 @@ class HistoryPairs(EventSource[HistoryScorer]):
         inputs, labels, count = batch
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)
 
-    def scorer(self, model: nn.Module, part: str) -> HistoryScorer:
+    def scorer(self, model: nn.Module, split: str) -> HistoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return self._scorer(model, self.train_inputs if part == "train" else self.inputs)
+        return self._scorer(model, self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryScorer:
         """Return the model over another stream."""
@@ -183,9 +183,9 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         inputs, y = batch
         return self.target.class_loss(model(inputs), y)
 
-    def scorer(self, model: nn.Module, part: str) -> HistoryNodeScorer:
+    def scorer(self, model: nn.Module, split: str) -> HistoryNodeScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return HistoryNodeScorer(model, self.train_inputs if part == "train" else self.inputs)
+        return HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
         """Return the model over another stream of the same nodes."""

@@ -13,15 +13,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hopstate.data.clock import Clock
-from hopstate.data.event_splits import PARTS
+from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, nearest
-from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_part
+from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, Scores
-from hopstate.streaming.replay import replay_part
+from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
 
 
@@ -30,11 +30,11 @@ class LinkEvaluation:
     """How links are evaluated.
 
     Args:
-        protocol: "pooled" over a part's scores, or "dyglib", averaged over batches of 200.
-        strategies: negatives of the test part, of random, historical, inductive and many (each event ranked among
+        protocol: "pooled" over a split's scores, or "dyglib", averaged over batches of 200.
+        strategies: negatives of the test split, of random, historical, inductive and many (each event ranked among
             candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
-        bootstrap: resamples for confidence intervals of the test part; 0 gives none.
+        bootstrap: resamples for confidence intervals of the test split; 0 gives none.
         batch_size: events scored together.
         choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
             many, of all events and of those with new nodes.
@@ -78,7 +78,7 @@ class LinkTask(EventTask[LinkFollower]):
     Args:
         source: of the batches, and of the model as a scorer.
         evaluation: protocol, negatives, intervals.
-        negatives: drawn before, by (part, strategy); the others are drawn from their protocol's seeds.
+        negatives: drawn before, by (split, strategy); the others are drawn from their protocol's seeds.
         clock: of the gaps that the model sees, kept with the run.
     """
 
@@ -102,21 +102,21 @@ class LinkTask(EventTask[LinkFollower]):
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._recent = replace(split, train=split.train[-len(split.val) :])
 
-    def report(self, part: Literal["val", "test"]) -> LinkReport:
-        """Return the whole table of a part: every strategy on test, those that choose on validation."""
+    def report(self, split: Literal["val", "test"]) -> LinkReport:
+        """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
-        strategies = e.strategies if part == "test" else e.choosing
+        strategies = e.strategies if split == "test" else e.choosing
         return evaluate_link(
-            self.scorer(part),
+            self.scorer(split),
             self.stream,
             self.split,
-            part,
+            split,
             strategies=strategies,
             protocol=e.protocol,
             batch_size=e.batch_size,
             num_negatives=e.num_negatives,
-            bootstrap=e.bootstrap if part == "test" else 0,
-            negatives={k: v for k, v in self.negatives.items() if k[0].endswith(part) and k[1] in strategies},
+            bootstrap=e.bootstrap if split == "test" else 0,
+            negatives={k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies},
         )
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -130,14 +130,14 @@ class LinkTask(EventTask[LinkFollower]):
             before = self.split.train[: -len(rows)]
             drawn = {("train", "random"): negatives}
             size = self.evaluation.batch_size
-            held = score_part(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
+            held = score_split(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
             labels, scores = held["train", "random"].pooled()
             return {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         found: dict[str, float] = {}
         for row in self.report("val" if split == "val" else "test").rows:
-            names = [name for name in row if name not in ("part", "setting", "strategy", "events")]
+            names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
             found |= {_column(row, name): float(row[name]) for name in names}
         if self.evaluation.choose == "mean":
             own = [value for name, value in found.items() if name.endswith("average_precision")]
@@ -145,17 +145,17 @@ class LinkTask(EventTask[LinkFollower]):
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
-        """Return columns src, dst, t, score of the events of a part, or of "all", each scored from what came before.
+        """Return columns src, dst, t, score of the events of a split, or of "all", each scored from what came before.
 
-        Deletions are not asked for: they have no row. Scores of a part are those behind its pooled evaluation, events
-        with new nodes scored amid their part.
+        Deletions are not asked for: they have no row. Scores of a split are those behind its pooled evaluation, events
+        with new nodes scored amid their split.
         """
-        if split != "all" and split not in PARTS:
-            raise ConfigError(f"unknown part {split!r}; known: {', '.join([*PARTS, 'all'])}")
+        if split != "all" and split not in EVENT_SPLITS:
+            raise ConfigError(f"unknown split {split!r}; known: {', '.join([*EVENT_SPLITS, 'all'])}")
         stream, scorer = self.stream, self.scorer(split)
         asked, rows = events_to_score(stream, self.split, split)
         asked = stream.additions(asked)
-        scores = replay_part(
+        scores = replay_split(
             scorer,
             lambda at: scorer.score(stream.src[at], stream.dst[at], stream.t[at]),
             stream,

@@ -71,8 +71,8 @@ class Questions(Protocol[DrawnT]):
         """Return what an epoch draws at random."""
         ...
 
-    def of(self, part: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
-        """Return what is asked of a part of the training rows (source and target, or nodes, and gaps), and labels."""
+    def of(self, batch: slice, drawn: DrawnT) -> tuple[dict[str, Tensor], Tensor]:
+        """Return what is asked of some of the training rows (source and target, or nodes, and gaps), and labels."""
         ...
 
     def logits(self, model: MemoryModel, state: NodeState, asked: dict[str, Tensor]) -> Tensor:
@@ -113,9 +113,9 @@ class LinkQuestions:
         """Return sources and destinations (P, K) of an epoch's pairs."""
         return self.drawn.of(epoch)
 
-    def of(self, part: slice, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[dict[str, Tensor], Tensor]:
-        """Return ends and gaps of the events at a part of the training rows and of the pairs beside them."""
-        rows = self.stream.additions(self.split.train[part])
+    def of(self, batch: slice, drawn: tuple[np.ndarray, np.ndarray]) -> tuple[dict[str, Tensor], Tensor]:
+        """Return ends and gaps of the events at some of the training rows and of the pairs beside them."""
+        rows = self.stream.additions(self.split.train[batch])
         src, dst, t = (column[rows] for column in (self.stream.src, self.stream.dst, self.stream.t))
         at = np.searchsorted(self._added, rows)
         *pairs, labels = beside(src, dst, t, drawn[0][at], drawn[1][at], self.mixture.group)
@@ -151,9 +151,9 @@ class ClassQuestions:
     def draw(self, epoch: int) -> None:
         """Nothing is drawn."""
 
-    def of(self, part: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
-        """Return sources and gaps of the events with a class at a part of the training rows."""
-        rows = self.split.train[part]
+    def of(self, batch: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
+        """Return sources and gaps of the events with a class at some of the training rows."""
+        rows = self.split.train[batch]
         rows = rows[self.y[rows] >= 0]
         src, t = self.stream.src[rows], self.stream.t[rows]
         gap = torch.from_numpy(self.inputs.node_gaps(src, t)).float()
@@ -269,7 +269,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         whole = memory_model.initial_state(self.stream.num_nodes) if self.memory is None else self.memory.to(device)
         concerned = [piece["nodes"] for step in steps for update in step["updates"] for piece in update]
         concerned += [nodes for step in steps for key, nodes in step["asked"].items() if key != "gap"]
-        before = state = whole.part(torch.cat(concerned))  # a window's cost must not grow with the graph
+        before = state = whole.subset(torch.cat(concerned))  # a window's cost must not grow with the graph
         logits, labels = [], []
         for step in steps:
             for left, update in zip(range(len(step["updates"]), 0, -1), step["updates"]):
@@ -304,9 +304,9 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         self.memory = NodeState.from_tensors(tensors, clock, self.memory_model.tag)
 
     # ---- scoring -----------------------------------------------------------------------------------------
-    def scorer(self, model: nn.Module, part: str) -> MemoryScorer:
+    def scorer(self, model: nn.Module, split: str) -> MemoryScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return self._scorer(self.train_inputs if part == "train" else self.inputs)
+        return self._scorer(self.train_inputs if split == "train" else self.inputs)
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> MemoryScorer:
         """Return the model over another stream of the same nodes."""

@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.data.edge_splits import PARTS, EdgeSplit
+from hopstate.data.edge_splits import EdgeSplit
 from hopstate.data.graph import Graph
+from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
 from hopstate.evaluation.static_link import Question, link_metrics
@@ -129,7 +130,7 @@ class StaticLinkTask:
         self.model: nn.Module = model
         self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
         self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
-        every = np.concatenate([split.pairs[name] for name in PARTS])
+        every = np.concatenate([split.pairs[name] for name in SPLITS])
         self.free = NonNeighbors(every, messages.num_nodes, directed=split.directed)
         self._near: dict[int, Proximity] = {}
         self.untrained = NonNeighbors(split.pairs["train"], messages.num_nodes, directed=split.directed)
@@ -147,8 +148,8 @@ class StaticLinkTask:
         for number in range(start, self.num_batches(epoch)):
             rng = named_rng(self.training.seed, "pairs", epoch, number)
             if drawn is None:
-                part = order[number * self.training.batch_size : (number + 1) * self.training.batch_size]
-                links = self._either_way(self.learned[part], rng)
+                rows = order[number * self.training.batch_size : (number + 1) * self.training.batch_size]
+                links = self._either_way(self.learned[rows], rng)
                 others = self._others(self.untrained, links[:, 0], rng)
                 nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
                 inputs, _ = self.source.around(encoder, nodes, epoch, number)
@@ -221,7 +222,7 @@ class StaticLinkTask:
         Raises:
             ConfigError: an unknown split.
         """
-        if split not in PARTS:
+        if split not in SPLITS:
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         pairs = self.split.pairs[split]
         if split == "train" and len(pairs) > len(self.split.pairs["test"]):
@@ -230,7 +231,7 @@ class StaticLinkTask:
         j = self.judging
         return Question(
             pairs=pairs, free=self.free, directed=self.split.directed, candidates=j.candidates,
-            seed=j.seed * len(PARTS) + PARTS.index(split),
+            seed=j.seed * len(SPLITS) + SPLITS.index(split),
         )  # fmt: skip
 
     def evaluate(self, split: str) -> dict[str, float]:
@@ -261,8 +262,8 @@ class StaticLinkTask:
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return columns source, target, split and score (a logit) of the links of a split, or of "all"."""
-        names = PARTS if split == "all" else (split,)
-        if not set(names) <= set(PARTS):
+        names = SPLITS if split == "all" else (split,)
+        if not set(names) <= set(SPLITS):
             raise ConfigError(f"links have the splits train, val, test and all, not {split!r}")
         pairs = np.concatenate([self.split.pairs[name] for name in names])
         which = np.repeat(names, [len(self.split.pairs[name]) for name in names])
