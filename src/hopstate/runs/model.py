@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,9 @@ from hopstate.training.precision import bare
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
-from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches, WholeGraph
+from hopstate.training.tasks.node import NodeTask, RowBatches, WholeGraph
 from hopstate.training.tasks.protocols import Task
+from hopstate.training.tasks.static_link import StaticLinkTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,12 +63,12 @@ class TrainedModel(nn.Module):
                     kept = kept_state(folder)
                     own = own_past(folder, task, data) if kept is None else load_past(kept, model=fingerprint(task))
                 self.past = own
-        self._ids = self.past.node_ids if self.past is not None else _labels(task).node_ids
+        self._ids, self._count = _nodes(task) if self.past is None else (self.past.node_ids, 0)
 
     @property
     def ids(self) -> np.ndarray:
         """The user's ids of the nodes that are known, by row."""
-        count = self.past.num_nodes if self.past is not None else len(_labels(self.task).y)
+        count = self._count if self.past is None else self.past.num_nodes
         return np.arange(count) if self._ids is None else self._ids.ids
 
     def rows(self, nodes: Any) -> np.ndarray:
@@ -89,7 +91,7 @@ class TrainedModel(nn.Module):
         Raises:
             ConfigError: the network is fed by its sampler, batch by batch, or by its memory.
         """
-        source = self.task.source if isinstance(self.task, NodeTask) else None
+        source = self.task.source if isinstance(self.task, (NodeTask, StaticLinkTask)) else None
         if isinstance(source, RowBatches):
             return source.inputs(self.rows(asked[0]) if asked else np.arange(len(self.ids)))
         if isinstance(source, WholeGraph):
@@ -104,11 +106,12 @@ class TrainedModel(nn.Module):
         raise ConfigError(f"{type(self.network).__name__} has no inputs that stand alone; call the model with ids")
 
     def forward(self, *asked: Any) -> Tensor:
-        """Return outputs: of nodes (n,) their (n, C) logits; of pairs at times their scores (n,); of nodes at times.
+        """Return outputs: of nodes (n,) their (n, C) logits; of pairs their scores (n,), at times; of nodes at times.
 
         Args:
-            asked: nodes, none for all of a graph; or source, target, time; or node, time. Ids are the user's own; times
-                are numbers in the unit of the run's data or dates, one for all or one each, none before the last event.
+            asked: nodes, none for all of a graph; source, target of links of a graph; or source, target, time; or node,
+                time. Ids are the user's own; times are numbers in the unit of the run's data or dates, one for all or
+                one each, none before the last event.
 
         Raises:
             DataError: an id that is not known.
@@ -117,14 +120,27 @@ class TrainedModel(nn.Module):
         if isinstance(self.task, NodeTask):
             rows = self.rows(asked[0]) if asked else np.arange(len(self.ids))
             return self.task.logits(rows)
+        if isinstance(self.task, StaticLinkTask) and len(asked) == 2:
+            source, target = np.broadcast_arrays(*map(self.rows, asked))
+            with torch.no_grad():
+                return torch.from_numpy(self._score(source, target))
         if self.past is None or len(asked) != (3 if isinstance(self.task, LinkTask) else 2):
-            raise ConfigError("ask for nodes of a graph, for source, target, time of links, or for node, time")
+            raise ConfigError(
+                "ask for nodes of a graph, for source, target of its links, for source, target, time of links in time, "
+                "or for node, time"
+            )
         ends, t = self._asked(*asked)
         if isinstance(self.task, LinkTask):
             return torch.from_numpy(PairQueries(self.task, self.past).scores(ends[0], ends[1], t))
         if isinstance(self.task, EventNodeTask):
             return torch.from_numpy(outputs_at(self.task, self.past, ends[0], t))
         raise ConfigError(f"{type(self.network).__name__} is asked for neither nodes nor pairs")
+
+    @cached_property
+    def _score(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Rows of pairs of a graph's nodes → their logits; the graph is encoded once."""
+        assert isinstance(self.task, StaticLinkTask)
+        return self.task.scorer()
 
     def _asked(self, *asked: Any) -> tuple[list[np.ndarray], np.ndarray]:
         """Return rows of nodes, one or two of (n,), and (n,) times in the type of the past's."""
@@ -149,6 +165,8 @@ class TrainedModel(nn.Module):
         if isinstance(self.task, NodeTask) and "head" in dict(self.network.named_children()):
             with _without_head(self.network):
                 return ids, self.task.logits(rows).numpy()
+        if isinstance(self.task, StaticLinkTask):
+            return ids, self.task.encoded("test")[0][rows].cpu().numpy()
         if self.past is not None:
             assert isinstance(self.task, LiveTask)
             follower = PairQueries(self.task, self.past).latest()
@@ -163,10 +181,15 @@ class TrainedModel(nn.Module):
         )
 
 
-def _labels(task: Task) -> NodeLabels:
-    if not isinstance(task, NodeTask):
-        raise ConfigError("this run is of neither nodes of a graph nor a stream of events; use evaluate and predict")
-    return task.labels
+def _nodes(task: Task) -> tuple[Vocabulary | None, int]:
+    """Return the ids of a graph's nodes, None where they are the rows, and how many there are."""
+    if isinstance(task, NodeTask):
+        return task.labels.node_ids, len(task.labels.y)
+    if isinstance(task, StaticLinkTask):
+        return task.node_ids, task.messages.num_nodes
+    raise ConfigError(
+        "this run is of neither nodes nor links of a graph nor a stream of events; use evaluate and predict"
+    )
 
 
 @contextmanager
@@ -183,7 +206,7 @@ def _without_head(network: nn.Module) -> Iterator[None]:
 def embeddings(run: str | Path, nodes: Any = None, data: Any = None, device: str | None = None) -> pd.DataFrame:
     """Return what a trained run makes of nodes: a column node of ids, then a column a dimension (0, 1, ...).
 
-    Of a graph, what the last layer sees; of a stream, what a memory holds after all that the run has seen.
+    Of a graph, what the last layer or the decoder of links sees; of a stream, what a memory holds in the end.
 
     Args:
         run: a run folder.

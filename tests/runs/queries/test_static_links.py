@@ -136,3 +136,23 @@ def test_records_in_memory_options_and_errors(tmp_path):
     with pytest.raises(ConfigError, match="time is of runs on event streams"):
         run.score([(0, 1)], 3, own=graph)
     assert RunFolder.open(run.path).settings()["task"] == "link"
+
+
+def test_a_model_of_links_is_called_as_a_module(run):
+    pairs = [("n00", "n05"), ("n07", "n21"), ("n03", "n04")]
+    model = run.model
+    source, target = map(list, zip(*pairs, strict=True))
+    scores = model(source, target)
+    assert scores.tolist() == run.score(pairs)["score"].tolist()
+    assert model("n00", "n05").tolist() == scores[:1].tolist()
+    assert model("n00", target).tolist() == run.score([("n00", name) for name in target])["score"].tolist()
+    ids, vectors = model.embeddings()
+    assert ids.tolist() == [f"n{i:02d}" for i in range(30)]
+    assert vectors.shape == (30, SMALL["link.dim"])
+    some = run.embeddings(["n21", "n07"])
+    assert some.node.tolist() == ["n21", "n07"]
+    assert np.array_equal(some.drop(columns="node").to_numpy(), vectors[[21, 7]])
+    with pytest.raises(DataError, match="unknown id 'n99'"):
+        model(["n99"], ["n00"])
+    with pytest.raises(ConfigError, match="source, target of its links"):
+        model(["n00"])

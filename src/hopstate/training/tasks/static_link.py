@@ -239,14 +239,17 @@ class StaticLinkTask:
         score = self.scorer(split)
         return link_metrics(self.question(split), score, bootstrap=self.judging.bootstrap if split == "test" else 0)
 
+    def encoded(self, split: str) -> tuple[Tensor, Graph]:
+        """Return (N, D) vectors of all nodes over the messages of a split, and these."""
+        source, messages = self.vectors(split)
+        z = source.logits(_encoder(self.model), np.arange(self.messages.num_nodes))
+        return z.to(next(self.model.parameters())), messages
+
     def scorer(self, split: str = "test") -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return rows u (n,), v (n,) → (n,) logits over the messages of a split; a pair's depends on it alone."""
         model = bare(self.model)
         assert isinstance(model, LinkModel)
-        rows = np.arange(self.messages.num_nodes)
-        source, messages = self.vectors(split)
-        z = source.logits(model.encoder, rows)
-        z = z.to(next(model.parameters()))
+        z, messages = self.encoded(split)
 
         def score(u: np.ndarray, v: np.ndarray) -> np.ndarray:
             found = np.empty(len(u))
