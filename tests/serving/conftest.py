@@ -1,11 +1,16 @@
-"""A server of PostgreSQL for the tests of this folder, of the system's own package, in a temporary folder."""
+"""Servers for the tests of this folder.
+
+PostgreSQL is the system's own package in a temporary folder. Kafka is the mock cluster that librdkafka has built in:
+brokers in this process that keep messages in memory, in order, and know idempotent producers; it fences nobody,
+deletes nothing but what is beyond 5 MB, and makes topics by their being asked for.
+"""
 
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,3 +53,17 @@ def postgres() -> Iterator[str]:
             run(pg_ctl, "-D", f"{home}/data", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Callable[[str], str]:
+    """Give the address of a new topic of a mock cluster."""
+    kafka = pytest.importorskip("confluent_kafka", reason="needs confluent-kafka: pip install 'hopstate[kafka]'")
+    home = kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    (broker,) = home.list_topics(timeout=10).brokers.values()
+
+    def made(topic: str) -> str:
+        home.list_topics(topic, timeout=10)
+        return f"kafka://{broker.host}:{broker.port}/{topic}?log_level=0"
+
+    return made

@@ -3,7 +3,8 @@
 | what | where |
 |---|---|
 | what a log is: commits of events, durable and once each | `event_log.EventLog` |
-| logs in a file and in PostgreSQL; one by its name | `log.SqliteLog`, `postgres_log.PostgresLog`; `logs.open_log` |
+| logs in a file, in PostgreSQL, in Kafka | `log.SqliteLog`, `postgres_log.PostgresLog`, `kafka_log.KafkaLog` |
+| one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
 | what a log's events were scored, again | `live.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
