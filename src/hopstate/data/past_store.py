@@ -33,6 +33,7 @@ FORMAT = "hopstate-live-1"
 _TRIES = 20
 _SUMMED = 16 << 20  # bytes of a layer at most that is compared with its checksum, in some 15 ms
 HEAD = "live.json"
+EARLIER = "live-{}.json"  # the head of a past that counted before, by its number of events in twelve digits
 _OLD = "hopstate-stream-state-1"  # one file with everything, of version 0.1.0
 _EVENTS = ("src", "dst", "t", "kind", "edge_attr", "nodes", "ended", "gone")
 _MEMORIES = ("nodes", "memory", "output", "last_time")
@@ -73,11 +74,24 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
     head[SUM] = _sum(head)
     before()
     write_text(folder / HEAD, json.dumps(head))
-    _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])})
+    _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])}.union(*map(_files, earlier_heads(folder))))
     return kept
 
 
-def load_past(folder: str | Path, *, model: str | None = None) -> Past:
+def earlier_heads(folder: Path) -> list[Path]:
+    """Return what tells of earlier pasts that are kept beside the one that counts, the newest first."""
+    return sorted(folder.glob(EARLIER.format("*")), reverse=True)
+
+
+def _files(head: Path) -> set[str]:
+    """Return the files that an earlier past consists of, as far as its head can be read."""
+    with contextlib.suppress(HopstateError, LookupError, TypeError):
+        told = read_json(head)
+        return {told["x"], *(layer["file"] for layer in told["layers"])}
+    return set()
+
+
+def load_past(folder: str | Path, *, model: str | None = None, head: str = HEAD, whole: bool = False) -> Past:
     """Return the past that lies in a folder, or in a file that version 0.1.0 wrote; arrays stay on disk until touched.
 
     Files of up to 16 MiB are read through, to compare them with their checksums; larger ones are mapped alone, so that
@@ -86,6 +100,8 @@ def load_past(folder: str | Path, *, model: str | None = None) -> Past:
     Args:
         folder: where.
         model: the fingerprint that it must have, None to take any.
+        head: the file that tells of it, another one for an earlier past.
+        whole: read files of any size through.
 
     Raises:
         MissingFileError: there is none.
@@ -94,39 +110,41 @@ def load_past(folder: str | Path, *, model: str | None = None) -> Past:
     folder = Path(folder)
     if folder.is_file():
         return _load_old(folder, model)
-    if not (folder / HEAD).is_file():
-        raise MissingFileError(f"no live state in {folder}; it has no {HEAD}")
+    if not (folder / head).is_file():
+        raise MissingFileError(f"no live state in {folder}; it has no {head}")
+    most = math.inf if whole else _SUMMED
     for _ in range(_TRIES):
-        before = _stamp(folder)
+        before = _stamp(folder / head)
         try:
-            return _load(folder, model)
+            return _load(folder / head, model, most)
         except CheckpointError:  # of the state before, files may go while it is read: whoever writes is not waited for
-            if _stamp(folder) == before:
+            if _stamp(folder / head) == before:
                 raise
-    return _load(folder, model)
+    return _load(folder / head, model, most)
 
 
-def _stamp(folder: Path) -> tuple[int, int]:
+def _stamp(path: Path) -> tuple[int, int]:
     """Return what changes when a state is replaced."""
     with contextlib.suppress(OSError):
-        facts = (folder / HEAD).stat()
+        facts = path.stat()
         return facts.st_ino, facts.st_mtime_ns
     return 0, 0
 
 
-def _load(folder: Path, model: str | None) -> Past:
-    """Return the past that lies in a folder now; its files, once open, stay as they are."""
+def _load(path: Path, model: str | None, most: float) -> Past:
+    """Return the past that a head tells of now; its files, once open, stay as they are."""
+    folder = path.parent
     try:
-        head = read_json(folder / HEAD)
+        head = read_json(path)
         if head["format"] != FORMAT:
             raise CheckpointError(f"{folder} is a live state of format {head['format']}; this version reads {FORMAT}")
         if head.get(SUM) not in (None, _sum(head)) or head.keys() - {*_FACTS, "format", "ids", "x", "layers", SUM}:
-            raise DataError(f"{HEAD} is not what was written")
+            raise DataError(f"{path.name} is not what was written")
         _check_model(folder, head["model"], model)
-        layers = tuple(_read(folder, entry, head["ids"]) for entry in head["layers"])
+        layers = tuple(_read(folder, entry, head["ids"], most) for entry in head["layers"])
         ids = [layer.ids for layer in layers if layer.ids is not None]
         x_path = None if head["x"] is None else folder / head["x"]
-        x = None if x_path is None else _tensors(x_path)["x"]
+        x = None if x_path is None else _tensors(x_path, most)["x"]
         facts = {key: head[key] for key in _FACTS} | {"clock": -math.inf if head["clock"] is None else head["clock"]}
         names = Vocabulary(np.concatenate(ids)) if head["ids"] else None
         past = Past(**facts, layers=layers, x=x, x_path=x_path, node_ids=names)
@@ -195,11 +213,11 @@ def _unpacked(ids: np.ndarray | None, kind: str | None) -> np.ndarray | None:
     return ids if kind == "i" else np.array(json.loads(ids.tobytes()), str)
 
 
-def _read(folder: Path, entry: dict[str, Any], ids: str | None) -> Layer:
+def _read(folder: Path, entry: dict[str, Any], ids: str | None, most: float) -> Layer:
     path = folder / entry["file"]
     if path.parent != folder or path.stat().st_size != entry["bytes"]:
         raise CheckpointError(f"{path} is not of the length that {HEAD} tells")
-    arrays = _tensors(path)
+    arrays = _tensors(path, most)
     events = {key: arrays.get(f"events.{key}") for key in _EVENTS}
 
     def under(name: str) -> dict[str, np.ndarray]:
@@ -220,8 +238,8 @@ def _read(folder: Path, entry: dict[str, Any], ids: str | None) -> Layer:
     return layer
 
 
-def _tensors(path: Path) -> dict[str, np.ndarray]:
-    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", summed=_SUMMED)
+def _tensors(path: Path, most: float) -> dict[str, np.ndarray]:
+    tensors, _ = read_tensors(path, format=FORMAT, what="part of a live state", summed=most)
     return {key: tensor.numpy() for key, tensor in tensors.items()}
 
 

@@ -6,6 +6,8 @@
 | logs in a file, in PostgreSQL, in Kafka | `log.SqliteLog`, `postgres_log.PostgresLog`, `kafka_log.KafkaLog` |
 | one of them by its place | `logs.open_log` |
 | the state machine over it: score, commit, observe; snapshots and recovery | `live.LiveRun` |
+| snapshots, the last three | `snapshots.keep`, `snapshots.newest` |
+| crashes on a disk that fails on demand: nothing is lost | `crashes.check_crash`, `faulty_disk.FaultyDisk` |
 | what a log's events were scored, again | `live.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
 

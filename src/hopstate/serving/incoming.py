@@ -52,6 +52,11 @@ class Incoming:
         self._dates = str(known_data(run).get("dates") or "")
         self._width = int(known_data(run).get("edge_columns") or 0)  # features of an event in the run's own file
 
+    @property
+    def features(self) -> list[str]:
+        """Names of the features of an event, as a request may have them."""
+        return list(self._reading.get("edge_columns") or [f"f{i}" for i in range(self._width)])
+
     def stream(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream:
         """Return events that `in_order` returned, as the run's own file was read."""
         options = dict(self._reading)

@@ -4,8 +4,8 @@ The past is a value: what comes after events is computed beside it, and takes it
 An event that cannot be read, or is refused, so leaves neither a row in the log nor a trace in the memory. Since a state
 does not depend on how events are cut (see `streaming.live`), what a replay of the log gives is the same to the bit.
 
-A snapshot is the past in a folder (`data.past_store`). A start takes it, or the end of the run's own data where there
-is none or a damaged one, and goes on over what the log holds beyond.
+A start takes the newest whole snapshot (`serving.snapshots`), or the end of the run's own data where there is none,
+and goes on over what the log holds beyond.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import torch
 
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
-from hopstate.data.past_store import holds_past, load_past, save_past
 from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, StorageError
 from hopstate.io.lock import locked
 from hopstate.runs.asking import LAST
@@ -35,6 +34,7 @@ from hopstate.runs.queries.session import Session
 from hopstate.serving.event_log import Entry, EventLog, is_broken
 from hopstate.serving.incoming import LONGEST, Incoming, Late
 from hopstate.serving.logs import open_log
+from hopstate.serving.snapshots import keep, newest
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -121,7 +121,7 @@ class LiveRun:
         own, told = fingerprint(self.task), self.log.facts()
         if told.get("model", own) != own:
             raise ConfigError(f"the log in {self.folder} is of a model of other weights; give another folder")
-        past = self._snapshot()
+        past = newest(self.folder / "state", fingerprint(self.task))
         if past is None or "own_events" not in told:
             past = own_past(self.run, self.task)
             if told.get("own_events", len(past)) != len(past):
@@ -143,16 +143,15 @@ class LiveRun:
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
         for bodies in _bulks(self.log, self.position):
-            self.past = self._after([json.loads(body) for body in bodies], score=False)[1]
+            self.observe([json.loads(body) for body in bodies])
 
-    def _snapshot(self) -> Past | None:
-        if not holds_past(self.folder / "state"):
-            return None
-        try:
-            return load_past(self.folder / "state", model=fingerprint(self.task))
-        except CheckpointError as error:
-            warnings.warn(f"{error}: the log is read from its beginning", HopstateWarning, stacklevel=5)
-            return None
+    def observe(self, bodies: Sequence[Mapping[str, Any]]) -> None:
+        """Take in what a log holds, without logging it.
+
+        Args:
+            bodies: events as they were logged.
+        """
+        self.past = self._after(bodies, score=False)[1]
 
     def snapshot(self) -> int:
         """Keep the state as it is now; return its position in the log.
@@ -160,7 +159,7 @@ class LiveRun:
         Raises:
             StorageError: it could not be written; the one before is untouched.
         """
-        self.past = save_past(self.past, self.folder / "state")
+        self.past = keep(self.past, self.folder / "state")
         self.kept = self.position
         return self.kept
 
@@ -175,6 +174,11 @@ class LiveRun:
 
     def __exit__(self, *error: object) -> None:
         self.close(snapshot=error[0] is None)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features of an event."""
+        return self._incoming.features
 
     @property
     def position(self) -> int:

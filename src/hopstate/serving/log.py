@@ -26,6 +26,7 @@ create table if not exists events (position integer primary key, id text, body t
 create unique index if not exists ids on events (id) where id is not null;
 create table if not exists parked (id text, body text not null, why text not null);
 create unique index if not exists parked_ids on parked (id) where id is not null;
+insert into facts select 'format', '"{format}"' where not exists (select * from facts);
 """
 
 
@@ -35,6 +36,7 @@ class SqliteLog:
     Args:
         folder: where; made where there is none.
         read_only: look at it while another process may write.
+        vfs: SQLite's way to the disk, by name; its own where None.
 
     Raises:
         MissingExtraError: apsw is not installed.
@@ -44,7 +46,7 @@ class SqliteLog:
         StorageError: it cannot be opened.
     """
 
-    def __init__(self, folder: str | Path, *, read_only: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
         self.path = Path(folder) / NAME
         apsw = _apsw()
         if read_only and not self.path.is_file():
@@ -53,11 +55,9 @@ class SqliteLog:
         self._held, self._one_by_one = ExitStack(), threading.Lock()
         if not read_only:
             self._held.enter_context(file_lock(self.path))
-        fresh = not self.path.exists()
         try:
-            self._open(flags, read_only=read_only)
-            if fresh:
-                self.tell({"format": _FORMAT})
+            self._open(flags, vfs, read_only=read_only)
+            if not read_only:
                 sync_folder(self.path.parent)
             found = self.facts().get("format")
             if found != _FORMAT:
@@ -66,17 +66,17 @@ class SqliteLog:
             self._held.close()
             raise
 
-    def _open(self, flags: int, *, read_only: bool) -> None:
+    def _open(self, flags: int, vfs: str | None, *, read_only: bool) -> None:
         apsw = _apsw()
         with _named(self.path):
-            self._file = apsw.Connection(str(self.path), flags=flags)
+            self._file = apsw.Connection(str(self.path), flags=flags, vfs=vfs)
             self._file.set_busy_timeout(5_000)
             self._pragma("trusted_schema", "off")
             if not read_only:
                 self._pragma("journal_mode", "wal")
                 self._pragma("synchronous", "full")
-                with self._file:
-                    self._file.execute(_TABLES)
+                with self._file:  # all of it or nothing: a start that was killed leaves no log of no format
+                    self._file.execute(_TABLES.format(format=_FORMAT))
 
     def _pragma(self, name: str, value: str) -> None:
         self._file.execute(f"pragma {name} = {value}")

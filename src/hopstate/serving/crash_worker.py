@@ -1,0 +1,110 @@
+"""The process of `check_crash` that crashes: a live run on a faulty disk, which tells what became of its events."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hopstate.errors import StorageError
+from hopstate.random import named_rng
+from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+
+_SNAPSHOTS = 60  # events between two
+_TRIES = 12  # of what the disk refused
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process is to do.
+
+    Args:
+        run, method: as in `check_crash`.
+        folder: of log and snapshots.
+        fault: of its disk; of no effect where it is killed after some time.
+        first: position of the first event.
+        after: seconds after which it is killed, or None.
+        opened: whether they count from the first acknowledgement.
+        events: what it takes.
+    """
+
+    run: str
+    method: str | None
+    folder: Path
+    fault: Fault
+    first: int
+    after: float | None
+    opened: bool
+    events: Sequence[Mapping[str, Any]]
+
+
+class _Log(SqliteLog):
+    """A log on the faulty disk, brought from its journal into its file often; with no syncs where that is asked."""
+
+    def __init__(self, folder: Path, *, syncs: bool) -> None:
+        self._syncs = syncs
+        super().__init__(folder, vfs=VFS)
+        self._pragma("wal_autocheckpoint", "30")
+
+    def _pragma(self, name: str, value: str) -> None:
+        super()._pragma(name, value if self._syncs or name != "synchronous" else "off")
+
+
+def work(job: Job, pipe: Connection) -> None:
+    """Take events until the disk fails for good, or by SIGKILL at the end."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    killer = threading.Thread(target=_kill, args=(job.after,), daemon=True)
+    if job.after is not None and not job.opened:
+        killer.start()
+    try:
+        fault = job.fault if job.after is None else Fault("kill", 1 << 60, 0, job.fault.syncs)
+        FaultyDisk(job.folder / "state", job.folder.parent / "synced", fault, lambda: pipe.send(("fault", None)))
+        rng = named_rng(job.fault.seed, "commits")
+        live = _tried(lambda: _open(job))
+        place = 0
+        while place < len(job.events):
+            part = job.events[place : place + int(rng.integers(1, 12))]
+            first = job.first + place
+            pipe.send(("sends", first + len(part)))
+            receipts = _tried(lambda part=part: live.take(part))  # type: ignore[misc]
+            pipe.send(("has", (first, [receipt.position for receipt in receipts])))
+            place += len(part)
+            if job.after is not None and job.opened and not killer.is_alive():
+                killer.start()
+        if rng.random() < 0.5:
+            _tried(live.close)
+    except BaseException as error:
+        pipe.send(("error", f"{type(error).__name__}: {error}"))
+        raise
+    _kill(0)
+
+
+def _open(job: Job) -> LiveRun:
+    log = _Log(job.folder, syncs=job.fault.syncs)
+    return LiveRun(job.run, folder=job.folder, snapshot_every=_SNAPSHOTS, log=log, device="cpu", method=job.method)
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    """Call, and call again where the disk refused, as whoever sends events does."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(StorageError):
+            return call()
+    return call()
+
+
+def _kill(after: float) -> None:
+    time.sleep(after)
+    os.kill(os.getpid(), signal.SIGKILL)

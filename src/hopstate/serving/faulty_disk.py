@@ -1,0 +1,233 @@
+"""A disk that fails when it is told to, under the log of a live run and its snapshots.
+
+SQLite's calls come through a VFS of apsw, those that bring snapshots to disk through `os.fsync`. What was written since
+a file's last sync is known, and what stood there before: when the power fails, any part of it may be on the disk.
+
+| fault | what happens at a drawn call |
+|---|---|
+| kill | the process ends |
+| drop | so does the machine; of what was not synced any writes are lost, and any changes of names |
+| tear | so does the machine; what was not synced is there up to some byte |
+| eio, enospc | this call and perhaps a few more fail, writes in their midst; the process goes on |
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import apsw
+import numpy as np
+
+from hopstate.random import named_rng
+
+Kind = Literal["kill", "drop", "tear", "eio", "enospc"]
+VFS = "hopstate-faulty"
+_NUMBERS = {"eio": errno.EIO, "enospc": errno.ENOSPC}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What fails, and when.
+
+    Args:
+        kind: see above.
+        call: the first call that fails, from 1: writes, cuts and syncs count.
+        seed: draws what is left on the disk, and how many calls fail.
+        syncs: False where nothing is ever synced.
+    """
+
+    kind: Kind
+    call: int
+    seed: int
+    syncs: bool = True
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A write since the last sync: what stood there, the file's size then, and what was written; a cut has no data."""
+
+    offset: int
+    before: bytes
+    size: int
+    data: bytes | None
+
+
+class FaultyDisk:
+    """The disk of this process, which it keeps until it ends.
+
+    Args:
+        state: the folder of snapshots.
+        scratch: a folder on the same file system for links to what was synced.
+        fault: what fails.
+        told: called when it does.
+    """
+
+    def __init__(self, state: Path, scratch: Path, fault: Fault, told: Callable[[], None]) -> None:
+        self.state, self.fault, self._told = state, fault, told
+        self.calls, self.rng = 0, named_rng(fault.seed, "fault")
+        self._last = fault.call + (int(self.rng.integers(3)) if fault.kind in _NUMBERS else 0)
+        self.changes: dict[str, list[_Change]] = {}
+        self._names = _Names(state, scratch)
+        self._vfs = _Vfs(self)
+        os.fsync = self._python_fsync  # type: ignore[assignment]
+
+    def failing(self) -> bool:
+        """Count a call; return whether it fails. Where the process ends with it, this does not return."""
+        self.calls += 1
+        if self.calls == self.fault.call:
+            self._told()
+            if self.fault.kind == "kill":
+                _end()
+            if self.fault.kind in ("drop", "tear"):
+                self.lose_power()
+        return self.fault.kind in _NUMBERS and self.fault.call <= self.calls <= self._last
+
+    def lose_power(self) -> NoReturn:
+        """Leave on the disk what a loss of power may leave, and end."""
+        for path, changes in self.changes.items():
+            if os.path.exists(path):
+                _lose(path, changes, self.rng, whole=self.fault.kind == "drop")
+        self._names.lose(self.rng)
+        _end()
+
+    def error(self) -> OSError:
+        """Return the error of a call that fails."""
+        number = _NUMBERS[self.fault.kind]
+        return OSError(number, os.strerror(number))
+
+    def _python_fsync(self, handle: Any) -> None:
+        if self.failing():
+            raise self.error()
+        if self.fault.syncs:
+            self._names.sync(handle if isinstance(handle, int) else handle.fileno())
+
+
+class _Names:
+    """Names in a folder, as they are and as they were synced; and which files were synced."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder, self.scratch = folder, scratch
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        self.files = {_stamp(path) for path in self._now().values()}
+        self.keep()
+
+    def _now(self) -> dict[str, Path]:
+        return {path.name: path for path in self.folder.glob("*")} if self.folder.is_dir() else {}
+
+    def keep(self) -> None:
+        """What the folder holds now is on the disk; links keep it."""
+        for path in self.scratch.iterdir():
+            path.unlink()
+        for name, path in self._now().items():
+            os.link(path, self.scratch / name)
+
+    def sync(self, handle: int) -> None:
+        facts = os.fstat(handle)
+        if self.folder.is_dir() and os.path.samestat(facts, self.folder.stat()):
+            self.keep()
+        self.files.add(_key(facts))
+
+    def lose(self, rng: np.random.Generator) -> None:
+        now, kept = self._now(), {path.name: path for path in self.scratch.iterdir()}
+        for name in sorted({*now, *kept}):
+            here, there = now.get(name), kept.get(name)
+            same = here is not None and there is not None and here.samefile(there)
+            if same or rng.random() < 0.5:  # this change of a name is on the disk
+                continue
+            (self.folder / name).unlink(missing_ok=True)
+            if there is not None:
+                os.link(there, self.folder / name)
+        for path in self._now().values():
+            if _stamp(path) not in self.files:
+                os.truncate(path, int(rng.integers(path.stat().st_size + 1)))
+
+
+class _Vfs(apsw.VFS):
+    """SQLite's own, but for files that are written."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__(VFS, "")
+        self.disk = disk
+
+    def xOpen(self, name: Any, flags: Any) -> Any:
+        return _File(self.disk, name, flags)
+
+
+class _File(apsw.VFSFile):
+    """A file whose changes since its last sync are noted."""
+
+    def __init__(self, disk: FaultyDisk, name: Any, flags: Any) -> None:
+        super().__init__("", name, flags)
+        self.disk, self.path = disk, name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        self.changes = disk.changes.setdefault(self.path, [])
+
+    def _note(self, offset: int, data: bytes | None) -> None:
+        size = self.xFileSize()
+        length = size - offset if data is None else min(size - offset, len(data))
+        before = super().xRead(length, offset) if length > 0 else b""
+        self.changes.append(_Change(offset, bytes(before), size, data))
+
+    def xWrite(self, data: Any, offset: int) -> None:
+        content = bytes(data)
+        self._note(offset, content)
+        super().xWrite(content, offset)
+        if self.disk.failing():
+            super().xTruncate(max(self.changes[-1].size, offset + len(content) // 2))
+            raise _named(self.disk)
+
+    def xTruncate(self, size: int) -> None:
+        if self.disk.failing():
+            raise _named(self.disk)
+        self._note(size, None)
+        super().xTruncate(size)
+
+    def xSync(self, flags: int) -> None:
+        if self.disk.failing():
+            raise _named(self.disk)
+        self.changes.clear()
+
+
+def _named(disk: FaultyDisk) -> Exception:
+    return apsw.FullError("database or disk is full") if disk.fault.kind == "enospc" else apsw.IOError("disk I/O error")
+
+
+def _lose(path: str, changes: list[_Change], rng: np.random.Generator, *, whole: bool) -> None:
+    """Undo what was not synced, then do a part of it again: any of the changes, or all up to some byte of one."""
+    with open(path, "rb+") as file:
+        for change in reversed(changes):
+            file.seek(change.offset)
+            file.write(change.before)
+            file.truncate(change.size)
+        count = int(rng.integers(len(changes) + 1))
+        rate = rng.choice([0.0, 0.5, 1.0], p=[0.4, 0.4, 0.2])
+        for i, change in enumerate(changes):
+            if (rng.random() >= rate) if whole else i > count:
+                continue
+            if change.data is None:
+                file.truncate(change.offset)
+                continue
+            torn = not whole and i == count
+            file.seek(change.offset)
+            file.write(change.data[: int(rng.integers(len(change.data) + 1))] if torn else change.data)
+        file.flush()
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    return _key(path.stat())
+
+
+def _key(facts: os.stat_result) -> tuple[int, int, int]:
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def _end() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError  # nothing comes after it

@@ -1,0 +1,65 @@
+"""Snapshots of a live run: the past as it was after some event of the log, the last three of them.
+
+They lie in one folder and share what they have in common (`data.past_store`). Each file carries a checksum, and a
+start reads all of them: what is damaged is passed over for the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from pathlib import Path
+
+from hopstate.data.past import Past
+from hopstate.data.past_store import EARLIER, HEAD, earlier_heads, load_past, save_past
+from hopstate.errors import CheckpointError, DataError, HopstateWarning, MissingFileError
+from hopstate.io.files import remove_file, write_text
+from hopstate.io.opening import read_json
+
+KEPT = 3
+
+
+def keep(past: Past, folder: Path) -> Past:
+    """Keep a past as the newest snapshot; return it as it now lies there.
+
+    Raises:
+        StorageError: it could not be written; the snapshots so far are untouched.
+    """
+    return save_past(past, folder, before=lambda: _turn(folder))
+
+
+def _turn(folder: Path) -> None:
+    """Put what counts now among the earlier ones, and the oldest beyond `KEPT` away."""
+    with contextlib.suppress(DataError, LookupError, TypeError):  # a damaged one is of no use
+        layers = read_json(folder / HEAD)["layers"] if (folder / HEAD).is_file() else []
+        if layers:
+            events = layers[-1]["first"] + layers[-1]["events"]
+            write_text(folder / EARLIER.format(f"{events:012}"), (folder / HEAD).read_text("utf-8"))
+    for path in earlier_heads(folder)[KEPT - 1 :]:
+        remove_file(path)
+
+
+def newest(folder: Path, model: str) -> Past | None:
+    """Return the newest snapshot that is whole, None where there is none; it is the one that counts from here on.
+
+    Args:
+        folder: where they lie.
+        model: the fingerprint that it must have.
+
+    Warns:
+        HopstateWarning: one is damaged, which costs time alone.
+    """
+    heads = [folder / HEAD, *earlier_heads(folder)]
+    for place, path in enumerate(heads):
+        try:
+            past = load_past(folder, model=model, head=path.name, whole=True)
+        except MissingFileError:
+            continue
+        except CheckpointError as error:
+            left = "the one before it is taken" if place + 1 < len(heads) else "the log is read from its beginning"
+            warnings.warn(f"{error}: {left}", HopstateWarning, stacklevel=6)
+            continue
+        if place:
+            write_text(folder / HEAD, path.read_text("utf-8"))
+        return past
+    return None

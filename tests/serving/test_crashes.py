@@ -1,0 +1,181 @@
+"""Crashes of a live run lose nothing, and a check that cannot fail would show nothing."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.cli.main import main
+from hopstate.errors import DurabilityError
+from hopstate.runs.api import fit
+from hopstate.serving import crashes as module
+from hopstate.serving.crashes import check_crash, digest
+from hopstate.serving.event_log import Entry
+from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk, Kind
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "recency": {},
+    "edgebank": {},
+    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "graphmixer": {"model.num_links": 4},
+    "dygformer": {"model.dim": 4, "model.max_length": 6},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
+}
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+    "read.edge_columns": ["amount"],
+}
+EACH: dict[Kind, int] = {"kill": 6, "drop": 5, "tear": 5, "eio": 2, "enospc": 2}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(5)
+    names = {"src": [f"u{i}" for i in rng.integers(0, 10, 160)], "dst": [f"v{i}" for i in rng.integers(0, 8, 160)]}
+    own = pd.DataFrame(names | {"t": np.arange(160) * 2 // 3, "amount": rng.normal(size=160).round(3)})
+    own.to_csv(home / "own.csv", index=False)
+    return home
+
+
+def trained(home: Path, name: str) -> Path:
+    if not (home / name).exists():
+        fit(name, home / "own.csv", out=home / name, config={**CONFIG, **SETTINGS[name]})
+    return home / name
+
+
+def test_nothing_is_lost(home: Path, tmp_path: Path) -> None:
+    report = check_crash(trained(home, "recency"), tmp_path, EACH)
+    assert report.crashes == EACH
+    assert report.events > 0
+    assert "nothing lost or doubled" in str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_nothing_is_lost_in_a_campaign(name: str, home: Path, tmp_path: Path) -> None:
+    some: dict[Kind, int] = {"kill": 200, "drop": 50, "tear": 50, "eio": 20, "enospc": 20}
+    check_crash(trained(home, name), tmp_path, some if name in ("recency", "ctdg-ssm") else EACH, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["drop", "tear"])
+def test_without_syncs_a_loss_of_power_is_seen(kind: Kind, home: Path, tmp_path: Path) -> None:
+    with pytest.raises(DurabilityError, match=f"after {kind} at call"):
+        check_crash(trained(home, "recency"), tmp_path, {kind: 20}, syncs=False)
+
+
+@pytest.mark.parametrize("broken", ["log", "snapshot", "order"])
+def test_a_broken_run_is_seen(broken: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, without a fault: a log that loses, a state that is no replay's."""
+    run = trained(home, "ctdg-ssm")
+    (tmp_path / "live").mkdir()
+    with LiveRun(run, folder=tmp_path / "replay") as replay:
+        events = module._made(replay, 40, np.random.default_rng(0))
+        with LiveRun(run, folder=tmp_path / "live") as live:
+            for i in range(0, 40, 4):
+                live.take(events[i : i + 4])
+        state = module._Checked(replay, events, run, tmp_path / "live", None)
+        state.acknowledged, state.ends = 40, set(range(0, 41, 4))
+        if broken == "log":
+            with SqliteLog(tmp_path / "live")._file as file:
+                file.execute("delete from commits where first = 36")
+                file.execute("delete from events where position >= 36")
+            (tmp_path / "live" / "state" / "live.json").unlink()
+            words = "4 acknowledged events are lost"
+        elif broken == "snapshot":
+            observe = replay.observe
+            monkeypatch.setattr(replay, "observe", lambda bodies: observe([b | {"amount": 9.0} for b in bodies]))
+            words = "not the replay's"
+        else:
+            state.ends -= {20}
+            words = "the commit at 16 is a part of what was sent"
+        with pytest.raises(DurabilityError, match=words):
+            state._check("a test")
+
+
+def test_a_log_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    """However early the first start is killed, the next one finds a log that it can use."""
+    for call in range(1, 40):
+        folder = tmp_path / str(call)
+        folder.mkdir()
+        child = os.fork()
+        if child == 0:
+            try:
+                FaultyDisk(folder / "state", tmp_path / "synced", Fault("tear", call, call), lambda: None)
+                log = SqliteLog(folder, vfs=VFS)
+                log.append([Entry("{}", "a")])
+            finally:
+                os._exit(7)
+        _, status = os.waitpid(child, 0)
+        log = SqliteLog(folder)
+        assert len(log) in (0, 1)
+        if os.WIFEXITED(status):  # the disk held to the end
+            assert (os.WEXITSTATUS(status), len(log)) == (7, 1)
+            break
+        log.close()
+    else:
+        raise AssertionError("the disk never held")
+
+
+def test_the_last_three_snapshots(home: Path, tmp_path: Path) -> None:
+    run = trained(home, "ctdg-ssm")
+    state = tmp_path / "state"
+    with LiveRun(run, folder=tmp_path, snapshot_every=10) as live:
+        events = module._made(live, 60, np.random.default_rng(0))
+        for i in range(0, 60, 10):
+            live.take(events[i : i + 10])
+            heads = sorted(path.name for path in state.glob("live-*.json"))
+            assert heads == [f"live-{160 + j:012}.json" for j in range(max(i - 10, 10), i + 1, 10)]
+        want = digest(live.past)
+
+    def again() -> int:
+        """Return from where the log is read."""
+        with LiveRun(run, folder=tmp_path) as live:
+            assert digest(live.past) == want
+            live.kept, kept = live.position, live.kept
+        return kept
+
+    assert again() == 60
+    (state / "live.json").write_text("{")
+    with pytest.warns(match="the one before it is taken"):
+        assert again() == 50
+    assert again() == 50  # it counts now
+    (state / "live.json").write_text("{")
+    (state / f"live-{160 + 50:012}.json").unlink()
+    with pytest.warns(match="the one before it is taken"):
+        assert again() == 40
+    for path in state.glob("live*.json"):
+        path.write_text("")
+    with pytest.warns() as told:
+        assert again() == 0
+    assert "the log is read from its beginning" in str(told[-1].message)
+    with pytest.warns(), LiveRun(run, folder=tmp_path) as live:
+        live.snapshot()
+    assert again() == 60
+    used = {layer["file"] for path in state.glob("live*.json") for layer in _layers(path)}
+    assert {path.name for path in state.glob("layer-*")} == used
+
+
+def _layers(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text() or '{"layers": []}')["layers"]
+
+
+def test_the_command(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(home, "recency")
+    few = ["--kills", "1", "--drops", "1", "--tears", "0", "--eio", "0", "--enospc", "0"]
+    assert main(["check-crash", str(run), *few, "--folder", str(tmp_path / "new")]) == 0
+    assert "over 2 crashes (1 kill, 1 drop)" in capsys.readouterr().out
+    assert main(["check-crash", str(run), *few, "--folder", str(tmp_path / "new")]) == 2
+    assert "holds other things" in capsys.readouterr().err
+    assert main(["check-crash", str(run), "--kills", "-1"]) == 2
+    assert main(["check-crash", str(run), "--kills", "0", "--drops", "9", "--no-sync"]) == 1
+    assert "acknowledged events are lost" in capsys.readouterr().err
