@@ -6,7 +6,7 @@
 
 KIND is full, top, random (TOP with a basis of random weights, never refreshed), cluster, gas, saint, neighbor or labor;
 SHARE the share of nodes in a batch (of training nodes, for neighbor and labor). Batches of top, cluster and gas are
-METIS parts; top@random draws nodes uniformly. A 3-layer GCN; every kind takes --steps optimiser steps, with a learning
+METIS clusters; top@random draws nodes uniformly. A 3-layer GCN; every kind takes --steps optimiser steps, a learning
 rate that falls to zero by a cosine, on the same splits and from the same weights. Time is the processor's, that of
 training steps and refreshes alone.
 """
@@ -33,7 +33,7 @@ from hopstate.random import seed_everything
 from hopstate.runs.data import load_data
 from hopstate.training.config import LoopConfig
 
-PARTS = 100
+CLUSTERS = 100
 KINDS = ["full", "top", "top@random", "random", "cluster", "gas", "saint", "neighbor", "labor"]
 
 
@@ -47,9 +47,9 @@ def batching(graph: Graph, kind: str, share: float, refresh: int, directions: in
     size = {"saint": max(1, size // 4), "neighbor": round(0.6 * size), "labor": round(0.6 * size)}.get(kind, size)
     return Batching(
         kind="top" if kind == "random" else kind,
-        nodes="random" if nodes == "random" else "parts",
-        num_parts=PARTS,
-        parts_per_batch=max(1, round(share * PARTS)),
+        nodes="random" if nodes == "random" else "clusters",
+        num_clusters=CLUSTERS,
+        clusters_per_batch=max(1, round(share * CLUSTERS)),
         batch_size=size,
         walk_length=3,
         top=top,

@@ -1,11 +1,11 @@
-"""Time, memory and accuracy of training on large block-model graphs: full batch, parts left alone, TOP, GAS.
+"""Time, memory and accuracy of training on large block-model graphs: full batch, clusters left alone, TOP, GAS.
 
     python benchmarks/top_epoch.py make FOLDER [--nodes 200000 --degree 24 --features 128]
     python benchmarks/top_epoch.py top|cluster|gas|exact|full FOLDER [--epochs 5] [--model gcn --layers 3 --dim 256]
 
 The graph is written once and read as memory maps; one kind a run, so that memory is its own. Memory is resident memory
 with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
-says. Batches are METIS parts (kept beside the graph), or with --planted the generator's own blocks (where METIS would
+says. Batches are METIS clusters (kept beside the graph), or by --planted the generator's own blocks (where METIS would
 take too long), or with --uniform that many uniformly drawn nodes; those of top and cluster hold training nodes alone,
 those of gas all nodes, or histories would never be written. "exact" is the control for top: the same batches, but the
 whole graph's pass, with the loss on the batch's nodes alone.
@@ -32,7 +32,7 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.methods.message_passing.batching import embedder, exact_inference, prepared_top
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.sampling.partition import partition
-from hopstate.sampling.samplers import NodeSampler, PartSampler, UniformSampler
+from hopstate.sampling.samplers import ClusterSampler, NodeSampler, UniformSampler
 from hopstate.sampling.subgraph import GraphBatch, NodeSetSource, whole_graph
 from hopstate.training.tasks.node import NodeLabels, NodeTask, WholeGraph
 from hopstate.training.tasks.subgraph import Subgraphs
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--signal", type=float, default=1.0)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--share", type=float, default=0.2, help="of the nodes, for training")
-    parser.add_argument("--parts", type=int, default=40)
+    parser.add_argument("--clusters", type=int, default=40)
     parser.add_argument("--per-batch", type=int, default=1)
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--uniform", type=int, help="batches of so many uniformly drawn nodes")
@@ -195,27 +195,27 @@ def make_task(
 
 def make_sampler(
     o: argparse.Namespace, graph: Graph, rows: np.ndarray | None, row: dict[str, object]
-) -> PartSampler | UniformSampler:
+) -> ClusterSampler | UniformSampler:
     """Return what draws batches among rows (None: all nodes); write what the partition took into row."""
     if o.uniform:
         return UniformSampler(np.arange(graph.num_nodes) if rows is None else rows, o.uniform, seed=o.seed)
     begin = time.perf_counter()
-    kept = o.folder.with_name(f"{o.folder.name}-{o.parts}-parts.npy")
+    kept = o.folder.with_name(f"{o.folder.name}-{o.clusters}-clusters.npy")
     if o.planted:
-        part = planted(graph, o.parts)
+        cluster = planted(graph, o.clusters)
     elif kept.exists():
-        part = np.load(kept)
+        cluster = np.load(kept)
     else:
-        part = partition(graph, o.parts)
-        np.save(kept, part)
+        cluster = partition(graph, o.clusters)
+        np.save(kept, cluster)
     row["partition_s"] = round(time.perf_counter() - begin, 2)
-    return PartSampler(part, o.per_batch, seed=o.seed, rows=rows)
+    return ClusterSampler(cluster, o.per_batch, seed=o.seed, rows=rows)
 
 
-def planted(graph: Graph, parts: int) -> np.ndarray:
-    """Return the part of each node: the block model's classes, each cut at random into equal parts."""
+def planted(graph: Graph, clusters: int) -> np.ndarray:
+    """Return the cluster of each node: the block model's classes, each cut at random into equal clusters."""
     assert graph.y is not None
-    each = -(-parts // graph.num_classes)
+    each = -(-clusters // graph.num_classes)
     return np.asarray(graph.y) * each + np.random.default_rng(0).integers(each, size=graph.num_nodes)
 
 

@@ -28,7 +28,7 @@ from hopstate.methods.method import ReadOptions
 from hopstate.runs.data import load_data
 from hopstate.sampling.subgraph import whole_graph
 
-BATCHES = (("parts", 0.5), ("parts", 0.1), ("random", 0.5), ("saint-walk", 0.5))
+BATCHES = (("clusters", 0.5), ("clusters", 0.1), ("random", 0.5), ("saint-walk", 0.5))
 
 
 def train(graph: Graph, model: Backbone, epochs: int, stale: int = 0) -> tuple[float, Backbone]:
@@ -77,8 +77,8 @@ def main() -> None:
         size = graph.num_nodes // 6 if nodes == "saint-walk" else round(share * graph.num_nodes)
         batching = Batching(
             nodes=nodes,
-            num_parts=200,
-            parts_per_batch=round(200 * share),
+            num_clusters=200,
+            clusters_per_batch=round(200 * share),
             batch_size=size,
             walk_length=3,
             top=TopConfig(basis=o.basis),

@@ -1,4 +1,4 @@
-"""How near the gradients of node batches are to exact ones of the same loss: TOP, perfect histories, parts left alone.
+"""How near the gradients of node batches are to exact ones of the same loss: TOP, perfect caches, clusters left alone.
 
     python benchmarks/top_gradient.py FOLDER [--uniform 800] [--steps 0 100] [--directions 0 8] [--linear]
 

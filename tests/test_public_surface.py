@@ -36,8 +36,8 @@ def test_every_name_is_there(name):
 def test_what_is_asked_for_is_public():
     wanted = {
         *MODELS, "top", "selective_scan", "Graph", "EventStream", "read_graph", "read_events", "NeighborStore",
-        "PartSampler", "UniformSampler", "SaintSampler", "LayerSampler", "ShadowSampler", "fit", "evaluate", "predict",
-        "score_stream", "tune",
+        "ClusterSampler", "UniformSampler", "SaintSampler", "LayerSampler", "ShadowSampler", "fit", "evaluate",
+        "predict", "score_stream", "tune",
     }  # fmt: skip
     assert wanted <= set(hopstate.__all__)
     with pytest.raises(AttributeError, match="no attribute 'NoSuchModel'"):

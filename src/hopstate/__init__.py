@@ -38,7 +38,7 @@ _PUBLIC = {
     "hopstate.streaming.memory_scorer": ("ActiveEvents",),
     "hopstate.compensation.top.wrap.module": ("top",),
     "hopstate.compensation.top.config": ("TopConfig",),
-    "hopstate.sampling.samplers": ("LayerSampler", "PartSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
+    "hopstate.sampling.samplers": ("LayerSampler", "ClusterSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
     "hopstate.sampling.partition": ("partition",),
     "hopstate.sampling.event_batches": ("event_batches",),
     "hopstate.ops.selective_scan": ("selective_scan",),
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
     from hopstate.sampling.partition import partition as partition
+    from hopstate.sampling.samplers import ClusterSampler as ClusterSampler
     from hopstate.sampling.samplers import LayerSampler as LayerSampler
-    from hopstate.sampling.samplers import PartSampler as PartSampler
     from hopstate.sampling.samplers import SaintSampler as SaintSampler
     from hopstate.sampling.samplers import ShadowSampler as ShadowSampler
     from hopstate.sampling.samplers import UniformSampler as UniformSampler

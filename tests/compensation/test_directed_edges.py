@@ -16,7 +16,7 @@ from hopstate.compensation.top.wrap.module import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone
-from hopstate.sampling.samplers import LayerSampler, PartSampler, ShadowSampler, UniformSampler
+from hopstate.sampling.samplers import ClusterSampler, LayerSampler, ShadowSampler, UniformSampler
 from hopstate.sampling.subgraph import (
     LayerSource,
     NodeSetSource,
@@ -105,7 +105,7 @@ def sources(graph: Graph, model: Backbone) -> dict[str, Callable[[], object]]:
     """Every kind of batch, such that nothing is left out of it."""
     every, train = np.arange(N), np.arange(N)
     uniform = UniformSampler(every, N, seed=0)
-    parts = PartSampler(np.arange(N) % 4, 4, seed=0)
+    parts = ClusterSampler(np.arange(N) % 4, 4, seed=0)
 
     def compensated(**settings: object) -> NodeSetSource:
         config = TopConfig(refresh=0, ridge=0.0, rank=200, **settings)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from hopstate.compensation.gas import GasBatch, GasCache
 from hopstate.data.graph import Graph
 from hopstate.errors import CheckpointError, StorageError
 from hopstate.methods.message_passing.model import Backbone
-from hopstate.sampling.samplers import LayerSampler, PartSampler, SaintSampler, ShadowSampler, UniformSampler
+from hopstate.sampling.samplers import ClusterSampler, LayerSampler, SaintSampler, ShadowSampler, UniformSampler
 from hopstate.sampling.subgraph import (
     LayerSource,
     NodeSetSource,
@@ -65,7 +65,7 @@ def test_history_survives_a_checkpoint_and_refuses_another_graph(tmp_path) -> No
 
 def test_gas_batch_without_missing_neighbours() -> None:
     graph = Graph.from_edges(np.array([[0, 1], [2, 3]]), 4, x=np.eye(4, 5, dtype=np.float32))
-    sampler = PartSampler(np.array([0, 0, 1, 1]), 1, seed=0)
+    sampler = ClusterSampler(np.array([0, 0, 1, 1]), 1, seed=0)
     batch = NodeSetSource(graph, sampler, np.arange(4), GasCache(4, [8] * 3)).batch(0, 0)
     assert isinstance(batch.graph, GasBatch)
     model = backbone("gcn")

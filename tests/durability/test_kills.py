@@ -51,7 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 IMPORTED = ["hopstate.runs.api", "lightning_fabric", "sklearn.metrics", "matplotlib.figure", "pyarrow", "numba"]
 IMPORTED += ["filelock", "matplotlib.backends.backend_agg", "docstring_parser", "attrs"]
-BATCHED = {"kind": "gas", "gas_cache": "disk", "num_parts": 6, "parts_per_batch": 2}
+BATCHED = {"kind": "gas", "gas_cache": "disk", "num_clusters": 6, "clusters_per_batch": 2}
 
 
 def data_of(kind: str) -> Any:

@@ -25,8 +25,16 @@ from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"epochs": 2, "checkpoint_seconds": 0, "progress": False, "tensorboard": "no", "device": "cpu"}
 LOOP |= {"optim": {"schedule": "constant", "warmup": 0}}
-GAS = {"batching": {"kind": "gas", "gas_cache": "disk", "num_parts": 4, "parts_per_batch": 2}}
-TOP = {"batching": {"kind": "top", "num_parts": 2, "parts_per_batch": 1, "partitioner": "bisection", "shuffle": False}}
+GAS = {"batching": {"kind": "gas", "gas_cache": "disk", "num_clusters": 4, "clusters_per_batch": 2}}
+TOP = {
+    "batching": {
+        "kind": "top",
+        "num_clusters": 2,
+        "clusters_per_batch": 1,
+        "partitioner": "bisection",
+        "shuffle": False,
+    }
+}
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlp": ("mlp", {"model": {"dim": 4}}),
     "histories on disk": ("gcn", {"model": {"dim": 4, "num_layers": 2}, **GAS}),

@@ -109,8 +109,8 @@ EVENT_FILES = ("events.csv", "events.tsv", "events.parquet", "snap.txt", "packed
 EVENT_FILES += ("tgbl-wiki-v2.zip",)
 GRAPH_FILES = ("h.npz", "plain.npz", "g.npz", "edges.csv", "edges.parquet", "data.pt")
 FIT = ("--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--out=new")
-TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_parts=2",
-       "--batching.parts_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
+TOP = ("--model.dim=4", "--model.num_layers=2", "--batching.kind=top", "--batching.num_clusters=2",
+       "--batching.clusters_per_batch=1", "--batching.partitioner=bisection", "--batching.shuffle=false",
        "--batching.top.folder=prepared", "--batching.top.refresh=0", "--batching.top.rank=3")  # fmt: skip
 RANK = ("--source=1", "--candidates=ids.csv")
 TABLES = ("fit", "mlp", "--data=edges.csv", "--read.features=features.csv", "--read.labels=labels.csv", *FIT)

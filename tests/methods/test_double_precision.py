@@ -19,7 +19,7 @@ from hopstate.testing.asserts import F64, F64_SOLVED
 from hopstate.training.checkpoint import load_checkpoint
 
 LOOP = {"loop.epochs": 2, "loop.tensorboard": "no", "loop.device": "cpu", "loop.progress": False}
-PARTS = {"batching.num_parts": 6, "batching.parts_per_batch": 2}
+PARTS = {"batching.num_clusters": 6, "batching.clusters_per_batch": 2}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ("gcn", "sage", "gat", "gin", "pna", "gcnii", "nagphormer", "gmn")},
     "gcn-layerwise": ("gcn", {"batching.kind": "cluster", **PARTS, "batching.block_size": 20}),

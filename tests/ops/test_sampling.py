@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hopstate.errors import ConfigError, DataError
-from hopstate.ops.sampling import Neighborhoods, bisected_parts
+from hopstate.ops.sampling import Neighborhoods, bisected_clusters
 from hopstate.testing.asserts import F32_SUM
 
 
@@ -145,7 +145,7 @@ def test_bisection_balances_and_cuts_little() -> None:
     both = np.concatenate([ends, ends[:, ::-1]])
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     indptr = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0]))])
-    part = bisected_parts(indptr, both[:, 1], 7)
+    part = bisected_clusters(indptr, both[:, 1], 7)
     size = np.bincount(part, minlength=7)
     assert size.min() > 0.85 * side * side / 7
     assert size.max() < 1.15 * side * side / 7

@@ -8,7 +8,7 @@ from hopstate.errors import ConfigError, DataError, HopstateWarning, MissingExtr
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling import partition as partition_module
 from hopstate.sampling.partition import cut_fraction, partition
-from hopstate.sampling.samplers import LayerSampler, PartSampler, SaintSampler, ShadowSampler, UniformSampler
+from hopstate.sampling.samplers import ClusterSampler, LayerSampler, SaintSampler, ShadowSampler, UniformSampler
 
 
 def random_graph(n: int = 60, edges: int = 150, seed: int = 0, undirected: bool = True) -> Graph:
@@ -30,7 +30,7 @@ def test_partition_covers_all_nodes_and_cuts_little(how: str) -> None:
 
 
 def test_partition_bad_input(monkeypatch) -> None:
-    with pytest.raises(ConfigError, match="cannot be cut into 500 parts"):
+    with pytest.raises(ConfigError, match="cannot be cut into 500 clusters"):
         partition(ring(), 500)
     monkeypatch.setattr(partition_module, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install"):
@@ -47,7 +47,7 @@ def test_parts_and_uniform_cover_the_rows_once_an_epoch(shuffle: bool) -> None:
     rows = np.arange(0, 400, 3)
     part = partition(ring(), 10)
     for sampler in (
-        PartSampler(part, 3, seed=1, rows=rows, shuffle=shuffle),
+        ClusterSampler(part, 3, seed=1, rows=rows, shuffle=shuffle),
         UniformSampler(rows, 40, seed=1, shuffle=shuffle),
     ):
         epochs = []
@@ -62,12 +62,12 @@ def test_parts_and_uniform_cover_the_rows_once_an_epoch(shuffle: bool) -> None:
 
 
 def test_parts_that_do_not_cover_the_training_nodes() -> None:
-    with pytest.raises(DataError, match="parts cover 10 nodes, but node 12"):
-        PartSampler(np.zeros(10, int), 1, seed=0, rows=np.array([3, 12]))
-    with pytest.raises(DataError, match="parts do not cover node 3"):
-        PartSampler(np.array([0, 1, 1, -1]), 1, seed=0, rows=np.array([0, 3]))
-    with pytest.raises(ConfigError, match="5 parts to a batch, but there are 2"):
-        PartSampler(np.array([0, 1]), 5, seed=0)
+    with pytest.raises(DataError, match="clusters cover 10 nodes, but node 12"):
+        ClusterSampler(np.zeros(10, int), 1, seed=0, rows=np.array([3, 12]))
+    with pytest.raises(DataError, match="clusters do not cover node 3"):
+        ClusterSampler(np.array([0, 1, 1, -1]), 1, seed=0, rows=np.array([0, 3]))
+    with pytest.raises(ConfigError, match="5 clusters to a batch, but there are 2"):
+        ClusterSampler(np.array([0, 1]), 5, seed=0)
 
 
 @pytest.mark.parametrize(("kind", "size"), [("node", 25), ("edge", 15), ("walk", 8)])
@@ -131,7 +131,7 @@ def test_shadow_gives_each_seed_its_own_subgraph(how: str) -> None:
 def test_parts_no_better_than_random_ones_are_told() -> None:
     rng = np.random.default_rng(0)
     everywhere = Graph.from_edges(rng.integers(0, 600, (100000, 2)), 600, name="dense")
-    with pytest.warns(HopstateWarning, match=r"dense's edges lie between its 10 parts"):
+    with pytest.warns(HopstateWarning, match=r"dense's edges lie between its 10 clusters"):
         partition(everywhere, 10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

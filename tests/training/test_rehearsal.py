@@ -18,7 +18,7 @@ from hopstate.training.trainer import Trainer
 
 LINKS = {"evaluation.strategies": ["random"], "batch_size": 20}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "history.max_length": 6}
-BATCHED = {"batching.num_parts": 6, "batching.parts_per_batch": 2}
+BATCHED = {"batching.num_clusters": 6, "batching.clusters_per_batch": 2}
 CASES: dict[str, dict[str, Any]] = {
     "ctdg-ssm": {**LINKS, "model.dim": 6, "model.time_dim": 6},
     "dyg-mamba": {**LINKS, **WIDTHS},

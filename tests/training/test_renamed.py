@@ -106,12 +106,31 @@ def test_a_metric_that_chooses_is_read_by_its_former_name(tmp_path: Path):
             assert parse_words(method, parser, ["--data", "x", *words])({}).metric == "average_precision"
     with pytest.warns(HopstateWarning, match="metric auc is called roc_auc now"):
         assert config_from(method, {"data": "x", "metric": "auc"}).metric == "roc_auc"
+    with pytest.warns(HopstateWarning, match="truncate is called tbptt_window now, metric ap is called average_prec"):
+        with_todays_names({"truncate": 3, "metric": "ap"}, "own.yaml")
     run = RunFolder(tmp_path)
     run.write_json("config.json", {"method": "ctdg-ssm-nodes", "metric": "ap"})
     with pytest.warns(HopstateWarning, match=r"config\.json: metric ap is called average_precision"):
         assert run.settings()["metric"] == "average_precision"
     run.write_json("config.json", {"method": "mine:METHOD", "metric": "ap"})
     assert run.settings()["metric"] == "ap"
+
+
+def test_a_value_in_a_group_is_read_by_its_former_name(tmp_path: Path):
+    method, file = get_method("gcn"), tmp_path / "own.yaml"
+    file.write_text("batching: {kind: top, nodes: parts, num_parts: 7, parts_per_batch: 3}\n")
+    given = ["--batching.num_parts=7", "--batching.parts_per_batch", "3", "--batching", "top"]
+    for words in (
+        ["--batching.nodes=parts", *given],
+        [*given, "--batching.nodes", "parts"],
+        ["--config", str(file)],
+    ):
+        with pytest.warns(HopstateWarning, match=r"batching\.nodes parts is called clusters now"):
+            found = parse_words(method, parser_of(method), ["--data", "x", *words])({}).batching
+        assert (found.kind, found.nodes, found.num_clusters, found.clusters_per_batch) == ("top", "clusters", 7, 3)
+    with pytest.warns(HopstateWarning, match=r"batching\.nodes parts is called clusters now"):
+        found = config_from(method, {"data": "x", "batching": {"nodes": "parts", "num_parts": 50}}).batching
+    assert (found.nodes, found.num_clusters) == ("clusters", 50)
 
 
 def test_figures_of_earlier_runs_are_read_by_todays_names(tmp_path: Path):

@@ -20,6 +20,7 @@ from hopstate.methods.shared.node import node_labels
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
+from hopstate.training.renamed import VALUES
 from hopstate.training.room import not_beyond
 from hopstate.training.run_folder import RunFolder
 
@@ -32,13 +33,15 @@ def run(argv: list[str]) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
     parser.add_argument("run", help="run folder of a backbone (gcn, sage, gin, gat, pna, gcnii)")
-    parser.add_argument("--parts", type=int, default=200, help="parts of the partition (default: 200)")
-    parser.add_argument("--share", type=float, default=0.5, help="share of parts or nodes in a batch (default: 0.5)")
+    parser.add_argument("--clusters", type=int, default=200, help="clusters of the partition (default: 200)")
+    parser.add_argument("--parts", type=int, dest="clusters", help=argparse.SUPPRESS)  # their former name
+    parser.add_argument("--share", type=float, default=0.5, help="share of clusters or nodes in a batch (default: 0.5)")
     parser.add_argument(
         "--nodes",
-        default="parts",
-        choices=["parts", "random", "saint-node", "saint-edge", "saint-walk"],
-        help="what a batch is made of (default: parts)",
+        default="clusters",
+        type=lambda word: VALUES["batching.nodes"].get(word, word),
+        choices=["clusters", "random", "saint-node", "saint-edge", "saint-walk"],
+        help="what a batch is made of (default: clusters)",
     )
     parser.add_argument("--rank", type=int, help="k (default: what one set of weights gives)")
     parser.add_argument("--layers", default="each", choices=["each", "shared"], help="bases (default: each layer's)")
@@ -50,17 +53,17 @@ def run(argv: list[str]) -> int:
     options = parser.parse_args(argv[1:])
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
-    if min(options.batches, options.parts) < 1 or options.seed < 0:
+    if min(options.batches, options.clusters) < 1 or options.seed < 0:
         raise ConfigError(
-            f"--batches and --parts are at least 1, --seed at least 0; got {options.batches}, "
-            f"{options.parts}, {options.seed}"
+            f"--batches and --clusters are at least 1, --seed at least 0; got {options.batches}, "
+            f"{options.clusters}, {options.seed}"
         )
     graph, model = _trained(options.run, options.method)
-    parts = min(options.parts, graph.num_nodes)
+    clusters = min(options.clusters, graph.num_nodes)
     batching = Batching(
         nodes=options.nodes,
-        num_parts=parts,
-        parts_per_batch=max(1, round(options.share * parts)),
+        num_clusters=clusters,
+        clusters_per_batch=max(1, round(options.share * clusters)),
         batch_size=max(1, round(options.share * graph.num_nodes)),
         top=TopConfig(rank=options.rank, basis=options.basis, form=options.form, layers=options.layers),
     )

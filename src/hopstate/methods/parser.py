@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NoReturn
 
 import yaml
@@ -14,7 +14,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 from hopstate.errors import ConfigError, FormatError, nearest
 from hopstate.io.opening import exists, read_text, reading, shown
 from hopstate.methods.method import Method
-from hopstate.training.renamed import former_names, warn_of, with_todays_names
+from hopstate.training.renamed import VALUES, former_names, former_values, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
 
 SETTINGS_BYTES = 4 << 20  # of a file of settings
@@ -111,6 +111,7 @@ def _checked_settings(parser: Parser, path: str) -> str:
 class Parser(ArgumentParser):
     """A jsonargparse parser whose complaints are ConfigErrors that suggest the nearest name."""
 
+    own = True  # of a method of the library
     _settings: Sequence[str] = ()  # files of settings that were given
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -159,13 +160,18 @@ class Parser(ArgumentParser):
             if name == "config" and arg.startswith("--"):
                 path = value if sign else next(rest, "")
                 held = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
-                if former_names(held, known):
-                    made += arguments_of(with_todays_names(held, path, known))
+                if former_names(held, known) or (self.own and former_values(held)):
+                    made += arguments_of(with_todays_names(held, path, known, values=self.own))
                 else:
                     made.append(f"--config={path}")
             elif arg.startswith("--") and (names := former_names({name: None}, known)):
                 former |= names
                 made.append(f"--{names[name]}{sign}{value}")
+            elif arg.startswith("--") and name in VALUES and self.own:
+                words = [value] if sign else list(islice(rest, 1))
+                today = [VALUES[name].get(word, word) for word in words]
+                former |= {f"{name} {word}": new for word, new in zip(words, today) if word != new}
+                made += [f"--{name}={word}" for word in today] or [arg]
             else:
                 made.append(arg)
         warn_of(former, "the command line")
@@ -190,6 +196,7 @@ def parser_of(method: Method, prog: str | None = None) -> Parser:
         allow_abbrev=False,
         parser_mode="hopstate",
     )
+    parser.own = ":" not in method.name
     parser.add_argument(
         "--config", action=ActionConfigFile, help="YAML or JSON file of settings; later flags override it"
     )

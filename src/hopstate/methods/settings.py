@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError
 from hopstate.io.opening import shown
 from hopstate.methods.method import Method
 from hopstate.methods.parser import Parser, arguments_of, parser_of
-from hopstate.training.renamed import VALUES, with_todays_names, with_todays_values
+from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
 
 # settings that runs of 0.1.0 did not have, with what was done then
@@ -28,10 +28,6 @@ _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
     """Return the method's configuration dataclass from parsed settings."""
     names = [f.name for f in dataclasses.fields(method.config)]
-    if ":" not in method.name:
-        held = {key: parsed[key] for key in VALUES if key in parsed}
-        for key, value in with_todays_values(held, "the settings").items():
-            parsed[key] = value
     try:
         built = parser.instantiate(parsed)
         config = method.config(**{name: built[name] for name in names})
@@ -63,7 +59,7 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
         ConfigError: an unknown key (the nearest is suggested) or a value of the wrong type.
     """
     parser = parser_of(method)
-    settings = with_todays_names(settings, "the settings", parser.keys())
+    settings = with_todays_names(settings, "the settings", parser.keys(), values=parser.own)
     _check_plain(parser, settings)
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 

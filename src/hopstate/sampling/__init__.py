@@ -5,7 +5,7 @@ stream, `negatives` and `mixture` draw pairs that did not meet; `prefetch` makes
 
 | TOP: topological compensation, arXiv:2502.19693 | function |
 |---|---|
-| METIS parts | `partition.partition` |
+| METIS clusters | `partition.partition` |
 | uniform and GraphSAINT batches | `samplers.UniformSampler`, `SaintSampler` |
 | layer-wise and ShaDow batches | `samplers.LayerSampler`, `ShadowSampler` |
 

@@ -1,10 +1,10 @@
-"""Which nodes make a batch: parts of a partition, uniform draws, GraphSAINT; and seeds with sampled neighbourhoods.
+"""Which nodes make a batch: clusters of a partition, uniform draws, GraphSAINT; and seeds with sampled neighbourhoods.
 
 Every batch is a function of (seed, epoch, number) alone: it can be redrawn, made ahead in another thread, or resumed at
 any position. Node samplers give node sets, and how their missing neighbours are treated is decided elsewhere
 (`subgraph`, `top`, `history`); neighbourhood samplers give small graphs.
 
-Source: Chiang et al. 2019, arXiv:1905.07953 (parts); Zeng et al. 2020, arXiv:1907.04931 (GraphSAINT, sections 3.2-3.4);
+Source: Chiang et al. 2019, arXiv:1905.07953 (clusters); Zeng et al. 2020, arXiv:1907.04931 (GraphSAINT, 3.2-3.4);
 Hamilton et al. 2017 (neighbour sampling); Balin & Catalyurek 2023, arXiv:2210.13339 (LABOR-0); Zeng et al. 2021,
 arXiv:2012.01380 (ShaDow).
 Deviation: for GraphSAINT's node and edge samplers, probabilities of nodes and edges are exact, not counted.
@@ -54,42 +54,42 @@ class NodeSampler(Protocol):
         ...
 
 
-class PartSampler:
-    """Some parts of a partition to a batch, in an order drawn for every epoch.
+class ClusterSampler:
+    """Some clusters of a partition to a batch, in an order drawn for every epoch.
 
     Args:
-        part: (N,) int64 part of each node; negative where it is in none.
-        per_batch: parts to a batch.
+        cluster: (N,) int64 cluster of each node; negative where it is in none.
+        per_batch: clusters to a batch.
         seed: fixes the order.
         rows: only these nodes are in batches (the training nodes, say); None takes all.
-        shuffle: draw anew which parts share a batch; without it batches stay the same, only their order changes.
+        shuffle: draw anew which clusters share a batch; without it batches stay the same, only their order changes.
 
     Raises:
-        ConfigError: more parts to a batch than there are, or no node in any part.
-        DataError: a row that is in no part.
+        ConfigError: more clusters to a batch than there are, or no node in any cluster.
+        DataError: a row that is in no cluster.
     """
 
     def __init__(
-        self, part: np.ndarray, per_batch: int, *, seed: int, rows: Nodes | None = None, shuffle: bool = True
+        self, cluster: np.ndarray, per_batch: int, *, seed: int, rows: Nodes | None = None, shuffle: bool = True
     ) -> None:
-        rows = np.arange(len(part)) if rows is None else np.unique(rows)
-        if len(rows) and rows[-1] >= len(part):
-            raise DataError(f"the parts cover {len(part)} nodes, but node {rows[-1]} is to be trained on")
-        if len(rows) and part[rows].min() < 0:
-            raise DataError(f"the parts do not cover node {rows[part[rows] < 0][0]}, which batches are to hold")
-        order = rows[np.argsort(part[rows], kind="stable")]
-        bounds = np.flatnonzero(np.diff(part[order])) + 1
+        rows = np.arange(len(cluster)) if rows is None else np.unique(rows)
+        if len(rows) and rows[-1] >= len(cluster):
+            raise DataError(f"the clusters cover {len(cluster)} nodes, but node {rows[-1]} is to be trained on")
+        if len(rows) and cluster[rows].min() < 0:
+            raise DataError(f"the clusters do not cover node {rows[cluster[rows] < 0][0]}, which batches are to hold")
+        order = rows[np.argsort(cluster[rows], kind="stable")]
+        bounds = np.flatnonzero(np.diff(cluster[order])) + 1
         self._members = [m for m in np.split(order, bounds) if len(m)]
         if not 1 <= per_batch <= max(1, len(self._members)):
-            raise ConfigError(f"{per_batch} parts to a batch, but there are {len(self._members)}")
+            raise ConfigError(f"{per_batch} clusters to a batch, but there are {len(self._members)}")
         self.per_batch, self.seed, self.shuffle = per_batch, seed, shuffle
 
     def num_batches(self, epoch: int) -> int:
-        """Return how many batches hold all parts."""
+        """Return how many batches hold all clusters."""
         return -(-len(self._members) // self.per_batch)
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
-        """Return the nodes of one batch, part after part."""
+        """Return the nodes of one batch, cluster after cluster."""
         order = named_rng(DRAWS, self.seed, 1, epoch if self.shuffle else 0).permutation(len(self._members))
         if not self.shuffle:
             number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])

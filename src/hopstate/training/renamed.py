@@ -13,12 +13,14 @@ from hopstate.errors import ConfigError, HopstateWarning
 # former name → today's
 RENAMED = {
     "batching.histories": "batching.gas_cache",
+    "batching.num_parts": "batching.num_clusters",
+    "batching.parts_per_batch": "batching.clusters_per_batch",
     "loop.products": "loop.matmul_precision",
     "pairs_at_once": "microbatch_size",
     "truncate": "tbptt_window",
 }
 METRICS = {"ap": "average_precision", "auc": "roc_auc"}
-VALUES = {"metric": METRICS}  # setting → former value → today's
+VALUES = {"metric": METRICS, "batching.nodes": {"parts": "clusters"}}  # setting → former value → today's
 _METRIC = re.compile(r"((?:train_|val_)?(?:new_)?(?:historical_|inductive_)?(?:mean_)?)(ap|auc)((?:_low|_high)?)")
 
 
@@ -37,15 +39,10 @@ def todays_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
     return {todays_metric(name): value for name, value in values.items()}
 
 
-def with_todays_values(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return settings with today's names of their values; a warning names those that were others."""
-    made, names = dict(settings), {}
-    for key, values in VALUES.items():
-        held = made.get(key)
-        if isinstance(held, str) and held in values:
-            made[key] = names[f"{key} {held}"] = values[held]
-    warn_of(names, where)
-    return made
+def former_values(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return setting → today's name of its value, of the settings whose value has another today."""
+    found = {key: _value(settings, key) for key in VALUES if _holds(settings, key)}
+    return {key: VALUES[key][held] for key, held in found.items() if isinstance(held, str) and held in VALUES[key]}
 
 
 def former_names(settings: Mapping[str, Any], known: Container[str] | None = None) -> dict[str, str]:
@@ -59,25 +56,30 @@ def former_names(settings: Mapping[str, Any], known: Container[str] | None = Non
     return found if known is None else {o: n for o, n in found.items() if o not in known and n in known}
 
 
-def with_todays_names(settings: Mapping[str, Any], where: str, known: Container[str] | None = None) -> dict[str, Any]:
-    """Return settings by today's names; a warning names those that were others.
+def with_todays_names(
+    settings: Mapping[str, Any], where: str, known: Container[str] | None = None, *, values: bool = True
+) -> dict[str, Any]:
+    """Return settings, and their values, by today's names; a warning names those that were others.
 
     Args:
         settings: nested, or by dotted name.
         where: they come from, for messages.
         known: as in `former_names`.
+        values: whether values have the library's names.
 
     Raises:
         ConfigError: a setting is given by both of its names.
     """
-    names = former_names(settings, known)
-    made = json.loads(json.dumps(dict(settings))) if names else dict(settings)
+    names, others = former_names(settings, known), former_values(settings) if values else {}
+    made = json.loads(json.dumps(dict(settings))) if names or others else dict(settings)
     for old, new in names.items():
         if _holds(made, new):
             raise ConfigError(f"{where} gives {new} and, by its former name, {old}; leave {old} out")
         _put(made, new, _take(made, old))
-    warn_of(names, where)
-    return with_todays_values(made, where)
+    warn_of(names | {f"{key} {_value(settings, key)}": new for key, new in others.items()}, where)
+    for key, new in others.items():
+        _put(made, key, new)
+    return made
 
 
 def warn_of(names: Mapping[str, str], where: str) -> None:
@@ -99,6 +101,11 @@ def _place(settings: Mapping[str, Any], name: str) -> tuple[Any, str]:
 def _holds(settings: Mapping[str, Any], name: str) -> bool:
     place, key = _place(settings, name)
     return key in place
+
+
+def _value(settings: Mapping[str, Any], name: str) -> Any:
+    place, key = _place(settings, name)
+    return place[key]
 
 
 def _take(settings: dict[str, Any], name: str) -> Any:

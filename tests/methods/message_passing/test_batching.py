@@ -25,8 +25,8 @@ from hopstate.training.checkpoint import load_checkpoint
 KINDS = ["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"]
 QUICK = {"progress": False, "tensorboard": "no", "device": "cpu", "checkpoint_seconds": 0.0, "patience": None}
 SMALL = {
-    "num_parts": 6,
-    "parts_per_batch": 2,
+    "num_clusters": 6,
+    "clusters_per_batch": 2,
     "batch_size": 30,
     "shadow_size": 8,
     "fanouts": [3],
@@ -83,7 +83,12 @@ def test_every_kind_learns_and_is_determined_by_its_seed(kind: str, tmp_path: Pa
         {"kind": "top", "top": {"refresh": 2}},
         {"kind": "top"},
         {"kind": "top", "top": {"basis": "batch", "rank": 8}},
-        {"kind": "top", "parts_per_batch": 1, "num_parts": 40, "top": {"refresh": 1}},  # ridges chosen by the past
+        {
+            "kind": "top",
+            "clusters_per_batch": 1,
+            "num_clusters": 40,
+            "top": {"refresh": 1},
+        },  # ridges chosen by the past
     ],
 )
 def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path) -> None:
@@ -102,7 +107,7 @@ def test_resumed_run_equals_an_uninterrupted_one(settings: dict, tmp_path: Path)
         {"nodes": "random"},
         {"nodes": "saint-node"},
         {"nodes": "shadow"},
-        {"nodes": "parts", "train_only": True, "shuffle": False},
+        {"nodes": "clusters", "train_only": True, "shuffle": False},
         {"inference": "one-pass", "top": {"refresh": 0}},
         {"inference": "one-pass", "train_only": True, "top": {"refresh": 0}},
         {"block_size": 50},
@@ -187,7 +192,7 @@ def test_batches_without_training_nodes_neither_count_nor_move_weights(tmp_path:
     }
     losses = []
     for kind in ("full", "top"):
-        batching = {"kind": kind, **SMALL, "num_parts": 30, "parts_per_batch": 1}
+        batching = {"kind": kind, **SMALL, "num_clusters": 30, "clusters_per_batch": 1}
         given = graph.with_(masks=masks)
         api.fit("gcn", given, out=tmp_path / kind, config={**settings, "batching": batching})
         losses.append(json.loads((tmp_path / kind / "metrics.jsonl").read_text().splitlines()[-1])["train_loss"])
@@ -205,7 +210,7 @@ def test_every_backbone_runs_under_top(method: str, tmp_path: Path) -> None:
 
 
 def test_all_nodes_in_one_compensated_batch_train_as_the_full_batch(tmp_path: Path) -> None:
-    runs = [fit(tmp_path / k, k, 4, parts_per_batch=6, num_parts=6, dropout=0.0) for k in ("full", "top")]
+    runs = [fit(tmp_path / k, k, 4, clusters_per_batch=6, num_clusters=6, dropout=0.0) for k in ("full", "top")]
     assert abs(runs[0].metrics["test"]["loss"] - runs[1].metrics["test"]["loss"]) < 1e-4
 
 
@@ -250,10 +255,10 @@ def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray 
 def test_relative_errors_order_the_methods() -> None:
     graph = two_groups(400)
     model = Backbone(Backbone.Config(dim=8, num_layers=3, block="plain"), kind="gcn", in_dim=4, num_classes=2)
-    batching = Batching(num_parts=20, parts_per_batch=10)
+    batching = Batching(num_clusters=20, clusters_per_batch=10)
     errors = relative_errors(graph, model, batching, kinds=("top", "cluster", "cut", "gas"))
     assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
-    whole = relative_errors(graph, model, Batching(num_parts=20, parts_per_batch=20))
+    whole = relative_errors(graph, model, Batching(num_clusters=20, clusters_per_batch=20))
     assert max(whole.values()) < 1e-5
 
 
@@ -282,11 +287,11 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
         Batching(kind="gas", inference="one-pass")
     with pytest.raises(ConfigError, match=r"top\.refresh=0"):
         Batching(kind="top", inference="one-pass")
-    with pytest.raises(ConfigError, match=r"is more than batching\.num_parts"):
-        Batching(num_parts=3, parts_per_batch=4)
+    with pytest.raises(ConfigError, match=r"is more than batching\.num_clusters"):
+        Batching(num_clusters=3, clusters_per_batch=4)
     with pytest.raises(ConfigError, match=r"batching\.shuffle=false"):
         Batching(kind="top", top=TopConfig(refresh=0, folder="kept"))
-    Batching(kind="top", parts_per_batch=1, top=TopConfig(refresh=0, folder="kept"))  # the same batches every epoch
+    Batching(kind="top", clusters_per_batch=1, top=TopConfig(refresh=0, folder="kept"))  # the same batches every epoch
     with pytest.raises(ConfigError, match="gas then never knows"):
         Batching(kind="gas", train_only=True)
     with pytest.raises(ConfigError, match="leaves some out"):

@@ -87,7 +87,7 @@ def test_what_edges_carry_is_used_and_kept(method: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["full", "top", "cluster", "gas", "neighbor", "labor", "shadow"])
 @pytest.mark.parametrize("method", ["gcn", "gat"])
 def test_every_batching_trains_with_them(method: str, kind: str, tmp_path: Path) -> None:
-    batching = {"kind": kind, "num_parts": 4, "parts_per_batch": 2, "batch_size": 20, "top": {"refresh": 2}}
+    batching = {"kind": kind, "num_clusters": 4, "clusters_per_batch": 2, "batch_size": 20, "top": {"refresh": 2}}
     run = fit(method, graph(edge_attr=numbers()), tmp_path / "run", batching=batching)
     assert np.isfinite(run.metrics["test"]["loss"])
 

@@ -20,7 +20,7 @@ from hopstate.testing.asserts import COARSE
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 SMALL = {"model.dim": 8, "link.dim": 8, "link.num_negatives": 3, "link.candidates": 0, "loop.progress": False}
-BATCH = {"batching.batch_size": 24, "batching.num_parts": 4, "batching.parts_per_batch": 2}
+BATCH = {"batching.batch_size": 24, "batching.num_clusters": 4, "batching.clusters_per_batch": 2}
 METHODS = {
     "mlp": ("mlp", {}),
     "gcn": ("gcn", {}),

@@ -22,9 +22,9 @@ from hopstate.methods.method import Context
 from hopstate.sampling.adjacency import rows_adjacency
 from hopstate.sampling.partition import Partitioner, partition
 from hopstate.sampling.samplers import (
+    ClusterSampler,
     LayerSampler,
     NodeSampler,
-    PartSampler,
     SaintKind,
     SaintSampler,
     ShadowSampler,
@@ -56,13 +56,13 @@ class Batching:
         kind: "full" trains on the whole graph at once. Batches of nodes whose missing neighbours are compensated
             ("top"), left out ("cluster"), or send what they sent last ("gas"); random subgraphs whose sums are
             unbiased ("saint"); seeds with sampled neighbours ("neighbor", "labor") or small subgraphs ("shadow").
-        nodes: batches of top, cluster and gas: parts of a partition, uniformly drawn nodes, GraphSAINT's subgraphs, or
-            the ShaDow subgraphs of some training nodes together, whose loss alone counts; saint draws by this too
+        nodes: batches of top, cluster and gas: clusters of a partition, uniformly drawn nodes, GraphSAINT's subgraphs,
+            or the ShaDow subgraphs of some training nodes together, whose loss alone counts; saint draws by this too
             (what is not its own means "saint-walk" there).
-            A few small parts of a homophilous graph hold few of its classes: batches of a tenth of such a graph train
+            A few small clusters of a homophilous graph hold few of its classes: batches of a tenth of it train
             top better from random nodes.
-        num_parts: parts of the partition; at most the number of nodes.
-        parts_per_batch: parts drawn together to a batch.
+        num_clusters: clusters of the partition; at most the number of nodes.
+        clusters_per_batch: clusters drawn together to a batch.
         partitioner: "metis" (needs pymetis), "bisection" (built in), or "auto": metis where it is installed.
         batch_size: nodes of a random batch, seeds of a sampled one, draws of GraphSAINT.
         shuffle: draw batches anew for every epoch; without it only their order changes.
@@ -79,9 +79,9 @@ class Batching:
     """
 
     kind: Literal["full", "top", "cluster", "gas", "saint", "shadow", "neighbor", "labor"] = "full"
-    nodes: Literal["parts", "random", "saint-node", "saint-edge", "saint-walk", "shadow"] = "parts"
-    num_parts: int = 80
-    parts_per_batch: int = 40
+    nodes: Literal["clusters", "random", "saint-node", "saint-edge", "saint-walk", "shadow"] = "clusters"
+    num_clusters: int = 80
+    clusters_per_batch: int = 40
     partitioner: Partitioner = "auto"
     batch_size: int = 1024
     shuffle: bool = True
@@ -96,34 +96,35 @@ class Batching:
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
-        for name in ("num_parts", "parts_per_batch", "batch_size", "block_size", "shadow_size", "walk_length"):
+        for name in ("num_clusters", "clusters_per_batch", "batch_size", "block_size", "shadow_size", "walk_length"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"batching.{name} must be at least 1; got {getattr(self, name)}")
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
-        if self.parts_per_batch > self.num_parts:
+        if self.clusters_per_batch > self.num_clusters:
             raise ConfigError(
-                f"batching.parts_per_batch={self.parts_per_batch} is more than batching.num_parts={self.num_parts}"
+                f"batching.clusters_per_batch={self.clusters_per_batch} is more than "
+                f"batching.num_clusters={self.num_clusters}"
             )
         if self.kind == "top" and self.top.folder is not None and not self.fixed:
             raise ConfigError(
                 "top.folder keeps what is prepared for each batch, but other batches are drawn every epoch, so that "
-                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=parts or random"
+                "nothing kept is ever used; set batching.shuffle=false, with batching.nodes=clusters or random"
             )
         if self.kind == "gas" and self.train_only:
             raise ConfigError(
                 "batching.train_only leaves validation and test nodes out of batches, and gas then never knows what "
                 "they send; leave train_only out, or use kind=top"
             )
-        if self.inference == "one-pass" and self.nodes not in ("parts", "random"):
+        if self.inference == "one-pass" and self.nodes not in ("clusters", "random"):
             raise ConfigError(
                 f"batching.inference=one-pass needs every node in a batch, and nodes={self.nodes} leaves some out; "
-                "use nodes=parts or random, or inference=exact"
+                "use nodes=clusters or random, or inference=exact"
             )
         if self.nodes == "shadow" and self.train_only and self.kind in NODE_SETS:
             raise ConfigError(
                 "batching.nodes=shadow puts the neighbours of training nodes into the batches, validation and test "
-                "nodes among them, which train_only leaves out; use nodes=parts or random, or leave train_only out"
+                "nodes among them, which train_only leaves out; use nodes=clusters or random, or leave train_only out"
             )
         if self.inference == "one-pass" and self.kind != "top":
             raise ConfigError(f"batching.inference=one-pass is TOP's; with kind={self.kind} use exact")
@@ -135,9 +136,9 @@ class Batching:
     @property
     def fixed(self) -> bool:
         """Whether every epoch has the same batches of nodes."""
-        if self.nodes not in ("parts", "random"):
+        if self.nodes not in ("clusters", "random"):
             return False
-        return not self.shuffle or (self.nodes == "parts" and self.parts_per_batch == 1)
+        return not self.shuffle or (self.nodes == "clusters" and self.clusters_per_batch == 1)
 
 
 def batched_source(
@@ -215,8 +216,8 @@ def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
             degree = torch.from_numpy(graph.incoming.degree)
             out = sent.new_empty(len(every), sent.shape[1])
             for start in range(0, len(every), ROWS):
-                part = rows_adjacency(graph, every[start : start + ROWS], degree)
-                out[start : start + ROWS] = part.normalized_adjacency(top.normalization, sent.dtype) @ sent
+                block = rows_adjacency(graph, every[start : start + ROWS], degree)
+                out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
             return out
 
         return BlockPass(run, sums if top.linear else None, top.rows)
@@ -271,10 +272,10 @@ def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, depth:
         return shadow_sampler(graph, config, every, depth, seed=seed)
     if config.nodes == "random":
         return UniformSampler(every, config.batch_size, seed=seed, shuffle=config.shuffle)
-    parts = min(config.num_parts, max(1, graph.num_nodes))
-    part = partition(graph, parts, how=config.partitioner, seed=seed)
-    per_batch = min(config.parts_per_batch, len(np.unique(part if rows is None else part[rows])))
-    return PartSampler(part, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
+    clusters = min(config.num_clusters, max(1, graph.num_nodes))
+    cluster = partition(graph, clusters, how=config.partitioner, seed=seed)
+    per_batch = min(config.clusters_per_batch, len(np.unique(cluster if rows is None else cluster[rows])))
+    return ClusterSampler(cluster, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
 
 
 def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:

@@ -11,7 +11,7 @@ from typing import Any
 from hopstate.methods.recipe import SEEDS, SPLITS, Published, Recipe, percent
 
 _TABLE = "Shi et al. 2025 (TOP), Table 6"
-_OPEN = "parts, layers and widths per data set are those of the authors' ogbn-arxiv setting"
+_OPEN = "clusters, layers and widths per data set are those of the authors' ogbn-arxiv setting"
 _ARXIV = {
     "model.dim": 256,
     "model.num_layers": 3,
@@ -21,7 +21,7 @@ _ARXIV = {
     "loop.optim.lr": 0.01,
     "loop.epochs": 300,
 }
-_PARTS = {"batching.num_parts": 80, "batching.parts_per_batch": 40}
+_CLUSTERS = {"batching.num_clusters": 80, "batching.clusters_per_batch": 40}
 # section 6 and Table 4: GCNII with jumping knowledge (appendix B.2), nodes drawn uniformly, 97,961 (4 %) to a batch
 _PRODUCTS: dict[str, Any] = {"model.jump": "mean", "batching.nodes": "random", "batching.batch_size": 97_961}
 _UNKNOWN = "no published figure: the paper does not say how large batches are; those here are of 4 % of the nodes"
@@ -65,10 +65,10 @@ _SMALL: dict[str, dict[str, Any]] = {
 
 def _settings(method: str, kind: str, data: str) -> dict[str, Any]:
     """Return the settings of a row of Table 6."""
-    settings = {**_BACKBONE[method], **_batching(kind, _PARTS)}
+    settings = {**_BACKBONE[method], **_batching(kind, _CLUSTERS)}
     if data not in ("ogbn-products", "ogbn-papers100m") or method != "gcnii":
         return settings
-    own = {name: value for name, value in settings.items() if name not in _PARTS} | _PRODUCTS
+    own = {name: value for name, value in settings.items() if name not in _CLUSTERS} | _PRODUCTS
     if data == "ogbn-papers100m":
         own["batching.batch_size"] = 4_442_398
     return own | ({"batching.train_only": True} if kind == "top" else {})  # as its appendix C.5
@@ -89,8 +89,8 @@ def _note(method: str, data: str) -> str:
     return _UNKNOWN if data == "ogbn-papers100m" else "layers, width, alpha and theta are found by search in the paper"
 
 
-def _batching(kind: str, parts: dict[str, Any]) -> dict[str, Any]:
-    return {"batching.kind": kind, **(parts if kind in ("top", "cluster", "gas") else {})}
+def _batching(kind: str, clusters: dict[str, Any]) -> dict[str, Any]:
+    return {"batching.kind": kind, **(clusters if kind in ("top", "cluster", "gas") else {})}
 
 
 RECIPES = (
@@ -115,10 +115,10 @@ RECIPES = (
             method="gcn",
             data=data,
             metric="roc_auc" if data == "minesweeper" else "accuracy",
-            settings={**settings, **_batching(kind, {"batching.num_parts": 20, "batching.parts_per_batch": 10})},
+            settings={**settings, **_batching(kind, {"batching.num_clusters": 20, "batching.clusters_per_batch": 10})},
             vary=SPLITS,
             runs=3,
-            note="half of the parts in a batch, as in the paper's Table 7; it reports errors there, no accuracy",
+            note="half of the clusters in a batch, as in the paper's Table 7; it reports errors there, no accuracy",
         )
         for data, settings in _SMALL.items()
         for kind in ("top", "cluster", "gas")

@@ -1,5 +1,5 @@
-"""Induced subgraphs, sampled neighbourhoods and cuts of a graph into parts, on compressed sparse rows."""
+"""Induced subgraphs, sampled neighbourhoods and cuts of a graph into clusters, on compressed sparse rows."""
 
-from hopstate.ops.sampling.sampling import LocalGraph, Neighborhoods, bisected_parts
+from hopstate.ops.sampling.sampling import LocalGraph, Neighborhoods, bisected_clusters
 
-__all__ = ["LocalGraph", "Neighborhoods", "bisected_parts"]
+__all__ = ["LocalGraph", "Neighborhoods", "bisected_clusters"]

@@ -126,34 +126,34 @@ class Neighborhoods:
         return nodes
 
 
-def bisected_parts(indptr: np.ndarray, indices: np.ndarray, parts: int, *, passes: int = 10) -> np.ndarray:
-    """Return (N,) int64 part numbers of about equal size with few edges between parts, without METIS.
+def bisected_clusters(indptr: np.ndarray, indices: np.ndarray, clusters: int, *, passes: int = 10) -> np.ndarray:
+    """Return (N,) int64 cluster numbers of about equal size with few edges between clusters, without METIS.
 
     Node sets are cut in two again and again: a breadth-first ball from a node at the rim, then passes in which nodes
     change sides where that lowers the cut.
 
     Args:
         indptr, indices: an undirected CSR.
-        parts: number of parts, 1..N.
+        clusters: number of clusters, 1..N.
         passes: most passes after a cut.
     """
     from hopstate.ops.sampling.kernels import bisect
 
     n = len(indptr) - 1
     indptr, indices = _plain(indptr), _plain(indices)
-    part, side, order = np.zeros(n, np.int64), np.full(n, -1, np.int8), np.empty(n, np.int64)
-    waiting = [(np.arange(n), 0, parts)]
+    cluster, side, order = np.zeros(n, np.int64), np.full(n, -1, np.int8), np.empty(n, np.int64)
+    waiting = [(np.arange(n), 0, clusters)]
     while waiting:
         nodes, first, count = waiting.pop()
         if count == 1 or len(nodes) < 2:
-            part[nodes] = first
+            cluster[nodes] = first
             continue
         left = count // 2
         bisect(indptr, indices, nodes, round(len(nodes) * left / count), passes, side, order)
         halves = nodes[side[nodes] == 0], nodes[side[nodes] == 1]
         side[nodes] = -1
         waiting += [(halves[0], first, left), (halves[1], first + left, count - left)]
-    return part
+    return cluster
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
