@@ -3,7 +3,8 @@
     python benchmarks/serve.py --data PATH/uci/ml_uci.csv
 
 Each method with its defaults but for weights as they are drawn, fitted to the stream's first 20,000 events, takes the
-rest in commits of 500, then 200 events one by one. The baseline is the bare log with the same commits, side by side.
+rest in commits of 500, then 200 events one by one; and the commits once more in a new log, unscored. The baseline is the
+bare log with the same commits, side by side.
 Seconds are those of the clock, since a commit waits for the disk; without HTTP.
 """
 
@@ -67,12 +68,19 @@ def measure(name: str, events: pd.DataFrame, size: int) -> dict[str, str]:
             begin = time.perf_counter()
         with LiveRun(run.path):
             restart = time.perf_counter() - begin
+        with LiveRun(run.path, folder=home / "unscored") as live:
+            live.take(many[:size], score=False)
+            start = time.perf_counter()
+            for i in range(size, len(many), size):
+                live.take(many[i : i + size], score=False)
+            stored = (len(many) - size) / (time.perf_counter() - start)
     ms = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
     alone = bare(events[OWN:-LONE], size)
     return {
         "method": name,
         "events/s": f"{rate:,.0f}",
         "of the bare log": f"{rate / alone:.2f}",
+        "unscored": f"{stored:,.0f}",
         "event ms p50/p99": ms["event"],
         "pair ms p50/p99": ms["pair"],
         "stop and start s": f"{restart:.2f}",

@@ -18,6 +18,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.runs.api import Run, fit
+from hopstate.serving.doors import _Request
 from hopstate.serving.live import LiveRun, replayed
 from hopstate.serving.service import Limits, service
 
@@ -123,6 +124,23 @@ def test_clients_at_once_with_duplicates(client: TestClient, run: Run, tmp_path:
     text = client.get("/metrics").text
     assert f"hopstate_events_total {len(where)}.0" in text
     assert f"hopstate_position {len(where)}.0" in text
+
+
+def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -> None:
+    """Those of others in the same commit have theirs, and what comes later has what it had."""
+    events = table(200, 40).to_dict("records")
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path / "a"), name="run")) as client:
+        found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
+        scores = [answer["receipts"][0]["score"] for answer in found]
+        both = [_Request([events[-1]], False), _Request([events[-1]] * 2, True)]
+        together = client.app.state.doors._take_group(both)  # type: ignore[attr-defined]
+        assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
+    again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
+    assert scores == [None if k % 3 == 0 else again[k] for k in range(40)]
+    never = service(partial(LiveRun, run.path, folder=tmp_path / "b"), name="run", score_events=False)
+    with TestClient(never) as client:
+        assert [r["score"] for r in post(client, events).json()["receipts"]] == [None] * 40
+    assert pd.concat(list(replayed(run.path, tmp_path / "b")))["score"].tolist() == again[:40]
 
 
 REFUSED: dict[str, tuple[str, str, Any, int]] = {

@@ -37,6 +37,8 @@ def _serve(argv: list[str]) -> int:
     parser.add_argument("--late", default="reject", help=late)
     every = "events between two snapshots (default: 100000)"
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
+    scored = "score events as they come: always (default; a request may ask for none) or never, which is quicker"
+    parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     o = parser.parse_args(argv)
     token = None if o.token_file is None else Path(o.token_file).read_text("utf-8").strip()
     if token == "" or (token is None and o.host != _HERE):
@@ -52,7 +54,7 @@ def _serve(argv: list[str]) -> int:
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
     opened = partial(LiveRun, o.run, folder=o.folder, **options)
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token)
+    app = service(opened, name=name, token=token, score_events=o.score_events == "always")
     app.state.doors.open()
     print(f"serving {name} at http://{o.host}:{o.port} (who next: /, doors: /docs)", flush=True)
     uvicorn.run(app, host=o.host, port=o.port, log_level="warning")

@@ -10,7 +10,7 @@ import asyncio
 import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,6 +43,18 @@ class Limits:
     delay: float = 0.005
 
 
+@dataclass(frozen=True)
+class _Request:
+    """Events of a request, and whether their scores are asked for."""
+
+    events: list[dict[str, Any]]
+    score: bool
+
+    def told(self, receipt: Receipt) -> Receipt:
+        """Return what is told of one of them."""
+        return receipt if self.score else replace(receipt, score=None)
+
+
 class BusyServiceError(HopstateError):
     """Too many requests wait."""
 
@@ -53,12 +65,13 @@ class Doors:
     Args:
         opened: opens the run; called in the thread that has it from then on.
         limits: see `Limits`.
+        score_events: False scores no event as it comes, whatever a request says.
     """
 
-    def __init__(self, opened: Callable[[], LiveRun], limits: Limits) -> None:
-        self.opened, self.limits, self.meters = opened, limits, Meters()
+    def __init__(self, opened: Callable[[], LiveRun], limits: Limits, *, score_events: bool = True) -> None:
+        self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._thread = ThreadPoolExecutor(1, "live run")
-        self._events: asyncio.Queue[tuple[list[dict[str, Any]], asyncio.Future[list[Receipt]]]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = False
 
@@ -105,12 +118,12 @@ class Doors:
             self._waiting -= 1
             self.meters.waiting.set(self._waiting)
 
-    async def taken(self, events: list[dict[str, Any]]) -> list[Receipt]:
+    async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
 
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-            self._events.put_nowait((events, future))
+            self._events.put_nowait((_Request(events, score and self.score_events), future))
             return await asyncio.shield(future)
 
         return await self._counted(wait)
@@ -119,9 +132,9 @@ class Doors:
         while True:
             group = [await self._events.get()]
             await asyncio.sleep(self.limits.delay)
-            while not self._events.empty() and sum(len(events) for events, _ in group) < self.limits.together:
+            while not self._events.empty() and sum(len(given.events) for given, _ in group) < self.limits.together:
                 group.append(self._events.get_nowait())
-            found = await self._in_thread(partial(self._take_group, [events for events, _ in group]))
+            found = await self._in_thread(partial(self._take_group, [given for given, _ in group]))
             for (_, future), answer in zip(group, found, strict=True):
                 if not future.done():
                     if isinstance(answer, BaseException):
@@ -130,28 +143,29 @@ class Doors:
                         future.set_result(answer)
                 self._events.task_done()
 
-    def _take_group(self, group: list[list[dict[str, Any]]]) -> list[list[Receipt] | Exception]:
+    def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
         if len(group) > 1:
             before = len(self.live.log)
             try:
-                whole = iter(self._take([event for events in group for event in events]))
-                return [[next(whole) for _ in events] for events in group]
+                scored = any(given.score for given in group)
+                whole = iter(self._take(_Request([event for given in group for event in given.events], scored)))
+                return [[given.told(next(whole)) for _ in given.events] for given in group]
             except StorageError as error:
                 return [error] * len(group)
             except Exception as error:  # of one of them: which, the next lines tell
                 if len(self.live.log) != before:
                     return [error] * len(group)
         found: list[list[Receipt] | Exception] = []
-        for events in group:
+        for given in group:
             try:
-                found.append(self._take(events))
+                found.append(self._take(given))
             except Exception as error:
                 found.append(error)
         return found
 
-    def _take(self, events: list[dict[str, Any]]) -> list[Receipt]:
-        receipts = self.live.take(events)
+    def _take(self, given: _Request) -> list[Receipt]:
+        receipts = self.live.take(given.events, score=given.score)
         self.meters.took(receipts, self.live)
         return receipts
 

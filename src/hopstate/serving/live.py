@@ -186,12 +186,13 @@ class LiveRun:
         return len(self.past) - self.own_events
 
     # ---- events in ----------------------------------------------------------------------------------------
-    def take(self, events: Sequence[Mapping[str, Any]]) -> list[Receipt]:
+    def take(self, events: Sequence[Mapping[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Score events, commit them, observe them: all of them, or on any error none.
 
         Args:
             events: in order of time; of each the columns of the run's own file, and perhaps an id (`event_id`), by
                 which it is taken once however often it is given.
+            score: False only stores them, which is quicker; it changes no later score.
 
         Raises:
             TimeOrderError: one is earlier than the one before it, and late ones are rejected.
@@ -205,7 +206,7 @@ class LiveRun:
         fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
         made: dict[int, Receipt] = {}
         if fresh:
-            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh)
+            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh, score=score)
         found = []
         for k, one in enumerate(ids):
             if k in made:
@@ -220,7 +221,9 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=2)
         return found
 
-    def _take(self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int]) -> dict[int, Receipt]:
+    def _take(
+        self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int], *, score: bool
+    ) -> dict[int, Receipt]:
         bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
         bodies, late = self._incoming.in_order(bodies, self.past, places)
         rest = [k for k in range(len(events)) if k not in late]
@@ -228,7 +231,7 @@ class LiveRun:
         if not rest:
             self._park([(ids[k], events[k]) for k in late])
             return made
-        scores, after = self._after([bodies[k] for k in rest], score=True)
+        scores, after = self._after([bodies[k] for k in rest], score=score)
         self._park([(ids[k], events[k]) for k in late])
         first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest])
         self.past = after

@@ -17,9 +17,13 @@ class _Strict(BaseModel):
 
 
 class EventsIn(_Strict):
-    """Events in order of time, with the columns of the run's own file and perhaps an `event_id` each."""
+    """Events in order of time, with the columns of the run's own file and perhaps an `event_id` each.
+
+    With `score` false they are stored and not scored, which is quicker.
+    """
 
     events: list[dict[str, Any]] = Field(min_length=1)
+    score: StrictBool = True
 
 
 class RankIn(_Strict):

@@ -29,7 +29,12 @@ from hopstate.serving.messages import EventsIn, InferIn, RankIn
 
 
 def service(
-    opened: Callable[[], LiveRun], *, name: str, token: str | None = None, limits: Limits | None = None
+    opened: Callable[[], LiveRun],
+    *,
+    name: str,
+    token: str | None = None,
+    limits: Limits | None = None,
+    score_events: bool = True,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -38,9 +43,10 @@ def service(
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         limits: see `Limits`.
+        score_events: see `Doors`.
     """
     limits = limits or Limits()
-    doors = Doors(opened, limits)
+    doors = Doors(opened, limits, score_events=score_events)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -132,7 +138,7 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
     async def events(given: EventsIn) -> dict[str, Any]:
         if len(given.events) > doors.limits.events:
             raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
-        receipts = await doors.taken(given.events)
+        receipts = await doors.taken(given.events, score=given.score)
         return {"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position}
 
     @app.post("/rank")

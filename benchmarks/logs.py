@@ -1,0 +1,71 @@
+"""Events a second into the bare logs, in commits of 500 and one by one, beside the file.
+
+    python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench' --mock-kafka
+
+Each place in turn, with the file just before it: a ratio is of the file's rate. Every commit waits until it is durable;
+the mock cluster of librdkafka keeps messages in this process's memory, so its figure is the client's alone. A place that is named must be empty, and is left with the events in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+
+from common import machine, require_green
+from hopstate.serving.event_log import Entry, EventLog
+from hopstate.serving.logs import open_log
+
+
+def rate(log: EventLog, count: int, size: int) -> float:
+    """Return events a second."""
+    first = len(log)
+    rows = [
+        Entry(json.dumps({"src": f"u{i % 997}", "dst": f"v{i % 89}", "t": 1_700_000_000 + i}), f"e{i}")
+        for i in range(first, first + count)
+    ]
+    start = time.perf_counter()
+    for i in range(0, count, size):
+        log.append(rows[i : i + size])
+    return count / (time.perf_counter() - start)
+
+
+def measure(place: str, many: int, few: int) -> dict[str, str]:
+    """Return what a log takes beside the file."""
+    found = {"log": place.partition("://")[0]}
+    log = open_log(place)
+    for told, count, size in (("in commits of 500", many, 500), ("one by one", few, 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            file = open_log(folder)
+            alone, mine = rate(file, count, size), rate(log, count, size)
+            file.close()
+        found[told] = f"{mine:,.0f} ({mine / alone:.2f} of the file's {alone:,.0f})"
+    log.close()
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", nargs="*", default=[], help="addresses as of `hopstate serve --log`")
+    parser.add_argument("--mock-kafka", action="store_true", help="the mock cluster of librdkafka")
+    parser.add_argument("--many", type=int, default=100_000)
+    parser.add_argument("--few", type=int, default=2_000)
+    options = parser.parse_args()
+    require_green("tests/serving/test_log.py", "tests/serving/test_postgres_log.py", "tests/serving/test_kafka_log.py")
+    print(machine())
+    places = list(options.log)
+    if options.mock_kafka:
+        from confluent_kafka import Producer
+
+        home = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+        (broker,) = home.list_topics(timeout=10).brokers.values()
+        home.list_topics("bench", timeout=10)
+        places.append(f"kafka://{broker.host}:{broker.port}/bench?log_level=0")
+    for place in places:
+        print(measure(place, options.many, options.few), flush=True)
+
+
+if __name__ == "__main__":
+    main()
