@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -90,7 +91,13 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     if len(name) > 100:  # comparing takes the product of the lengths
         return ""
-    found = difflib.get_close_matches(name, [choice for choice in choices if len(choice) <= 100], n=1, cutoff=0.5)
+    known = [choice for choice in choices if len(choice) <= 100]
+    if not name.isascii():
+        plain = unicodedata.normalize("NFC", name)
+        for choice in known:
+            if choice != name and unicodedata.normalize("NFC", choice) == plain:
+                return f"; did you mean {choice!r} (the same text, but its accents in another Unicode form)?"
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

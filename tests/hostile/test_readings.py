@@ -17,9 +17,9 @@ from hopstate.data.readers.ids import ids_of
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.data.readers.read_graph import read_graph
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateError
+from hopstate.errors import DataError, FormatError, HopstateError, MissingExtraError
 from hopstate.io.arrays import load_npy
-from hopstate.io.opening import parse_json
+from hopstate.io.opening import parse_json, reading
 
 H = "src,dst,t\n"
 LATE = "".join(f"7,1,{i}\n" for i in range(1500)) + "007,1,9999\n"
@@ -323,3 +323,27 @@ def test_ids_of_labels_in_no_edge_are_told(tmp_path: Path) -> None:
     )
     (tmp_path / "l.csv").write_text("id,label\na,0\nd,1\n")
     assert not any("in no edge" in note for note in read_graph(tmp_path / "g.csv", labels=tmp_path / "l.csv").notes)
+
+
+def test_a_module_of_the_users_own_in_the_way_is_named_instead_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in_the_way.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for line in ("from in_the_way import missing", "import in_the_way.inner"):
+        told_so = pytest.raises(MissingExtraError, match=r"in_the_way\.py hides a package by the name in_the_way")
+        with told_so as told, reading("config.json", "settings"):
+            exec(line)
+        assert "damaged" not in str(told.value)
+    with pytest.raises(MissingExtraError, match="a package is missing"), reading("config.json", "settings"):
+        exec("import no_such_package_anywhere")
+
+
+def test_the_same_text_in_another_unicode_form_is_the_nearest() -> None:
+    composed, apart = "Ren\u00e9", "Rene\u0301"
+    for known, asked in ((composed, apart), (apart, composed), ("\u00e9", "e\u0301")):
+        names = Vocabulary(np.array([known, "Rene", "Renate"]))
+        with pytest.raises(DataError, match="another Unicode form") as told:
+            names.row(asked)
+        assert repr(known) in str(told.value)

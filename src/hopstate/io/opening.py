@@ -20,7 +20,15 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, MissingFileError, UnreadableFileError
+from hopstate.errors import (
+    ConfigError,
+    DataError,
+    FormatError,
+    HopstateError,
+    MissingExtraError,
+    MissingFileError,
+    UnreadableFileError,
+)
 
 FLOOR, RATIO = 2 << 30, 100  # what a packed file may unpack to: at least so many bytes, or so many times its size
 JSON_BYTES = 64 << 20
@@ -306,8 +314,20 @@ def reading(path: object, what: str = "", error: type[HopstateError] = FormatErr
         raise UnreadableFileError(f"{path} cannot be read{_reason(cause)}; check its permissions") from cause
     except OSError as cause:
         raise error(f"{path} could not be read{how}{_reason(cause)}") from cause
+    except ImportError as cause:
+        raise MissingExtraError(f"{path} could not be read{how}: {_told(cause)}; {_module_of(cause)}") from cause
     except Exception as cause:
         raise error(f"{path} could not be read{how}: it is damaged or something else ({_told(cause)})") from cause
+
+
+def _module_of(cause: ImportError) -> str:
+    """Return what stands in the way of an import: a file of the user's own by a package's name, or nothing known."""
+    name = (cause.name or "").partition(".")[0]
+    found = sys.modules.get(name)
+    file = None if found is None else found.__file__
+    if file and Path.cwd() in (Path(file).parent, Path(file).parent.parent):
+        return f"{file} hides a package by the name {name}: rename it, or work in another folder"
+    return "a package is missing or does not fit the others: install hopstate again"
 
 
 def _reason(cause: BaseException) -> str:
