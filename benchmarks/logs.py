@@ -3,7 +3,8 @@
     python benchmarks/logs.py --log 'postgresql://HOST/DATABASE?log=bench' --mock-kafka
 
 Each place in turn, with the file just before it: a ratio is of the file's rate. Every commit waits until it is durable;
-the mock cluster of librdkafka keeps messages in this process's memory, so its figure is the client's alone. A place that is named must be empty, and is left with the events in it.
+the mock cluster of librdkafka keeps messages in this process's memory, so its figure is the client's alone. A place
+that is named must be empty, and is left with the events in it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/serve.py --data PATH/uci/ml_uci.csv
 
 Each method with its defaults but for weights as they are drawn, fitted to the stream's first 20,000 events, takes the
-rest in commits of 500, then 200 events one by one; and the commits once more in a new log, unscored. The baseline is the
-bare log with the same commits, side by side.
-Seconds are those of the clock, since a commit waits for the disk; without HTTP.
+rest in commits of 500, then 200 events one by one; and the commits once more in a new log, unscored. The baseline is
+the bare log with the same commits, side by side. Seconds are those of the clock, since a commit waits for the disk;
+without HTTP.
 """
 
 from __future__ import annotations

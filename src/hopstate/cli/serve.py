@@ -39,6 +39,8 @@ def _serve(argv: list[str]) -> int:
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
     scored = "score events as they come: always (default; a request may ask for none) or never, which is quicker"
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
+    follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
+    parser.add_argument("--follow", action="store_true", help=follow)
     o = parser.parse_args(argv)
     token = None if o.token_file is None else Path(o.token_file).read_text("utf-8").strip()
     if token == "" or (token is None and o.host != _HERE):
@@ -47,12 +49,13 @@ def _serve(argv: list[str]) -> int:
         import uvicorn
 
         from hopstate.serving.live import LiveRun
+        from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
-    opened = partial(LiveRun, o.run, folder=o.folder, **options)
+    opened = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, score_events=o.score_events == "always")
     app.state.doors.open()

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 
-from hopstate.errors import HopstateError, StorageError
+from hopstate.errors import CheckpointError, HopstateError, StorageError
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
 
@@ -34,6 +34,7 @@ class Limits:
         waiting: requests that wait.
         together: events that are committed together.
         delay: seconds that events wait for others.
+        look: seconds between two looks of a replica into its log.
     """
 
     body: int = 8 << 20
@@ -41,6 +42,7 @@ class Limits:
     waiting: int = 256
     together: int = 5_000
     delay: float = 0.005
+    look: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Doors:
         if not self._is_open:
             self.live = await self._in_thread(self.opened)
         self.meters.follow(self.live)
-        self._writer = asyncio.create_task(self._write())
+        self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         self.ready = True
 
     async def stop(self) -> None:
@@ -95,6 +97,16 @@ class Doors:
         self._writer.cancel()
         await self._in_thread(self.live.close)
         self._thread.shutdown()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                left = await self._in_thread(self.live.follow)
+                self.meters.lagged(left, self.live)
+            except (StorageError, CheckpointError) as error:  # what is known is still answered
+                self.meters.lagged(None, self.live, str(error))
+                left = 0
+            await asyncio.sleep(0 if left else self.limits.look)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -120,6 +132,9 @@ class Doors:
 
     async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
+
+        if self.live.follows:
+            self.live.take([])  # refuses
 
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()

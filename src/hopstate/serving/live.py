@@ -79,6 +79,9 @@ class LiveRun:
         CheckpointError: the log is damaged, or shorter than the snapshot.
     """
 
+    home = "live"  # the folder in the run's
+    follows = False  # a log that another process writes
+
     def __init__(
         self,
         run: str | Path,
@@ -95,7 +98,7 @@ class LiveRun:
         if snapshot_every < 1:
             raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
         self.run, self.late, self.snapshot_every = RunFolder.open(run), late, snapshot_every
-        self.folder = self.run.path / "live" if folder is None else Path(folder)
+        self.folder = self.run.path / self.home if folder is None else Path(folder)
         check_temporal(self.run, method)
         self._open = ExitStack()
         try:
@@ -107,7 +110,7 @@ class LiveRun:
                 )
             self.task: LinkTask = task
             self._open.enter_context(trainer.precision())
-            self.log = open_log(log or self.folder) if log is None or isinstance(log, str) else log
+            self.log = self._log_at(log)
             self._open.callback(self.log.close)
             self.method = method
             self._incoming = Incoming(self.run, method, late)
@@ -117,6 +120,12 @@ class LiveRun:
             raise
 
     # ---- start and end ------------------------------------------------------------------------------------
+    def _log_at(self, log: EventLog | str | None) -> EventLog:
+        return open_log(log or self.folder) if log is None or isinstance(log, str) else log
+
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        self.log.tell(facts)
+
     def _recover(self) -> None:
         own, told = fingerprint(self.task), self.log.facts()
         if told.get("model", own) != own:
@@ -129,7 +138,7 @@ class LiveRun:
                     f"the run's own data have {len(past)} events, and had {told['own_events']} when its log was begun; "
                     "put them back, or give another folder"
                 )
-            self.log.tell({"model": own, "own_events": len(past)})
+            self._begin({"model": own, "own_events": len(past)})
             told = self.log.facts()
         self.own_events, self.past = int(told["own_events"]), past
         if self.position > len(self.log):
@@ -144,6 +153,19 @@ class LiveRun:
         """Observe what the log holds beyond what was observed."""
         for bodies in _bulks(self.log, self.position):
             self.observe([json.loads(body) for body in bodies])
+
+    def follow(self) -> int:
+        """Observe some of what the log holds beyond what was observed; return how many events are left."""
+        for bodies in _bulks(self.log, self.position):
+            self.observe([json.loads(body) for body in bodies])
+            break
+        self._keep()
+        return self.lag
+
+    @property
+    def lag(self) -> int:
+        """Events of the log that have not been observed."""
+        return max(len(self.log) - self.position, 0)
 
     def observe(self, bodies: Sequence[Mapping[str, Any]]) -> None:
         """Take in what a log holds, without logging it.
@@ -214,12 +236,16 @@ class LiveRun:
             else:
                 where = known.get(one) if one in known else made[first[one]].position  # type: ignore[index, arg-type]
                 found.append(Receipt(where, again=True))
+        self._keep()
+        return found
+
+    def _keep(self) -> None:
+        """Keep a snapshot where it is time."""
         if self.position - self.kept >= self.snapshot_every:
             try:
                 self.snapshot()
             except (StorageError, MemoryError) as error:  # the log has all that is needed
-                warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=2)
-        return found
+                warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _take(
         self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int], *, score: bool

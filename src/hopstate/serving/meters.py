@@ -29,6 +29,9 @@ class Meters:
         self.last_time = Gauge("hopstate_last_event_time", "time of the last event, in the run's unit", registry=own)
         self.arrived = Gauge("hopstate_last_event_arrived", "when the last event came, Unix seconds", registry=own)
         self.snapshot = Gauge("hopstate_snapshot_position", "events in the last snapshot", registry=own)
+        self.lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
+        self._lag = 0
+        self.trouble = ""  # why a replica cannot follow
         self._recent: list[tuple[float, int]] = []
 
     def follow(self, live: LiveRun) -> None:
@@ -50,6 +53,14 @@ class Meters:
             self._recent = [(t, n) for t, n in self._recent if t > now - _WINDOW] + [(now, new)]
         self.follow(live)
 
+    def lagged(self, events: int | None, live: LiveRun, trouble: str = "") -> None:
+        """Tell how far behind its log a replica is, and what keeps it from following."""
+        self.trouble = trouble
+        if events is not None:
+            self.lag.set(events)
+            self._lag = events
+        self.follow(live)
+
     def answered(self, door: str, status: int, start: float) -> None:
         """Count a request."""
         self.requests.labels(door, str(status)).inc()
@@ -65,5 +76,8 @@ class Meters:
             "nodes": live.past.num_nodes,
             "known_events": len(live.past),
             "snapshot": live.kept,
+            "follows": live.follows,
+            "lag": self._lag,
+            "trouble": self.trouble,
             "parked": live.log.parked() if live.late == "park" else 0,
         }

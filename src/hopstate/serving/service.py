@@ -26,6 +26,7 @@ from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
 from hopstate.serving.doors import BusyServiceError, Doors, Limits
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn
+from hopstate.serving.replica import ReplicaError
 
 
 def service(
@@ -102,6 +103,8 @@ def _error(error: HopstateError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 429, headers={"Retry-After": "1"})
     if isinstance(error, StorageError):
         return JSONResponse({"error": str(error)}, 503, headers={"Retry-After": "5"})
+    if isinstance(error, ReplicaError):
+        return JSONResponse({"error": str(error)}, 403)
     return JSONResponse({"error": str(error)}, 409 if isinstance(error, TimeOrderError) else 422)
 
 

@@ -1,0 +1,111 @@
+"""A replica answers what its writer answers at the same position, bit for bit, and takes nothing."""
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from fastapi.testclient import TestClient
+
+from hopstate.errors import MissingFileError, StorageError
+from hopstate.runs.api import Run, fit
+from hopstate.runs.queries.ask import scored
+from hopstate.serving.live import LiveRun
+from hopstate.serving.replica import Replica, ReplicaError
+from hopstate.serving.service import Limits, service
+
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
+}
+PAIRS = [("u1", "v2"), ("u3", "v3")]
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
+    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": first + np.arange(count)})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("run")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    return fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG)
+
+
+@pytest.mark.parametrize("kind", ["file", "postgres", "kafka"])
+def test_replicas_have_their_writers_bits(
+    kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However each of them came to its position: event by event, in bulks, from a snapshot."""
+    monkeypatch.setattr("hopstate.serving.live.BULK", 7)
+    server = None if kind == "file" else request.getfixturevalue(kind)
+    log = {"file": str(tmp_path / "a"), "postgres": f"{server}&log=replica"}.get(kind) or server("replica")  # type: ignore[misc]
+    events = table(200, 50).to_dict("records")
+
+    def same(one: LiveRun, other: LiveRun) -> bool:
+        assert one.position == other.position
+        mine, theirs = scored(one.asked(), PAIRS, [300] * 2), scored(other.asked(), PAIRS, [300] * 2)
+        return bool(mine["score"].tolist() == theirs["score"].tolist())
+
+    with pytest.raises(MissingFileError):
+        Replica(run.path, folder=tmp_path / "early", log=log)
+    with LiveRun(run.path, folder=tmp_path / "a", log=log) as writer:
+        writer.take(events[:20])
+        with Replica(run.path, folder=tmp_path / "b", log=log, snapshot_every=10) as replica:
+            assert (replica.lag, same(replica, writer)) == (0, True)
+            for event in events[20:40]:
+                writer.take([event], score=False)
+            assert (replica.lag, replica.position) == (20, 20)
+            assert [replica.follow() for _ in range(4)] == [13, 6, 0, 0]
+            assert same(replica, writer)
+            with pytest.raises(ReplicaError, match="takes no events"):
+                replica.take(events[40:])
+        writer.take(events[40:])
+        with Replica(run.path, folder=tmp_path / "b", log=log) as again:
+            assert again.kept == 40  # of its own snapshot
+            assert same(again, writer)
+
+
+def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It follows by itself; where the log cannot be read it tells so, and answers what it knows."""
+    events, limits = table(200, 50).to_dict("records"), Limits(look=0.01)
+    with LiveRun(run.path, folder=tmp_path / "a") as writer:
+        writer.take(events[:20])
+        opened = partial(Replica, run.path, folder=tmp_path / "b", log=str(tmp_path / "a"))
+        app = service(opened, name="run", limits=limits)
+        with TestClient(app) as client:
+
+            def until(key: str, value: Any) -> dict[str, Any]:
+                for _ in range(2000):
+                    state = dict(client.get("/state").json())
+                    if state[key] == value:
+                        return state
+                    time.sleep(0.01)
+                raise AssertionError(state)
+
+            refused = client.post("/events", json={"events": events[20:21]})
+            assert (refused.status_code, "replica" in refused.json()["error"]) == (403, True)
+            writer.take(events[20:30])
+            assert (until("position", 30)["follows"], until("lag", 0)["position"]) == (True, 30)
+            assert "hopstate_lag 0.0" in client.get("/metrics").text
+            live = app.state.doors.live
+
+            def broken(first: int) -> None:
+                raise StorageError("the log is away")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(live.log, "commits", broken)
+                assert until("trouble", "the log is away")["position"] == 30
+                assert client.post("/rank", json={"source": "u1", "top": 2}).status_code == 200
+            writer.take(events[30:])
+            assert until("position", 50)["trouble"] == ""
