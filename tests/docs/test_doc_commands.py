@@ -84,6 +84,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     x = rng.normal(size=(60, 4)) + side[:, None]
     pd.DataFrame({"id": names, **{f"f{i}": x[:, i] for i in range(4)}}).to_csv("features.csv", index=False)
     pd.DataFrame({"id": names, "label": np.array(["cat", "dog"])[side]}).to_csv("labels.csv", index=False)
+    papers = pd.DataFrame({"id": names, "venue": np.array(["KDD", "VLDB", "ICML"])[rng.integers(0, 3, 60)]})
+    papers["published"] = pd.date_range("2020-01-01", periods=60).strftime("%Y-%m-%d")
+    papers["price"] = np.where(rng.random(60) < 0.2, np.nan, rng.uniform(5, 90, 60).round(2))
+    papers.assign(volume=rng.integers(1, 4, 60), title=names).to_csv("papers.csv", index=False)
     people = np.array([*("alice", "bob"), *(f"person {i}" for i in range(18))])
     source = rng.integers(0, 20, 700)
     target = (source + rng.integers(1, 4, 700)) % 20

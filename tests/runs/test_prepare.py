@@ -111,12 +111,12 @@ def test_predict_gives_a_row_the_same_alone_and_among_all():
 
 def test_what_cannot_be_applied_is_named():
     edges, features, labels = frames()
-    run = fit("a", write("a", edges, features, labels), "mlp")
+    run = fit("a", write("a", edges, features, labels) | {"missing": "error"}, "mlp")
     write("b", edges, features.rename(columns={"year": "decade"}), labels)
     with pytest.raises(DataError, match=r"no column 'year'.*'decade', which it does not know"):
         run.predict("b/e.csv", read={"features": "b/f.csv"})
     features.loc[[3, 40], "length"] = np.nan
-    read = write("c", edges, features, labels)
+    read = write("c", edges, features, labels) | {"missing": "error"}
     with pytest.raises(DataError, match=r"row 3 .line 5., row 40 .line 42. of column 'length' .2 rows.*--read.missing"):
         fit("c", read)
     with pytest.raises(DataError, match="column 'length'"):

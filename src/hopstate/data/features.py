@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.data.columns import OTHER, arranged
+from hopstate.errors import ConfigError, DataError
 
 Scale = Literal["auto", "standard", "robust", "none"]
-Missing = Literal["error", "mean", "median"]
+Missing = Literal["auto", "error", "mean", "median", "zero"]
+MISSING = ("auto", "error", "mean", "median", "zero")
 TAG = "tag "  # columns so called are 1 where a row is of a category; one that a file does not have is 0 everywhere
 FAR_APART = 1000.0  # scales of two columns that are worth a word
 FARTHEST = 1e6  # scales from the middle; what lies beyond, on rows never trained on, is held there
@@ -75,30 +77,13 @@ class FeatureTable:
         """Return some rows."""
         return FeatureTable(self.columns, self.values[rows])
 
-    def in_order_of(self, columns: tuple[str, ...], what: str) -> np.ndarray:
-        """Return the values with columns in the order that a model was trained with.
+    def in_order_of(self, columns: tuple[str, ...], what: str, *, tell: bool = True) -> np.ndarray:
+        """Return the values with columns in the order that a model was trained with; see `hopstate.data.columns`.
 
         Raises:
             DataError: a column of that name is not there, or there are others; they are named.
         """
-        if self.columns == columns:
-            return self.values
-        absent = [name for name in columns if name not in self.columns and not name.startswith(TAG)]
-        more = [name for name in self.columns if name not in columns]
-        if absent or more:
-            hint = nearest(absent[0], more) if absent else ""
-            parts = [f"no column {', '.join(map(repr, absent))}{hint}"] if absent else []
-            parts += [f"{', '.join(map(repr, more))}, which it does not know"] if more else []
-            raise DataError(
-                f"{what} has {len(self.columns)} features, the model was trained with {len(columns)}: there is "
-                f"{' and there is '.join(parts)}; give the columns that it was trained with"
-            )
-        place = {name: i for i, name in enumerate(self.columns)}
-        found = np.zeros((len(self.values), len(columns)), self.values.dtype)
-        for i, name in enumerate(columns):
-            if name in place:
-                found[:, i] = self.values[:, place[name]]
-        return found
+        return self.values if self.columns == columns else arranged(self, columns, what, TAG, tell=tell)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,8 +120,8 @@ class FeatureScaler:
         """
         if kind not in ("standard", "robust", "none"):
             raise ConfigError(f"read.scale is 'standard', 'robust' or 'none'; got {kind!r}")
-        if missing not in ("error", "mean", "median"):
-            raise ConfigError(f"read.missing is 'error', 'mean' or 'median'; got {missing!r}")
+        if missing not in MISSING:
+            raise ConfigError(f"read.missing is one of {', '.join(MISSING)}; got {missing!r}")
         width = values.shape[1]
         fill, shift, scale = np.zeros(width), np.zeros(width), np.ones(width)
         marked = np.zeros(width, bool)
@@ -145,7 +130,7 @@ class FeatureScaler:
             part = slice(start, start + step)
             block = np.asarray(values[rows, part], np.float64)
             facts = _facts(block, np.finfo(values.dtype).eps, median=missing == "median" or kind == "robust")
-            fill[part] = facts["median" if missing == "median" else "mean"]
+            fill[part] = 0 if missing == "zero" else facts["median" if missing == "median" else "mean"]
             marked[part] = facts["some missing"]
             if kind != "none":
                 shift[part], scale[part] = _middle(facts, kind)
@@ -219,11 +204,13 @@ class FeatureScaler:
             "standard": "standardised by the mean and deviation",
             "robust": "scaled by the median and the distance of the quartiles",
         }.get(self.kind, "left in their own scales; empty entries by the middle")
-        constant = self._named(np.flatnonzero(self.scale == 0))
+        names = self.columns or ()
+        own = [at for at in np.flatnonzero(self.scale == 0).tolist() if not names or not names[at].startswith(OTHER)]
+        constant = self._named(np.array(own, np.int64))
         marked = self._named(self.marked)
         parts = [f"{what}: {how} of {self.rows:,} {rows} (--read.scale)"]
         parts += [f"never changing there, hence 0: {constant}"] if constant else []
-        parts += [f"missing values filled, with a column that marks them: {marked}"] if marked else []
+        parts += [f"missing values filled (--read.missing), with a column that marks them: {marked}"] if marked else []
         return "; ".join(parts)
 
     def _named(self, places: np.ndarray) -> str:

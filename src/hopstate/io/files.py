@@ -31,6 +31,9 @@ _MEND = {
     errno.EFBIG: "the file exceeds a limit on the size of files (ulimit -f): raise it, or choose another folder",
     errno.EACCES: "allow writing there, or choose another folder",
     errno.EPERM: "allow writing there, or choose another folder",
+    errno.EEXIST: "something else stands there by that name: choose another name, or move it away",
+    errno.ENOTDIR: "a file stands where a folder is needed: choose another name, or move it away",
+    errno.EISDIR: "a folder stands there by that name: choose another name",
 }
 
 
@@ -247,7 +250,7 @@ def _mend(path: Path, error: BaseException) -> str:
     where = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
     if number == errno.ENOSPC:
         return f"{where} has {shutil.disk_usage(where).free:,} bytes free: {_MEND[number]}"
-    return f"{where}: {_MEND[number]}" if number in _MEND else "free some space or choose another folder"
+    return f"{where}: {_MEND[number]}" if number in _MEND else "mend that, or choose another folder"
 
 
 def _new_part(path: Path) -> tuple[Path, int]:

@@ -33,13 +33,16 @@ class ReadOptions:
             edges, fitted to the training nodes and the edges at them; "auto" takes standard for tables of yours and
             none for all else.
         missing: numbers missing in a table of features: "error" names them; "mean" or "median" of the training nodes,
-            or of the edges at them, with a further column that marks them.
+            or of the edges at them, or "zero", with a further column that marks them. "auto" takes the mean for empty
+            cells of tables of nodes, and names those of edges, and infinities.
         nan: "error" names the rows that hold NaN or infinities; "zero" replaces them by 0.
         undirected: store every edge in both directions.
         duplicates: "drop" keeps the first of equal edges, "keep" keeps all.
         self_loops: "keep" or "drop" edges from a node to itself.
         source_column, target_column: columns of a table of edges; null takes the usual names.
         edge_columns: columns of edge features; null takes all further numeric ones.
+        columns: what columns of features hold, where it is not as it looks: '[venue=category, when=date, note=drop]';
+            number, category, date (ISO, or date:FORMAT as strptime has it) or drop.
         id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
         unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
@@ -53,7 +56,7 @@ class ReadOptions:
     features: str | None = None
     labels: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
-    missing: Literal["error", "mean", "median"] = "error"
+    missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
     nan: Literal["error", "zero"] = "error"
     undirected: bool = True
     duplicates: Literal["keep", "drop"] = "drop"
@@ -61,6 +64,7 @@ class ReadOptions:
     source_column: str | None = None
     target_column: str | None = None
     edge_columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
     id_column: str | None = None
     label_column: str | None = None
     split_column: str | None = None

@@ -19,6 +19,7 @@ from hopstate.training.run_folder import flatten
 
 # settings that runs of 0.1.0 did not have, with what was done then
 BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
+BEFORE |= {"missing": "error"}
 _LARGEST = {"layers": 10_000}  # by the end of a name; other sizes of a model go up to SIZE
 SIZE = 1 << 20
 _COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors": SIZE}  # by the last of a name's parts

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.columns import kinds_of
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.frames import is_frame
@@ -26,7 +27,7 @@ from hopstate.training.run_folder import RunFolder
 
 _OF_TABLES = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells"),
+    *("missing", "columns", "unlabelled", "task", "label_cells"),
 )
 
 
@@ -138,7 +139,9 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     method, settings = settings_of_run(folder)
     if isinstance(data, str) and find_dataset(data) is not None and not exists(data):
         return load_dataset(data, **dict(read))
-    config = config_of_run(folder, method, settings | {"read": own_reading(settings["read"], data) | dict(read)})
+    config = config_of_run(
+        folder, method, settings | {"read": own_reading(folder, settings["read"], data) | dict(read)}
+    )
     options = reading(config.read)
     try:
         events = read_events(data, from_start=False, **options)
@@ -153,11 +156,21 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
     return events
 
 
-def own_reading(own: Mapping[str, Any], data: Any) -> dict[str, Any]:
+def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return how a run's own files were read, as far as that says something of other data."""
     # features and number of the nodes are of the run's own data; records have no columns to name
-    columns = isinstance(data, (str, os.PathLike)) or is_frame(data)
-    return {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")} if columns else {}
+    if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
+        return {}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
+    return found | _columns_of(folder, own)
+
+
+def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the columns of a run's own tables held, as an option of reading; nothing where they had no names."""
+    held = (known_data(folder).get("features") or {}).values()
+    names = [name for scaler in held for name in scaler.get("columns") or ()]
+    kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
+    return {"columns": list(kinds)} if kinds else {}
 
 
 def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,6 +198,7 @@ def own_graph_reading(folder: RunFolder, own: Mapping[str, Any], data: Any, read
     goal = (known_data(folder).get("target") or {}).get("goal")
     if found.get("split_column") and not has_column(read.get("labels"), found["split_column"]):
         found["split_column"] = None  # other labels need no splits
+    found |= _columns_of(folder, own)
     if goal is not None:
         found["task"] = "classification" if goal == "classes" else "regression"
     return found

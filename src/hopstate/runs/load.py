@@ -146,7 +146,7 @@ class load_run:  # noqa: N801 - a context manager
         """Return how the run's own data were read, as far as that says something of the others."""
         if kind == "graph":
             return own_graph_reading(self.folder, own, self.data, self.read | self.tables)
-        return own_reading(own, self.data) if kind == "events" and not self.bare else {}
+        return own_reading(self.folder, own, self.data) if kind == "events" and not self.bare else {}
 
     @property
     def _tabled(self) -> bool:

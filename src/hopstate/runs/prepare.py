@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.columns import of_training
 from hopstate.data.deletions import expanded
 from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import IMPLIED, EventStream
@@ -66,7 +67,7 @@ def prepared(record: Record, config: Any, context: Context, *, edges: bool = Fal
     else:
         found = _fitted_set(record, config, edges)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
-    return as_trained(record, kept, edges=edges), kept
+    return as_trained(record, kept, edges=edges, tell=False), kept
 
 
 def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | None:
@@ -90,20 +91,24 @@ def prepared_as(record: Graph | GraphSet | EventStream, facts: Mapping[str, Any]
     Raises:
         DataError: see `as_trained`.
     """
-    ready = as_trained(record, facts.get("features") or {}, edges=edges)
+    own = facts.get("content_hash") == record.content_hash  # of which all was said when it was trained on
+    ready = as_trained(record, facts.get("features") or {}, edges=edges, tell=not own)
     return _classes_as_trained(ready, facts.get("class_names") or ())
 
 
-def as_trained(record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False) -> Any:
+def as_trained(
+    record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], *, edges: bool = False, tell: bool = True
+) -> Any:
     """Return a record with its features as those of a run were, of which `prepared` returned kept.
 
-    The table of a graph's edges stays beside them: weights are taken from it as they are.
+    Texts that the run does not know are told, unless tell is False. The table of a graph's edges stays beside them:
+    weights are taken from it as they are.
 
     Raises:
         DataError: other columns, or missing values that the run cannot fill.
     """
     if isinstance(record, GraphSet):
-        return replace(record, union=as_trained(record.union, kept, edges=edges))
+        return replace(record, union=as_trained(record.union, kept, edges=edges, tell=tell))
     changes: dict[str, Any] = {}
     record = expanded(record) if isinstance(record, EventStream) else record
     for name, table in _tables(record).items():
@@ -111,7 +116,7 @@ def as_trained(record: Graph | GraphSet | EventStream, kept: Mapping[str, Any], 
         if values is None or (name == "edge_attr" and isinstance(record, Graph) and not edges):
             continue
         if name in kept:
-            changes[name] = _applied(values, table, kept[name], record.name, name)
+            changes[name] = _applied(values, table, kept[name], record.name, name, tell=tell)
             if isinstance(record, EventStream) and name == "edge_attr" and record.kind is not None:
                 changes[name][record.kind == IMPLIED] = 0  # what follows from another event has no features
         elif table is not None and table.has_missing:
@@ -148,12 +153,12 @@ def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
 
 
 def _applied(
-    values: np.ndarray, table: FeatureTable | None, held: dict[str, Any], record: str, name: str
+    values: np.ndarray, table: FeatureTable | None, held: dict[str, Any], record: str, name: str, *, tell: bool
 ) -> np.ndarray:
     scaler = FeatureScaler.from_json(held)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
-        return scaler.apply(table.in_order_of(scaler.columns, what))
+        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(
@@ -240,8 +245,8 @@ def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]
 
 
 def _fit(values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: Any) -> FeatureScaler:
-    columns = None if table is None else table.columns
-    held = values if table is None else table.values
+    columns = None if table is None else of_training(table, rows)
+    held = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"

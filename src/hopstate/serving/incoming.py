@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from hopstate.data.columns import declared
 from hopstate.data.dates import shown_time
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
@@ -49,6 +50,9 @@ class Incoming:
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
         self._columns, self._reading = _reading_of(run, method)
+        said = declared(self._reading.get("columns"))
+        self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
+        self._gaps = self._reading.get("missing", "error") != "error"
         self._dates = str(known_data(run).get("dates") or "")
         self._width = int(known_data(run).get("edge_columns") or 0)  # features of an event in the run's own file
 
@@ -125,11 +129,21 @@ class Incoming:
         if len(kinds) > 1 or (kinds and kinds[0] not in ("add", "delete")):
             raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds[-1]!r}")
         found |= {"kind": "delete"} if kinds == ["delete"] else {}
-        return found | {name: _feature(rest.get(name), name, k, kinds) for name in self._features(rest, k)}
+        return found | {name: self._feature(rest, name, k, kinds) for name in self._features(rest, k)}
+
+    def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
+        value = body.get(name)
+        if name in self._texts and name in body and (value is None or isinstance(value, str)):
+            if value is not None and (len(value) > LONGEST or is_broken(value)):
+                raise DataError(f"event {k}: feature {name} is a text of at most {LONGEST} characters")
+            return value
+        return None if value is None and self._gaps and name in body else _number(value, name, k, kinds)
 
     def _features(self, body: Mapping[str, Any], k: int) -> list[str]:
         """Return the names of an event's features, in the order of the run's own."""
         named = self._reading.get("edge_columns")
+        if named is None and self._texts:
+            named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
         if named is not None:
             return list(named)
         if not self._width:
@@ -158,7 +172,7 @@ def _id(value: Any, where: str, text: bool) -> str | int:
     return int(value)
 
 
-def _feature(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
+def _number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
     if value is None and kinds == ["delete"]:
         return None
     try:
@@ -185,7 +199,7 @@ def _times(past: Past, given: list[Any], places: Sequence[int]) -> np.ndarray:
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
     """Return the columns of source, target and time in a run's own file, and how its later events are read."""
     method, settings = settings_of_run(run, named)
-    own = own_reading(settings["read"], pd.DataFrame())
+    own = own_reading(run, settings["read"], pd.DataFrame())
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
     return names, {key: value for key, value in reading(config.read).items() if key != "label_column"}

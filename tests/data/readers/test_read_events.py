@@ -229,7 +229,7 @@ def test_a_delete_must_remove_an_edge_that_stands(tmp_path):
         ("src,dst,t\n0,1,2024-03-01\n0,1,soon\n", "'soon' in column 't', row 1 .line 3."),
         ("src,dst,tiem\n0,1,2\n", "time_column.*did you mean 'tiem'"),
         ("src,dest,t\n0,1,2\n", "target_column.*did you mean 'dest'"),
-        ("src,dst,t,feat_0\n0,1,2,x\n", "'feat_0' holds"),
+        ("src,dst,t,feat_0\n0,1,2,x\n0,1,3,5\n0,1,4,6\n", "'feat_0' of event features holds 'x' in row 0"),
         ("src,dst,t\n", "holds no events"),
     ],
 )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.classes import LabelOptions
+from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.labels import LabelTable, read_labels
 from hopstate.data.readers.notes import edge_notes
 from hopstate.data.readers.table import Table, is_numeric
@@ -34,6 +36,7 @@ def read_edge_list(
     source_column: str | None = None,
     target_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     id_column: str | None = None,
     label_column: str | None = None,
     split_column: str | None = None,
@@ -53,7 +56,7 @@ def read_edge_list(
 
     Args:
         path: table of edges: two columns of ids, others numeric edge features.
-        features: table with an id column, all others numeric; it may be the table of labels too, whose columns of
+        features: table with an id column, all others features; it may be the table of labels too, whose columns of
             labels and splits are then no features.
         labels: table with an id and a label column, and optionally one named split: train, val, test or empty.
             Strings and integers are classes, fractions are regression targets; an empty label is unknown.
@@ -61,6 +64,7 @@ def read_edge_list(
         num_nodes: the ids are rows 0..num_nodes-1, also those that no edge names.
         source_column, target_column: names; by default source/src/from..., target/dst/to..., else the first two.
         edge_columns: edge features; by default every other numeric column. An empty list takes none.
+        columns: what columns of features hold, where it is not as it looks; see `hopstate.data.columns.declared`.
         id_column, label_column, split_column: names in the node tables, by default id/node..., label/y/class..., split.
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
@@ -77,7 +81,8 @@ def read_edge_list(
     table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
     ends = _ends(table, source_column, target_column)
     pairs = [table.ids(end) for end in ends]
-    carried = _edge_features(table, ends, edge_columns, nan, missing)
+    said = declared(columns)
+    carried, told = _edge_features(table, ends, edge_columns, nan, "error" if missing == "auto" else missing, said)
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
@@ -85,7 +90,7 @@ def read_edge_list(
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
     without = named.columns if named is not None and one_table else ()
-    x, x_ids = _features(features, id_column, nan, missing, without)
+    x, x_ids, more = _features(features, id_column, nan, missing, without, said, table.frame.columns)
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
@@ -97,7 +102,7 @@ def read_edge_list(
     edges = np.stack(nodes.edges, 1)
     build: dict[str, Any] = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
     notes = edge_notes(edges, nodes.count, **build, features=carried is not None)
-    fields["notes"] = (*notes, *nodes.notes, *(named.notes if named is not None else ()))
+    fields["notes"] = (*notes, *told, *more, *nodes.notes, *(named.notes if named is not None else ()))
     own = {"source": str(path), "name": stem_of(path), **fields}
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
@@ -166,40 +171,56 @@ class _Nodes:
 
 
 def _edge_features(
-    table: Table, ids: tuple[str, str], chosen: Sequence[str] | None, nan: str, missing: str
-) -> FeatureTable | None:
+    table: Table,
+    ids: tuple[str, str],
+    chosen: Sequence[str] | None,
+    nan: str,
+    missing: str,
+    said: Mapping[str, Declared],
+) -> tuple[FeatureTable | None, tuple[str, ...]]:
     rest = [str(name) for name in table.frame.columns if name not in ids]
     for name in chosen or ():
         table.column(name, (), None, "edge_columns")
     if chosen is None:
-        chosen = [name for name in rest if is_numeric(table.frame[name])]
+        meant = {name for name, one in said.items() if one.needed}
+        chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in chosen]
         if left:
             warnings.warn(
-                f"{table.path}: columns {', '.join(left)} are no numbers and were left out",
+                f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns)",
                 HopstateWarning,
                 stacklevel=4,
             )
-    if not chosen:
-        return None
-    return FeatureTable.of(tuple(chosen), table.numbers(list(chosen), "edge features", nan, missing))
+    return encoded(table, list(chosen), "edge features", nan, missing, said) if chosen else (None, ())
 
 
 def _features(
-    path: str | Path | None, id_column: str | None, nan: str, missing: str, without: Sequence[str]
-) -> tuple[FeatureTable | None, np.ndarray | None]:
-    """Return features, all columns but some, and the id of each row, None where rows are the nodes."""
-    if path is None:
-        return None, None
-    if str(path).endswith(".npy"):
-        return _array_features(read_npy(Path(path)), nan, missing, f"{path}: node features"), None
+    path: str | Path | None,
+    id_column: str | None,
+    nan: str,
+    missing: str,
+    without: Sequence[str],
+    said: Mapping[str, Declared],
+    others: Iterable[str],
+) -> tuple[FeatureTable | None, np.ndarray | None, tuple[str, ...]]:
+    """Return features, all columns but some, the id of each row (None where rows are the nodes), and notes.
+
+    Args:
+        others: columns of the table of edges.
+    """
+    if path is None or str(path).endswith(".npy"):
+        check_declared(said, others, "the table of edges")
+        found = None if path is None else read_npy(Path(path))
+        missing = "error" if missing == "auto" else missing
+        return found if found is None else _array_features(found, nan, missing, f"{path}: node features"), None, ()
     table = read_table(Path(path), [*IDS, *given(id_column)])
     key = table.column(id_column, IDS, 0, "id_column")
     assert key is not None
     columns = [str(name) for name in table.frame.columns if name not in (key, *without)]
     if not columns:
         raise DataError(f"{path} has no column of features beside {', '.join([key, *without])}")
-    told = [name for name in columns if name.lower() in ("label", "class")]
+    check_declared(said, [*columns, *others], str(path))
+    told = [name for name in columns if name.lower() in ("label", "class") and name not in said]
     if told:
         warnings.warn(
             f"{path}: column {told[0]!r} is read as a feature; where it holds what is to be predicted, remove it",
@@ -208,7 +229,10 @@ def _features(
         )
     ids = table.ids(key)
     check_unique(ids, str(path))
-    return FeatureTable.of(tuple(columns), table.numbers(columns, "node features", nan, missing)), ids
+    features, notes = encoded(table, columns, "node features", nan, missing, said)
+    if features is None:
+        raise DataError(f"{path} has no column of features that can be used: {'; '.join(notes) or 'all are dropped'}")
+    return features, ids, notes
 
 
 def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:

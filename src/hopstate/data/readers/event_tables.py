@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.columns import Declared, check_declared, declared
 from hopstate.data.dates import zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
+from hopstate.data.readers.encode import encoded
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
@@ -54,17 +56,18 @@ def read_event_table(
 
 
 def events_from_table(
-    table: Table, columns: tuple[str | None, ...], edge_columns: Sequence[str] | None, **fields: Any
+    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, **fields: Any
 ) -> EventStream:
     """Return the events of a table.
 
     Args:
         table: one row for each event.
-        columns: names of source, target, time, kind and label; None goes by the usual names.
+        ends: names of source, target, time, kind and label; None goes by the usual names.
         edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a `HopstateWarning`
             names numeric columns beyond them. An empty list takes none.
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
-            stay in edge_table; missing_time ("error", "drop") of events without a time.
+            stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
+            features; missing_time ("error", "drop") of events without a time.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -74,10 +77,12 @@ def events_from_table(
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
+    said = declared(fields.pop("columns", None))
+    check_declared(said, table.frame.columns, str(table.path))
     notes: tuple[str, ...] = ()
-    if columns[-1] is None:
-        columns, notes = _one_label(table, columns)
-    named = _named(table, columns)
+    if ends[-1] is None:
+        ends, notes = _one_label(table, ends)
+    named = _named(table, ends)
     source, target, time, kind, label = named
     assert source is not None
     assert target is not None
@@ -94,11 +99,11 @@ def events_from_table(
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
     rows = _rows(src, dst, fields)
     if edge_columns is None:
-        edge_columns = _feature_columns(table, named)
-    features = _event_features(table, edge_columns, missing, kinds) if len(edge_columns) else None
-    labels, names, said = (None, None, ()) if label is None else event_labels(table, label)
+        edge_columns = _feature_columns(table, named, said)
+    features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
+    labels, names, told = (None, None, ()) if label is None else event_labels(table, label)
     left = _text_columns(table, [*named, *edge_columns])
-    own = {"class_names": names, "notes": (*notes, *said, *left), "dates": dates}
+    own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
         *rows,
         t,
@@ -121,12 +126,12 @@ def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:
     ]
 
 
-def _feature_columns(table: Table, named: Sequence[str | None]) -> list[str]:
-    """Return the columns that are features by their names; numeric ones beyond them are told, not taken."""
+def _feature_columns(table: Table, named: Sequence[str | None], said: Mapping[str, Declared]) -> list[str]:
+    """Return the columns that are features by their names or as is said; other numeric ones are told, not taken."""
     from pandas.api.types import is_numeric_dtype
 
     rest = [str(name) for name in table.frame.columns if name not in named]
-    taken = [name for name in rest if FEATURE.fullmatch(name)]
+    taken = [name for name in rest if FEATURE.fullmatch(name) or name in said]
     unused = [name for name in rest if name not in taken and is_numeric_dtype(table.frame[name])]
     if unused:
         warnings.warn(
@@ -152,21 +157,21 @@ def _one_label(table: Table, columns: tuple[Any, ...]) -> tuple[tuple[Any, ...],
 def _text_columns(table: Table, used: Sequence[str | None]) -> tuple[str, ...]:
     """Return a note on the columns of text that are not used."""
     left = [str(name) for name in table.frame.columns if name not in used and not is_numeric(table.frame[name])]
-    return (f"columns of text that are not used: {', '.join(left)}",) if left else ()
+    how = f"--read.columns '[{left[0]}=category]' takes one as event features" if left else ""
+    return (f"columns of text that are not used: {', '.join(left)} ({how})",) if left else ()
 
 
 def _event_features(
-    table: Table, columns: Sequence[str], missing: str, kinds: np.ndarray | None = None
-) -> FeatureTable:
-    """Return features of events; what a deletion leaves empty is 0."""
+    table: Table, columns: Sequence[str], missing: str, said: Mapping[str, Declared], kinds: np.ndarray | None = None
+) -> tuple[FeatureTable | None, tuple[str, ...]]:
+    """Return features of events, and notes; of a deletion, what it leaves empty among numbers is 0."""
     if kinds is not None and (kinds != ADD).any() and set(columns) <= set(map(str, table.frame.columns)):
-        blank = table.frame[list(columns)].isna() & (kinds != ADD)[:, None]
-        table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in columns}))
+        numeric = [name for name in columns if is_numeric(table.frame[name])]
+        blank = table.frame[numeric].isna() & (kinds != ADD)[:, None]
+        table = replace(table, frame=table.frame.assign(**{c: table.frame[c].mask(blank[c], 0) for c in numeric}))
     for name in columns:
         table.column(name, (), None, "edge_columns")
-        if not is_numeric(table.frame[name]):
-            raise DataError(f"{table.path}: column {name!r} holds {table.frame[name].dtype}, not numbers")
-    return FeatureTable.of(tuple(columns), table.numbers(columns, "event features", "error", missing))
+    return encoded(table, list(columns), "event features", "error", missing, said)
 
 
 def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:

@@ -55,11 +55,12 @@ def read_events(
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
-            (by default the usual names), num_nodes (ids are rows 0..num_nodes-1), x (node features as an array or a
-            .npy file; integer ids are then its rows, others stand for its rows in sorted order), missing ("mean" or
-            "median": event features without a number stay in edge_table, to be filled from training events),
-            missing_time ("drop" leaves events without a usable time out); for all, fields of `EventStream` such as
-            name and time_unit.
+            (by default the usual names), columns (what columns of features hold, where it is not as it looks, as
+            "venue=category"; see `hopstate.data.columns.declared`), num_nodes (ids are rows 0..num_nodes-1), x (node
+            features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
+            order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
+            be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
+            without a usable time out); for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -124,11 +125,13 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    return (*OPTIONS, "edge_columns", "x", "node_ids", "missing", "missing_time", *_FACTS)
+    return (*OPTIONS, "edge_columns", "columns", "x", "node_ids", "missing", "missing_time", *_FACTS)
 
 
 def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
     """Raise a ConfigError for an option that a source has no use for."""
+    if options.get("missing") == "auto" and "missing" not in known:
+        options.pop("missing")  # nothing is asked for
     for name in options:
         if name not in known:
             raise ConfigError(

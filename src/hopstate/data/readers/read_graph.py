@@ -22,7 +22,7 @@ FORMATS = {
 TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".tab", ".dat")
 _ONLY_TABLES = (
     *("features", "labels", "num_nodes", "source_column", "target_column"),
-    *("edge_columns", "id_column", "label_column", "split_column"),
+    *("edge_columns", "columns", "id_column", "label_column", "split_column"),
     *("missing", "unlabelled", "task", "label_cells"),
 )
 _USUAL = {"missing": "error", "task": "auto", "label_cells": "ask"}  # as good as not given
@@ -196,6 +196,8 @@ def _check_options(format: str, duplicates: str, self_loops: str, options: dict[
 
 def _no_tables(options: dict[str, Any], what: str) -> dict[str, Any]:
     """Return options, unless one of them belongs to tables of edges only."""
+    if options.get("missing") == "auto":
+        options = {key: value for key, value in options.items() if key != "missing"}
     wrong = [key for key in options if key in _ONLY_TABLES]
     if wrong:
         raise ConfigError(f"{', '.join(wrong)} belong to tables of edges; {what} does not take them")

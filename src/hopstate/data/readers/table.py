@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.features import MISSING
 from hopstate.data.readers.ids import ids_of
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import bounded
@@ -143,7 +144,7 @@ class Table:
             columns: their names.
             what: how messages call them.
             nan: "zero" puts 0 for what is missing or infinite.
-            missing: "error" refuses what is missing or infinite, others leave it as it is.
+            missing: "error" refuses what is missing or infinite, "auto" what is infinite; others leave it as it is.
 
         Raises:
             DataError: text in a column, or a missing number; column and row are named.
@@ -151,8 +152,8 @@ class Table:
         """
         if nan not in ("error", "zero"):
             raise ConfigError(f"nan is 'error' or 'zero'; got {nan!r}")
-        if missing not in ("error", "mean", "median"):
-            raise ConfigError(f"missing is 'error', 'mean' or 'median'; got {missing!r}")
+        if missing not in MISSING:
+            raise ConfigError(f"missing is one of {', '.join(MISSING)}; got {missing!r}")
         for name in columns:
             if not is_numeric(self.frame[name]):
                 self._refuse_text(name, what)
@@ -167,13 +168,15 @@ class Table:
                 f"{self.path}: {what} hold {values[row, at]:g} in {self.place(row)} of column {columns[at]!r}, beyond "
                 f"{_LARGEST:.1e}, the largest number of 32 bits; scale the column"
             )
-        if missing == "error" and bad.any():
+        refused = bad if missing == "error" else np.isinf(values) & (missing == "auto")
+        if refused.any():
             named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
-            fill = "say how: --read.missing mean or median (of the training rows, with a column that marks them)"
+            held = "NaN or infinities" if missing == "error" else "infinities"
+            fill = "say how: --read.missing mean, median (of the training rows) or zero, with a column that marks them"
             either = f"{fill}, or --read.nan zero"
             hints = {"node features": either, "edge features": either, "event features": fill}
             raise DataError(
-                f"{self.path}: {what} ({named}) hold NaN or infinities in {self._gaps(bad, columns)}; fill them in, "
+                f"{self.path}: {what} ({named}) hold {held} in {self._gaps(refused, columns)}; fill them in, "
                 f"or {hints.get(what, '--read.nan zero')}"
             )
         return values
@@ -185,7 +188,7 @@ class Table:
         row = int(np.argmax(bad.to_numpy()))
         raise DataError(
             f"{self.path}: column {name!r} of {what} holds {self.frame[name].iloc[row]!r} in {self.place(row)}; "
-            f"encode it as numbers or leave the column out"
+            f"mend it, or say what the column holds: --read.columns '[{name}=category]' or '[{name}=drop]'"
         )
 
     def _gaps(self, bad: np.ndarray, columns: Sequence[str]) -> str:

@@ -57,13 +57,15 @@ class EventReadOptions:
             null takes the usual names.
         label_column: class of the source at each event, numbers or text; null takes the usual names.
         edge_columns: columns of event features; null takes the usual names.
+        columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
+            number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
         x: .npy file of node features.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         time_unit: s, ms, us or ns since 1970, for splits by date; null takes what the file says.
         scale: "standard" (mean and deviation), "robust" (median and quartiles) or "none", for features, fitted to the
             training events; "auto" takes standard for tables of yours and none for all else.
         missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
-            with a further column that marks them.
+            or "zero", with a further column that marks them; "auto" takes the mean, and names infinities.
         missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -76,11 +78,12 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     edge_columns: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
     x: str | None = None
     num_nodes: int | None = None
     time_unit: str | None = None
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
-    missing: Literal["error", "mean", "median"] = "error"
+    missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
     missing_time: Literal["error", "drop"] = "error"
     max_bytes: str | int | None = None
 

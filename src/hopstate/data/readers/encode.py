@@ -1,0 +1,171 @@
+"""Columns of features as tables hold them, each as a user said or as it looks: numbers, dates, texts as categories.
+
+Nothing is taken for what it may not be: a text among numbers and a date of another form among dates are refused by
+their row, texts that hardly ever recur are left out. Which texts a column has is read from all of it; which are
+categories of their own follows from training rows alone (`hopstate.data.columns.of_training`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hopstate.data.columns import CATEGORY, DATE, OTHER, Declared
+from hopstate.data.features import FeatureTable
+from hopstate.data.readers.table import Table, is_numeric
+from hopstate.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 256  # categories of a column; other texts are others
+ISO = r"\s*\d{4}-\d\d-\d\d"
+LOOKS_LIKE_DATE = r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b"
+Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
+
+
+@dataclass
+class _Read:
+    """What was made of the columns so far: numbers to be, blocks of columns by name, and notes."""
+
+    numbers: dict[str, pd.Series] = field(default_factory=dict)
+    blocks: dict[str, Block] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def encoded(
+    table: Table, columns: Sequence[str], what: str, nan: str, missing: str, said: Mapping[str, Declared] | None = None
+) -> tuple[FeatureTable | None, tuple[str, ...]]:
+    """Return features of columns, and notes on what was made of dates and texts; None where no column is left.
+
+    Args:
+        table: one row each.
+        columns: their names.
+        what: how messages call them.
+        nan, missing: see `Table.numbers`; they are of numbers and dates.
+        said: what columns hold, where it is said.
+
+    Raises:
+        DataError: see `Table.numbers`; or a text among numbers, or another text among dates.
+    """
+    read = _Read()
+    for name in columns:
+        one = (said or {}).get(name) or _looks(table, name)
+        if one.kind == "number":
+            read.numbers[name] = table.frame[name]
+        elif one.kind == "date":
+            read.numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
+            read.notes.append(f"column {name!r} holds dates, read as seconds since 1970")
+        elif one.kind == "category":
+            found = _categories(_texts(table, name), name, asked=name in (said or {}))
+            read.notes.append(found[1])
+            if found[0] is not None:
+                read.blocks[name] = found[0]
+    return _joined(table, columns, read, what, nan, missing), tuple(read.notes)
+
+
+def _joined(
+    table: Table, columns: Sequence[str], read: _Read, what: str, nan: str, missing: str
+) -> FeatureTable | None:
+    import pandas as pd
+
+    numeric = list(read.numbers)
+    values = np.empty((len(table.frame), 0))
+    if numeric:
+        held = Table(pd.DataFrame(read.numbers), table.path, table.first_line, table.rows)
+        values = held.numbers(numeric, what, nan, missing)
+    if numeric == list(columns):
+        return FeatureTable.of(tuple(columns), values)
+    empty = [name for name in numeric if read.numbers[name].isna().all()]
+    read.notes.extend(f"column {name!r} holds nothing" for name in empty)
+    names: list[str] = []
+    parts = []
+    for name in columns:
+        if name in read.blocks:
+            own, part = read.blocks[name]
+        else:
+            own = tuple(n for n in (name, f"{DATE}{name}") if n in read.numbers)[:1]
+            part = values[:, [numeric.index(n) for n in own]]
+        names += own
+        parts.append(part)
+    return FeatureTable.of(tuple(names), np.concatenate(parts, 1)) if names else None
+
+
+def _looks(table: Table, name: str) -> Declared:
+    """Return what a column holds by the looks of it: most of its cells decide, so that a slip among them is found."""
+    import pandas as pd
+
+    values = table.frame[name]
+    if values.dtype.kind == "M":
+        return Declared("date")
+    if is_numeric(values):
+        return Declared("number")
+    known = values.dropna().astype(str)
+    if len(known) and float(known.str.match(ISO).mean()) >= 0.5:
+        return Declared("date")
+    numbers = float(pd.to_numeric(known, errors="coerce").notna().mean()) if len(known) else 0.0
+    return Declared("number" if numbers >= 0.5 else "category")
+
+
+def _texts(table: Table, name: str) -> pd.Series:
+    """Return a column as it is written, "" where nothing is; 5.0 is 5, whatever stands in other rows."""
+    values = table.frame[name]
+    written = table.text(name) if is_numeric(values) else None
+    text = (values.astype(object) if written is None else written).where(values.notna(), "").astype(str).str.strip()
+    return text.str.replace(r"^([+-]?\d+)\.0*$", r"\1", regex=True)
+
+
+def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
+    """Return a column of dates as seconds since 1970, UTC, NaN where there is none.
+
+    Raises:
+        DataError: a cell that is no such date; its row is named.
+    """
+    import pandas as pd
+
+    values = table.frame[name]
+    if values.dtype.kind == "M" and not form:
+        found = pd.to_datetime(values, utc=True)
+    else:
+        text = _texts(table, name)
+        known = text != ""
+        found = pd.to_datetime(text.where(known), utc=True, format=form or "ISO8601", errors="coerce")
+        bad = (known & found.isna()).to_numpy()
+        if bad.any():
+            row = int(np.argmax(bad))
+            good = text[(known & found.notna()).to_numpy()]
+            beside = f" among dates such as {good.iloc[0]}" if len(good) else ""
+            raise DataError(
+                f"{table.path}: column {name!r} of {what} holds {text.iloc[row]!r} in {table.place(row)}{beside} "
+                f"({int(bad.sum()):,} rows in all); write dates alike, or say what the column holds: --read.columns "
+                f"'[{name}=date:%d/%m/%Y]' for a form of your own, '[{name}=category]' or '[{name}=drop]'"
+            )
+    return (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+
+
+def _categories(text: pd.Series, name: str, *, asked: bool) -> tuple[Block | None, str]:
+    """Return a column's categories as columns of 0 and 1, and what is to be told; None where it holds no categories."""
+    counts = text[text != ""].value_counts()
+    some = int((text != "").sum())
+    if not asked and len(text) >= 20 and 2 * len(counts) > some:
+        dates = float(text.str.match(LOOKS_LIKE_DATE).mean()) > 0.5
+        hint = f"{name}=date:%d/%m/%Y" if dates else f"{name}=category"
+        told = f"column {name!r} holds {len(counts):,} different texts in {some:,} rows; it is not used"
+        return None, f"{told} (--read.columns '[{hint}]' takes it)"
+    order = sorted(counts.index, key=lambda one: (-counts[one], one))[:MOST]
+    kept = sorted(order) + ([""] if some < len(text) else [])
+    place = text.map({one: at for at, one in enumerate(kept)}).fillna(len(kept)).to_numpy(np.int64)
+    found = np.zeros((len(text), len(kept) + 1), np.float32)
+    found[np.arange(len(text)), place] = 1
+    shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
+    told = f"column {name!r} holds texts, read as {len(order)} categories ({shown})"
+    told += f", {len(text) - some:,} rows without one" if some < len(text) else ""
+    if len(counts) > MOST:
+        told += f"; {len(counts) - MOST:,} rarer ones, {int(found[:, -1].sum()):,} rows, are one more"
+    return ((*(f"{CATEGORY}{name}={one}" for one in kept), f"{OTHER}{name}"), found), told
+
+
+__all__ = ["MOST", "encoded"]

@@ -1,0 +1,160 @@
+"""Runs on tables with texts, dates and gaps: scales of training rows alone, later files encoded as the run's own."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.serving.live import LiveRun
+
+N = 60
+QUICK = {"loop": {"epochs": 2, "progress": False}, "model": {"dim": 8, "num_layers": 1, "dropout": 0.0}}
+
+
+def tables(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    edges = pd.DataFrame({"source": np.arange(N), "target": np.roll(np.arange(N), 1)})
+    venue = np.array(["1", "KDD", "VLDB"])[rng.integers(0, 3, N)]
+    features = pd.DataFrame({"id": np.arange(N), "price": rng.uniform(1, 90, N), "venue": venue})
+    features["when"] = (pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(N), unit="D")).strftime("%Y-%m-%d")
+    split = np.array(["train"] * 30 + ["val"] * 15 + ["test"] * 15)
+    labels = pd.DataFrame({"id": np.arange(N), "label": np.where(venue == "KDD", "a", "b"), "split": split})
+    return edges, features, labels
+
+
+def trained(edges, features, labels, **more):
+    return hopstate.fit("sage", edges, features=features, labels=labels, **QUICK, **more)
+
+
+def figures(run) -> np.ndarray:
+    return (
+        run.predict().set_index("node").sort_index().filter(regex="^p_|^prediction$").select_dtypes("number").to_numpy()
+    )
+
+
+@cache
+def one_run():
+    import tempfile
+
+    folder = tempfile.TemporaryDirectory()
+    run = trained(*tables(), out=f"{folder.name}/run")
+    return run, folder
+
+
+def test_later_files_are_encoded_as_the_runs_own(recwarn):
+    run, _ = one_run()
+    edges, features, _ = tables()
+    want = run.predict().filter(like="p_")
+    mixed = features[["id", "when", "venue", "price"]]
+    assert run.predict(edges, read={"features": mixed}).filter(like="p_").equals(want)
+    both = features.assign(venue=["1"] * 15 + ["KDD"] * 45)
+    one = run.predict(edges, read={"features": both.assign(venue="1")}).filter(like="p_")  # a column of numbers now
+    two = run.predict(edges, read={"features": both}).filter(like="p_")
+    assert one[2:12].equals(two[2:12])
+    assert not [one for one in recwarn if "training rows had" in str(one.message)]
+
+
+def test_texts_that_a_run_does_not_know_are_others_and_told():
+    run, _ = one_run()
+    edges, features, _ = tables()
+    for text in ("NIPS", "ICLR"):
+        other = features.assign(venue=features["venue"].where(features.index > 1, text))
+        with pytest.warns(
+            HopstateWarning, match=f"2 rows have texts that fewer than 2 training rows had .'venue={text}'"
+        ):
+            found = run.predict(edges, read={"features": other}).filter(like="p_").to_numpy()
+        assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.drop(columns="venue"), "no column 'venue'"),
+        (lambda f: f.drop(columns="when"), "no column 'when'"),
+        (lambda f: f.assign(more=1.0), "'more', which it does not know"),
+        (lambda f: f.assign(price="dear"), "'price' of node features holds 'dear' in row 0"),
+        (lambda f: f.assign(when="soon"), "'when' of node features holds 'soon' in row 0"),
+    ],
+)
+def test_other_columns_than_a_run_knows_are_named(change, words):
+    run, _ = one_run()
+    edges, features, _ = tables()
+    with pytest.raises(DataError, match=words):
+        run.predict(edges, read={"features": change(features)})
+
+
+def test_a_column_of_titles_may_be_there_or_not(tmp_path):
+    edges, features, labels = tables()
+    run = trained(edges, features.assign(title=[f"title {i}" for i in range(N)]), labels, out=tmp_path / "run")
+    few = features.assign(title="one title")
+    assert run.predict(edges, read={"features": features}).filter(like="p_").equals(run.predict().filter(like="p_"))
+    with pytest.warns(HopstateWarning, match="does not know are left out: title"):
+        run.predict(edges, read={"features": few})
+
+
+def test_units_names_and_order_of_columns_and_rows_change_nothing(tmp_path):
+    edges, features, labels = tables()
+    want = figures(trained(edges, features, labels, out=tmp_path / "0"))
+    cents = features.assign(price=features["price"] * 128)  # a power of two, so that not even a bit differs
+    renamed = features.rename(columns={"price": "cost", "venue": "place"})
+    mixed = features.sample(frac=1, random_state=0)
+    for number, table in enumerate((cents, renamed)):
+        assert np.array_equal(figures(trained(edges, table, labels, out=tmp_path / f"1{number}")), want)
+    found = figures(
+        trained(edges, mixed, labels, out=tmp_path / "2")
+    )  # other sums over nodes, so that roundings differ
+    assert np.abs(found - want).max() < 1e-4
+
+
+def test_what_stands_in_test_rows_alone_changes_nothing_in_training(tmp_path):
+    edges, features, labels = tables()
+    edges = edges[(edges["source"] < 44) & (edges["target"] < 44)]  # no test node has a neighbour
+    want = figures(trained(edges, features, labels, out=tmp_path / "0"))
+    gaps = features.assign(
+        price=features["price"].where(features.index < 50), venue=features["venue"].where(features.index < 50, "new")
+    )
+    found = figures(trained(edges, gaps, labels, out=tmp_path / "1"))
+    assert np.array_equal(found[:45], want[:45])
+
+
+def test_gaps_are_filled_by_the_mean_and_told(tmp_path):
+    edges, features, labels = tables()
+    gaps = features.assign(price=features["price"].where(features.index % 3 > 0))
+    run = trained(edges, gaps, labels, out=tmp_path / "run")
+    held = json.loads((run.path / "data.json").read_text())
+    assert held["features"]["x"]["marked"] == [0]
+    assert len(run.predict()) == N
+    for missing in ("zero", "median"):
+        assert len(trained(edges, gaps, labels, read={"missing": missing}, out=tmp_path / missing).predict()) == N
+    with pytest.raises(DataError, match="20 rows in all"):
+        trained(edges, gaps, labels, read={"missing": "error"}, out=tmp_path / "error")
+
+
+def test_events_with_texts_dates_and_gaps_go_on_as_they_began(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"src": rng.integers(0, 6, 120), "dst": rng.integers(6, 12, 120), "t": np.arange(120)})
+    table["how"] = np.array(["mail", "call"])[rng.integers(0, 2, 120)]
+    table["paid"] = rng.uniform(1, 9, 120)
+    table.loc[::7, "paid"] = np.nan
+    read = {"columns": ["how=category", "paid=number"]}
+    quick = {"loop": {"epochs": 1, "progress": False}}
+    run = hopstate.fit("ctdg-ssm", table, read=read, out=tmp_path / "run", **quick)
+    later = table[:4].assign(t=300 + np.arange(4), how=["mail", "call", "fax", "mail"])
+    with pytest.warns(HopstateWarning, match="'how=fax'"):
+        want = run.predict(later)
+    assert len(want) == 4
+    turned = later[["t", "paid", "how", "dst", "src"]]
+    with pytest.warns(HopstateWarning, match="'how=fax'"):
+        assert run.predict(turned)["score"].equals(want["score"])
+    alone = run.predict(later[:1])
+    assert np.array_equal(alone["score"], want["score"][:1])
+    asked = [row if row["paid"] == row["paid"] else row | {"paid": None} for row in later.to_dict("records")]
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        found = [receipt.score for receipt in live.take(asked)]
+        with pytest.raises(DataError, match="feature how"):
+            live.take([asked[0] | {"how": ["mail"], "t": 400}])
+    assert found == want["score"].tolist()
