@@ -214,6 +214,10 @@ class NeighborStore(HistoryArena):
         count_meetings_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, count)
         return count
 
+    def histories(self, nodes: np.ndarray) -> NeighborStore:
+        """Return a store that holds the whole histories of nodes (q,): this one."""
+        return self
+
     @staticmethod
     def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
         """Count each entry's neighbour in u's and v's lists; see `hopstate.ops.neighbors.cooccurrence`."""

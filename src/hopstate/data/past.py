@@ -11,7 +11,7 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -262,6 +262,10 @@ class NodeFeatures:
     def __init__(self, x: np.ndarray) -> None:
         self.x = x
 
+    @overload
+    def __getitem__(self, nodes: np.ndarray) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, nodes: Tensor) -> Tensor: ...
     def __getitem__(self, nodes: np.ndarray | Tensor) -> np.ndarray | Tensor:
         if not isinstance(nodes, np.ndarray):
             import torch

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.lookup import Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.evaluation.intervals import bootstrap_mean, limits_of
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks, recalls
@@ -21,7 +22,7 @@ HITS = (1, 3, 10)
 FIRST = 10  # places that NDCG and recall look at
 
 
-def kinds_of(store: NeighborStore, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+def kinds_of(store: Histories, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
     """Return (Q,) what pairs src (Q,), dst (Q,) were strictly before t (Q,): positions in KINDS."""
     met = store.last_meeting(src, dst, t)[1]
     old = [store.last(ends, t, 1).lengths > 0 for ends in (src, dst)]

@@ -22,7 +22,8 @@ from hopstate.data.clock import elapsed
 from hopstate.errors import DataError, ShapeError, TimeOrderError
 
 if TYPE_CHECKING:
-    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.lookup import Histories
+    from hopstate.data.past import NodeFeatures
     from hopstate.ops.neighbors import PackedNeighbors
 
 LookUp = Callable[[np.ndarray, np.ndarray, int], "PackedNeighbors"]
@@ -87,7 +88,7 @@ class ActiveBatch:
         removed: np.ndarray | None = None,
         standing: np.ndarray | None = None,
         gap: np.ndarray | None = None,
-        x: Tensor | None = None,
+        x: Tensor | NodeFeatures | None = None,
         edge_attr: np.ndarray | None = None,
         gone: np.ndarray | None = None,
         others: np.ndarray | None = None,
@@ -149,7 +150,7 @@ class ActiveBatch:
 
 
 def recent_context(
-    store: NeighborStore,
+    store: Histories,
     nodes: np.ndarray,
     times: np.ndarray,
     k: int,

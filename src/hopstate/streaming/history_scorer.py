@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
@@ -25,7 +26,7 @@ Input = tuple[Any, ...]  # nested tuples of CPU tensors
 class Tokenizer(Protocol):
     """What both kinds of tokenizers share."""
 
-    store: NeighborStore
+    store: EventLookup
 
     @property
     def deletions(self) -> bool:
@@ -92,22 +93,25 @@ class _HistoryScorer(Generic[TokenizerT]):
         """Forget what was observed."""
         if self.live:
             held = self.tokenizer.store
-            self.tokenizer.store = NeighborStore(held.num_nodes, time_dtype=held.time_dtype)
+            self._observed(NeighborStore(held.num_nodes, time_dtype=held.time_dtype))
 
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
         if self.live:
             batch = batch.edges() if self.tokenizer.deletions else batch.additions()
-            self.tokenizer.store.append(batch.src, batch.dst, batch.t, batch.event_ids)
+            self.seen.append(batch.src, batch.dst, batch.t, batch.event_ids)
 
     def state(self) -> NeighborStore | None:
         """Return a copy of the events observed, where live; else None."""
-        return deepcopy(self.tokenizer.store) if self.live else None
+        return deepcopy(self.seen) if self.live else None
 
     def restore(self, state: NeighborStore | None) -> None:
         """Go on from what `state` returned."""
         if state is not None:
-            self.tokenizer.store = deepcopy(state)
+            self._observed(deepcopy(state))
+
+    def _observed(self, store: NeighborStore) -> None:
+        self.seen = self.tokenizer.store = store
 
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         parts = []

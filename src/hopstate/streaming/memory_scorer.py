@@ -19,6 +19,8 @@ from torch import Tensor
 from hopstate.data.clock import Clock
 from hopstate.data.deletions import edge_ends
 from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventBatch, EventStream
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.lookup import Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import NodeFeatures, Past
 from hopstate.data.past_deletions import PastEnds
@@ -50,7 +52,7 @@ class ActiveEvents:
         self,
         model: MemoryModel,
         stream: EventStream,
-        store: NeighborStore,
+        store: Histories,
         *,
         neighbors: int,
         clock: Clock | None = None,
@@ -58,8 +60,11 @@ class ActiveEvents:
     ) -> None:
         self.told = told
         self.clock = (clock or Clock()).over(stream.time_unit)
-        self.model, self.store, self.neighbors, self.first_id = model, store, neighbors, stream.first_id
-        self.x = torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
+        self.model, self.neighbors, self.first_id = model, neighbors, stream.first_id
+        self.store: Histories = store
+        self.x: Tensor | NodeFeatures | None = (
+            torch.from_numpy(np.array(stream.x)) if model.node_dim and stream.x is not None else None
+        )
         self.update_all = model.update_all
         self.ends: StreamEnds | PastEnds | None = StreamEnds(stream) if stream.has_deletes else None
         rows = np.flatnonzero(stream.kind == GONE) if stream.has_gone and stream.kind is not None else _NONE
@@ -68,10 +73,10 @@ class ActiveEvents:
     def over(self, past: Past) -> ActiveEvents:
         """Return the same over all events of a past."""
         made = copy(self)
-        made.first_id, made.store = 0, past.store()  # type: ignore[assignment]
+        made.first_id, made.store = 0, past.store()
         made.clock = self.clock.over(past.time_unit or "")
         made.told = None if self.told is None else self.told.over(past)
-        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)  # type: ignore[assignment]
+        made.x = None if past.x is None or not self.model.node_dim else NodeFeatures(past.x)
         made.ends = PastEnds(past.layers) if past.has_deletes else None
         if self.update_all:
             left = [layer.gone for layer in past.layers if layer.gone is not None]
@@ -136,10 +141,12 @@ class ActiveEvents:
         """Return the look-up of edges that stand after a batch; None where no edge ever goes."""
         if self.ends is None or not len(events):
             return None
-        ends, until = self.ends, int(events.event_ids[-1])
-        if isinstance(ends, StreamEnds):
-            return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends.ends, until, self.first_id)
-        return lambda nodes, times, k: self.store.last_standing(nodes, times, k, ends, until)  # type: ignore[arg-type]
+        ends, store, until = self.ends, self.store, int(events.event_ids[-1])
+        if isinstance(ends, StreamEnds) and isinstance(store, NeighborStore):
+            return lambda nodes, times, k: store.last_standing(nodes, times, k, ends.ends, until, ends.first_id)
+        assert isinstance(ends, PastEnds)
+        assert isinstance(store, LayeredStore)
+        return lambda nodes, times, k: store.last_standing(nodes, times, k, ends, until)
 
     def _changes(self, events: EventBatch, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return edges (2, R) from before a batch that it removes, and which of those it adds stand after it."""

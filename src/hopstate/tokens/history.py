@@ -24,7 +24,7 @@ from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.lookup import EventLookup, Rows
 
 Target = Literal["first", "last", "none"]
 Deletions = Literal["marked", "left-out", "unmarked"]
@@ -146,29 +146,30 @@ class HistoryTokenizer:
 
     def __init__(
         self,
-        store: NeighborStore,
+        store: EventLookup,
         stream: EventStream,
         config: HistoryConfig,
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
     ) -> None:
-        self.store, self.config, self.deletions = store, config, deletions != "left-out"
-        self.marks = stream.kind if deletions == "marked" and stream.has_deletes else None
+        self.store: EventLookup = store
+        self.config, self.deletions = config, deletions != "left-out"
+        self.marks: Rows | None = stream.kind if deletions == "marked" and stream.has_deletes else None
         self.marked = deletions == "marked"
         clock = Clock.fit(stream.t[:0], stream.time_unit, "seconds") if clock is None else clock
         self.clock = clock.over(stream.time_unit)
-        self.x = stream.x if stream.has_node_features else None
-        self.edge_attr = stream.edge_attr if stream.has_edge_features else None
+        self.x: Rows | None = stream.x if stream.has_node_features else None
+        self.edge_attr: Rows | None = stream.edge_attr if stream.has_edge_features else None
         self._first_id = stream.first_id
 
     def over(self, past: Past) -> HistoryTokenizer:
         """Return the same over all events of a past; its features stand for the stream's."""
         made = copy(self)
-        made.store, made._first_id = past.store(deletions=self.deletions), 0  # type: ignore[assignment]
-        made.marks = EventKinds(past) if self.marked and past.has_deletes else None  # type: ignore[assignment]
+        made.store, made._first_id = past.store(deletions=self.deletions), 0
+        made.marks = EventKinds(past) if self.marked and past.has_deletes else None
         made.clock = self.clock.over(past.time_unit or "")
-        made.x = None if past.x is None else NodeFeatures(past.x)  # type: ignore[assignment]
-        made.edge_attr = EventFeatures(past) if past.has_features else None  # type: ignore[assignment]
+        made.x = None if past.x is None else NodeFeatures(past.x)
+        made.edge_attr = EventFeatures(past) if past.has_features else None
         return made
 
     def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> HistoryTokens:

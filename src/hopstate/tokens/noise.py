@@ -16,7 +16,7 @@ from hopstate.random import named_rng
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.lookup import EventLookup
 
 
 class NoisyLookups:
@@ -34,7 +34,7 @@ class NoisyLookups:
         ConfigError: sigma outside [0, 1].
     """
 
-    def __init__(self, store: NeighborStore, sigma: float, seed: int = 0) -> None:
+    def __init__(self, store: EventLookup, sigma: float, seed: int = 0) -> None:
         _check(sigma)
         self.store, self.sigma, self._rng = store, sigma, named_rng(seed, 1)
         self.num_nodes, self.time_dtype = store.num_nodes, store.time_dtype

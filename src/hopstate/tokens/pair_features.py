@@ -11,17 +11,16 @@ features (to float32, in which rows are kept).
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hopstate.data.clock import Clock
-from hopstate.data.layered_store import LayeredStore
+from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import NeighborStore
     from hopstate.data.past import Past
 
 _PAIR = (
@@ -97,12 +96,10 @@ class PairFeatures:
 
     deletions = False  # stand in no store
 
-    def __init__(
-        self, store: NeighborStore | LayeredStore, stream: EventStream, clock: Clock, columns: np.ndarray
-    ) -> None:
-        self.store: Any = store
+    def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
+        self.store: Histories = store
         self.clock, self.columns = clock.over(stream.time_unit), columns
-        self._attr: Any = stream.edge_attr
+        self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
 
     @property
@@ -127,8 +124,7 @@ class PairFeatures:
         """
         from hopstate.tokens.pair_feature_kernels import pair_features
 
-        layered = isinstance(self.store, LayeredStore)
-        store = self.store.histories(np.concatenate([u, v])) if layered else self.store
+        store = self.store.histories(np.concatenate([u, v]))
         u, v, t = store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         latest = np.empty((len(u), 3), np.int64)

@@ -21,7 +21,7 @@ from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, 
 if TYPE_CHECKING:
     from hopstate.data.clock import Clock
     from hopstate.data.events import EventStream
-    from hopstate.data.neighbor_store import NeighborStore
+    from hopstate.data.lookup import EventLookup
     from hopstate.data.past import Past
 
 
@@ -58,7 +58,7 @@ class RecentLinkTokenizer:
 
     def __init__(
         self,
-        store: NeighborStore,
+        store: EventLookup,
         stream: EventStream,
         *,
         num_links: int = 20,
@@ -88,12 +88,12 @@ class RecentLinkTokenizer:
         return self._links.marked
 
     @property
-    def store(self) -> NeighborStore:
+    def store(self) -> EventLookup:
         """The histories that are looked up."""
         return self._links.store
 
     @store.setter
-    def store(self, store: NeighborStore) -> None:
+    def store(self, store: EventLookup) -> None:
         self._links.store = store
         if self._neighbors is not None:
             self._neighbors.store = store

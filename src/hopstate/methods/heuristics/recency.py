@@ -11,7 +11,7 @@ import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventBatch
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.lookup import Histories
 from hopstate.data.past import Past
 from hopstate.streaming.protocols import BLOCK
 
@@ -31,13 +31,14 @@ class Recency:
     alike = True  # each score from its own row
     by_time = False
 
-    def __init__(self, store: NeighborStore, *, directed: bool = False, clock: Clock | None = None) -> None:
-        self.store, self.directed, self.clock = store, directed, clock or Clock()
+    def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
+        self.store: Histories = store
+        self.directed, self.clock = directed, clock or Clock()
 
     def over(self, past: Past) -> Recency:
         """Return the same over all events of a past."""
         made = copy(self)
-        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")  # type: ignore[assignment]
+        made.store, made.clock = past.store(), self.clock.over(past.time_unit or "")
         return made
 
     def reset(self) -> None:

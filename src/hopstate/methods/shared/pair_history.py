@@ -14,6 +14,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.layered_store import LayeredStore
+from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.layers.pair_history import PairHistory
@@ -25,7 +26,7 @@ LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled b
 _NONE = np.empty(0, np.int64)
 
 
-def pair_features(store: NeighborStore, stream: EventStream, clock: Clock) -> PairFeatures:
+def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
     """Return what a head reads of pairs: all features but those of events, which the model sees by itself."""
     return PairFeatures(store, stream, clock, _NONE)
 
@@ -52,12 +53,12 @@ class PairHistoryTokenizer:
         return self.inner.marked
 
     @property
-    def store(self) -> NeighborStore:
+    def store(self) -> EventLookup:
         """The histories that the model's own input is looked up in."""
         return self.inner.store
 
     @store.setter
-    def store(self, store: NeighborStore) -> None:
+    def store(self, store: EventLookup) -> None:
         self.inner.store = store
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | LayeredStore) and not self.inner.deletions:

@@ -101,7 +101,7 @@ def _scorer(task: LinkTask, kind: Noise, sigma: float, seed: int) -> LinkFollowe
     if isinstance(source, HistoryPairs):
         if kind == "sequences":
             noisy = NoisyLookups(source.inputs.store, sigma, seed)
-            return source.scorer_with(task.model, noisy)  # type: ignore[arg-type]  # it looks up as a store does
+            return source.scorer_with(task.model, noisy)
         src, dst, t, ids = noisy_edges(stream, sigma, seed, deletions=source.inputs.deletions)
     else:
         assert isinstance(source, MemoryWindows)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.lookup import EventLookup
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
 from hopstate.layers.alike import can_be_alike
@@ -114,8 +114,8 @@ class HistoryPairs(EventSource[HistoryScorer]):
         """Return the model over another stream."""
         return self._scorer(model, self._make(stream))
 
-    def scorer_with(self, model: nn.Module, store: NeighborStore) -> HistoryScorer:
-        """Return the model over other histories of the same stream: what has a `NeighborStore`'s look-ups."""
+    def scorer_with(self, model: nn.Module, store: EventLookup) -> HistoryScorer:
+        """Return the model over other histories of the same stream."""
         inputs = self._make(self.stream)
         inputs.store = store
         return self._scorer(model, inputs)
