@@ -61,6 +61,16 @@ def test_importing_hopstate_imports_no_library():
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
 
 
+def test_import_loads_next_to_nothing() -> None:
+    """Neither typing nor pathlib: `-S` leaves out what an environment's own files load at the start."""
+    code = "import sys; sys.path[:0] = [{!r}]; import os, warnings; before = set(sys.modules); import hopstate; "
+    code += "sys.exit(str(sorted(set(sys.modules) - before)))"
+    root = str(SOURCE.parents[1])
+    done = subprocess.run([sys.executable, "-S", "-c", code.format(root)], capture_output=True, text=True, check=False)
+    loaded = ast.literal_eval(done.stderr)
+    assert {name for name in loaded if not name.startswith(("hopstate", "importlib", "__future__"))} == set()
+
+
 def test_the_former_name_of_score_stream_says_the_new_one(tmp_path):
     with (
         pytest.warns(FutureWarning, match="called score_stream now"),

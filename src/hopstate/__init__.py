@@ -8,9 +8,10 @@ print(run.metrics["test"], run.predict().head())
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from hopstate.io.kernel_cache import ensure_kernel_cache
+
+TYPE_CHECKING = False  # type checkers take it as true; importing typing costs more than all the rest here
 
 __version__ = "0.1.0"
 
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
