@@ -37,6 +37,8 @@ def _serve(argv: list[str]) -> int:
     parser.add_argument("--late", default="reject", help=late)
     every = "events between two snapshots (default: 100000)"
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
+    retain = "events of the log to keep, a number or a time such as 30d, and what snapshots need (default: all)"
+    parser.add_argument("--retain", default=None, metavar="N|30d", help=retain)
     scored = "score events as they come: always (default; a request may ask for none) or never, which is quicker"
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
@@ -55,6 +57,7 @@ def _serve(argv: list[str]) -> int:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
+    options |= {"retain": o.retain}
     opened = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, score_events=o.score_events == "always")
@@ -77,5 +80,7 @@ def _replay(argv: list[str]) -> int:
     tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))
     table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["position", "score"])
     write_table(table, Path(o.out))
-    print(f"{len(table)} events scored again: {o.out}")
+    begin = int(table["position"].iloc[0]) if len(table) else 0
+    told = f", from event {begin} on: what came before was cut" if begin else ""
+    print(f"{len(table)} events scored again{told}: {o.out}")
     return 0

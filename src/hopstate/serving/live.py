@@ -34,6 +34,7 @@ from hopstate.runs.queries.session import Session
 from hopstate.serving.event_log import Entry, EventLog, is_broken
 from hopstate.serving.incoming import LONGEST, Incoming, Late
 from hopstate.serving.logs import open_log
+from hopstate.serving.retention import check_retain, past_at_start, retained
 from hopstate.serving.snapshots import keep, newest
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
@@ -67,6 +68,7 @@ class LiveRun:
         late: what becomes of an event earlier than the last one: "reject" refuses the request, "clamp" takes the
             last one's time, "park" keeps it aside.
         snapshot_every: events between two snapshots.
+        retain: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a snapshot.
         log: another log than the file in the folder, or its place (see `logs.open_log`).
         device, method: as in `hopstate.score`.
 
@@ -89,6 +91,7 @@ class LiveRun:
         folder: str | Path | None = None,
         late: Late = "reject",
         snapshot_every: int = 100_000,
+        retain: str | int | None = None,
         log: EventLog | str | None = None,
         device: str | None = None,
         method: str | None = None,
@@ -97,7 +100,8 @@ class LiveRun:
             raise ConfigError(f"late is one of {', '.join(get_args(Late))}; got {late!r}")
         if snapshot_every < 1:
             raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
-        self.run, self.late, self.snapshot_every = RunFolder.open(run), late, snapshot_every
+        check_retain(retain)
+        self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         check_temporal(self.run, method)
         self._open = ExitStack()
@@ -183,6 +187,8 @@ class LiveRun:
         """
         self.past = keep(self.past, self.folder / "state")
         self.kept = self.position
+        if self.retain is not None:
+            retained(self.log, self.past, self.folder / "state", self.own_events, self.retain)
         return self.kept
 
     def close(self, *, snapshot: bool = True) -> None:
@@ -292,9 +298,11 @@ def replayed(
 ) -> Iterator[pd.DataFrame]:
     """Yield what the events of a log were scored when they came, commit after commit in larger groups.
 
+    A log that was cut is replayed from the earliest snapshot that is kept.
+
     Args:
         run: the run folder.
-        folder: where the log lies; RUN/live by default. It is only read.
+        folder: where log and snapshots lie; RUN/live by default. It is only read.
         log: its place, where it is another than a file there (see `logs.open_log`).
         options: device and method, as in `LiveRun`.
 
@@ -304,16 +312,20 @@ def replayed(
     Raises:
         MissingFileError: there is no log.
         ConfigError: the log is another run's.
+        CheckpointError: it was cut, and no snapshot leads on from there.
     """
     import tempfile
 
     kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
     facts = kept.facts()
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
-        own = {"model": fingerprint(live.task), "own_events": live.own_events}
+        own: dict[str, Any] = {"model": fingerprint(live.task), "own_events": live.own_events}
         if {key: facts.get(key) for key in own} != own:
             raise ConfigError("the log is another run's, or of other data")
-        for bodies in _bulks(kept, 0):
+        if kept.start:
+            state = Path(folder or RunFolder.open(run).path / "live") / "state"
+            live.past = past_at_start(kept, state, own["model"], live.own_events)
+        for bodies in _bulks(kept, live.position):
             first, rows = live.position, [json.loads(body) for body in bodies]
             scores, live.past = live._after(rows, score=True)
             table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})

@@ -63,3 +63,28 @@ def newest(folder: Path, model: str) -> Past | None:
             write_text(folder / HEAD, path.read_text("utf-8"))
         return past
     return None
+
+
+def kept_events(folder: Path) -> list[int]:
+    """Return how many events each snapshot has seen, as their files say."""
+    found = [int(path.stem.partition("-")[2]) for path in earlier_heads(folder)]
+    with contextlib.suppress(DataError, LookupError, TypeError, MissingFileError):
+        layers = read_json(folder / HEAD)["layers"]
+        found.append(layers[-1]["first"] + layers[-1]["events"])
+    return found
+
+
+def oldest(folder: Path, model: str, least: int) -> Past | None:
+    """Return the earliest snapshot that is whole and has seen so many events, None where there is none.
+
+    Args:
+        folder: where they lie.
+        model: the fingerprint that it must have.
+        least: events that it must have seen.
+    """
+    for name in [*(path.name for path in reversed(earlier_heads(folder))), HEAD]:
+        with contextlib.suppress(MissingFileError, CheckpointError):
+            past = load_past(folder, model=model, head=name, whole=True)
+            if len(past) >= least:
+                return past
+    return None

@@ -1,0 +1,91 @@
+"""A log that is cut: never what a snapshot needs, and what is left gives the scores that it gave."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.cli.main import main
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
+from hopstate.runs.api import Run, fit
+from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.snapshots import kept_events
+
+DAY = 86_400
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
+    "read.time_unit": "s",
+}
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
+    t = (first + np.arange(count)) * DAY
+    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+
+
+EVENTS = table(200, 90).to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("run")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    return fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def expected(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
+    with LiveRun(run.path, folder=tmp_path_factory.mktemp("whole")) as live:
+        return [receipt.score for receipt in live.take(EVENTS)]
+
+
+@pytest.mark.parametrize(("retain", "start"), [(1, 30), ("12d", 30), (60, 30), ("60d", 15), ("600d", 0)])
+def test_what_is_left_gives_what_it_gave(
+    retain: str | int, start: int, run: Run, expected: list[float | None], tmp_path: Path
+) -> None:
+    """Snapshots stand at 30, 60 and 90, and commits are of 15: only 60d and 600d ask for more than these need."""
+    with LiveRun(run.path, folder=tmp_path, retain=retain, snapshot_every=20) as live:
+        for i in range(0, 90, 15):
+            live.take(EVENTS[i : i + 15])
+        assert min(kept_events(tmp_path / "state")) - live.own_events == 30
+        assert live.log.start == start
+    found = pd.concat(list(replayed(run.path, tmp_path)))
+    first = 30 if start else 0
+    assert found["position"].tolist() == list(range(first, 90))
+    assert found["score"].tolist() == expected[first:]
+
+
+def test_without_the_snapshots_a_cut_log_is_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LiveRun(run.path, folder=tmp_path, retain=1, snapshot_every=20) as live:
+        for i in range(0, 90, 15):
+            live.take(EVENTS[i : i + 15])
+        start = live.log.start
+        assert start > 0
+    assert main(["replay", str(run.path), "--folder", str(tmp_path), "--out", str(tmp_path / "again.csv")]) == 0
+    first = pd.read_csv(tmp_path / "again.csv")["position"][0]
+    assert f"from event {first} on: what came before was cut" in capsys.readouterr().out
+    newest = tmp_path / "state" / "live.json"
+    newest.write_text(newest.read_text()[:-9])  # one that is damaged does no harm
+    with pytest.warns(HopstateWarning, match="the one before it is taken"):
+        LiveRun(run.path, folder=tmp_path).close()
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(CheckpointError, match=f"begins at event {start}"):
+        LiveRun(run.path, folder=tmp_path)
+    with pytest.raises(CheckpointError, match="no whole snapshot"):
+        list(replayed(run.path, tmp_path))
+
+
+@pytest.mark.parametrize("bad", ["soon", "0", "-3", 0, "", "d"])
+def test_what_is_no_retention(bad: str | int, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="retain is a number"):
+        LiveRun(run.path, folder=tmp_path, retain=bad)
