@@ -34,6 +34,7 @@ TOPICS = {
     "methods/test_edge_features.py": "of every method with a place for them",
     "methods/test_idle_settings.py": "of every method's settings",
     "methods/test_node_deletions_in_methods.py": "of every method for streams",
+    "methods/test_node_targets.py": "of every method for nodes",
     "methods/test_own_sets.py": "of every method for sets of graphs",
     "methods/test_update_all.py": "through CTDG-SSM, streaming and the past",
     "ops/test_triton.py": "of every operator's Triton kernels",

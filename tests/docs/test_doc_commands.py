@@ -88,6 +88,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     papers["published"] = pd.date_range("2020-01-01", periods=60).strftime("%Y-%m-%d")
     papers["price"] = np.where(rng.random(60) < 0.2, np.nan, rng.uniform(5, 90, 60).round(2))
     papers.assign(volume=rng.integers(1, 4, 60), title=names).to_csv("papers.csv", index=False)
+    scores = pd.DataFrame({"id": names, "score": x[:, 0] * 3 + 20, "spam": side, "bot": (x[:, 1] > 0) * 1.0})
+    scores["topics"] = np.where(side == 1, "graphs; texts", "images")
+    scores.loc[::9, ["score", "bot", "topics"]] = None
+    scores.assign(stars=rng.integers(1, 6, 60)).to_csv("scores.csv", index=False)
     people = np.array([*("alice", "bob"), *(f"person {i}" for i in range(18))])
     source = rng.integers(0, 20, 700)
     target = (source + rng.integers(1, 4, 700)) % 20

@@ -64,6 +64,31 @@ def balanced_accuracy(y: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.mean([found[y == c].mean() for c in np.unique(y)])) if len(y) else float("nan")
 
 
+def quadratic_kappa(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return Cohen's kappa of classes in their order, a disagreement weighted by its square; NaN where undefined.
+
+    Source: Cohen 1968, doi:10.1037/h0026256.
+
+    Args:
+        y: (n,) classes.
+        probabilities: (n, C).
+
+    >>> quadratic_kappa(np.array([0, 1, 2]), np.eye(3))
+    1.0
+    """
+    found = probabilities.argmax(1)
+    seen = ((y - found) ** 2).sum() * len(y)
+    true, said = (np.bincount(one, minlength=probabilities.shape[1]) for one in (y, found))
+    apart = np.subtract.outer(np.arange(len(true)), np.arange(len(true))) ** 2
+    chance = float((np.outer(true, said) * apart).sum())
+    return float(1 - seen / chance) if chance else float("nan")
+
+
+def class_mae(y: np.ndarray, probabilities: np.ndarray) -> float:
+    """Return how many classes, in their order, the likeliest of probabilities (n, C) is from y (n,) on the average."""
+    return float(np.abs(probabilities.argmax(1) - y).mean()) if len(y) else float("nan")
+
+
 def cross_entropy(y: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the mean negative log-probability, in nats, of the true class y (n,) under probabilities (n, C)."""
     if not len(y):
@@ -82,6 +107,8 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "average_precision": average_precision,
     "macro_f1": macro_f1,
     "balanced_accuracy": balanced_accuracy,
+    "quadratic_kappa": quadratic_kappa,
+    "class_mae": class_mae,
 }
 
 
@@ -156,13 +183,32 @@ def r2(y: np.ndarray, values: np.ndarray) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
+def spearman(y: np.ndarray, values: np.ndarray) -> float:
+    """Return the correlation of the ranks of values with those of y, (n, T) both, averaged over columns that vary."""
+    from scipy.stats import rankdata
+
+    found = []
+    for own, guess in zip(y.T, values.T):
+        known = ~np.isnan(own)
+        a, b = (rankdata(one[known]) - (known.sum() + 1) / 2 for one in (own, guess))
+        size = float(np.sqrt((a * a).sum() * (b * b).sum()))
+        if size > 0:
+            found.append(float((a * b).sum()) / size)
+    return float(np.mean(found)) if found else float("nan")
+
+
 LABELS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "average_precision": _over_labels(average_precision),
     "roc_auc": _over_labels(roc_auc),
     "micro_f1": micro_f1,
     "accuracy": label_accuracy,
 }
-VALUES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {"mae": mae, "rmse": rmse, "r2": r2}
+VALUES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "mae": mae,
+    "rmse": rmse,
+    "r2": r2,
+    "spearman": spearman,
+}
 
 
 def label_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:

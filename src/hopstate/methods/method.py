@@ -44,9 +44,11 @@ class ReadOptions:
         columns: what columns of features hold, where it is not as it looks: '[venue=category, when=date, note=drop]';
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop.
         id_column, label_column, split_column: columns of the tables of nodes; null takes the usual names.
+            A label_column "spam,bot" names several columns of numbers, each a target of its own.
         unlabelled: the value of a label that stands for "no label", "none" where there is none; null asks about -1.
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
-        label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", or the "whole" as a class.
+        label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
+            "all": a 0/1 label each.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -70,7 +72,7 @@ class ReadOptions:
     split_column: str | None = None
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    label_cells: Literal["ask", "first", "whole"] = "ask"
+    label_cells: Literal["ask", "first", "whole", "all"] = "ask"
     num_nodes: int | None = None
     max_bytes: str | int | None = None
 

@@ -122,7 +122,7 @@ def test_labels_parted_by_what_stands_in_names_too_are_asked_about(cut: str, tmp
     """Only where each part is a label by itself: "New York" and "A/B testing" are one."""
     several = pd.DataFrame({"id": range(9), "label": ["cs.CV", f"cs.CV{cut}stat.ML", "stat.ML"] * 3})
     several.to_csv(tmp_path / "l.csv", index=False)
-    with pytest.raises(DataError, match=r"several labels in one cell.*--read\.label_cells first"):
+    with pytest.raises(DataError, match=r"several labels in one cell.*--read\.label_cells all"):
         read_labels(tmp_path / "l.csv", LabelOptions())
     assert read_labels(tmp_path / "l.csv", LabelOptions(cells="first")).names == ("cs.CV", "stat.ML")
     one = several.replace({"label": {"stat.ML": "other"}})
@@ -134,6 +134,6 @@ def test_rows_that_are_said_to_have_no_label_are_in_no_split(tmp_path: Path) -> 
     frame = pd.DataFrame({"id": range(12), "label": [-1, 0, 1] * 4, "split": (["train"] * 2 + ["val", "test"]) * 3})
     frame.to_csv(tmp_path / "l.csv", index=False)
     found = read_labels(tmp_path / "l.csv", LabelOptions(unlabelled="-1"))
-    assert (found.parts[found.y < 0] == "").all()
-    assert (found.parts[found.y >= 0] != "").all()
+    assert (found.splits[found.y < 0] == "").all()
+    assert (found.splits[found.y >= 0] != "").all()
     assert any("4 rows without a label are left out of train, val and test" in note for note in found.notes)

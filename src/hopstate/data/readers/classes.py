@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AS_BEFORE = "0.1.0"  # of unlabelled: -1 is no label, unless the only labels are -1 and 1
 TASKS = ("auto", "classification", "regression")
-CELLS = ("ask", "first", "whole")
+CELLS = ("ask", "first", "whole", "all")
 FEW = 10  # whole numbers of at most so many values are classes
 Place = Callable[[int], str]
 
@@ -32,7 +32,8 @@ class LabelOptions:
             where there are labels -1. "0.1.0" takes -1 so unless the only labels are -1 and 1.
         task: "classification" takes every number as a class, "regression" as an amount; "auto" takes fractions as
             amounts, and asks where whole numbers look like amounts.
-        cells: of text with several labels in a cell ("a;b"): "ask", take the "first", or the "whole" cell as a class.
+        cells: of text with several labels in a cell ("a;b"): "ask", take the "first", the "whole" cell as a class, or
+            "all" as a 0/1 label each.
 
     Raises:
         ConfigError: another task or another way with cells.
@@ -43,7 +44,7 @@ class LabelOptions:
     split_column: str | None = None
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
-    cells: Literal["ask", "first", "whole"] = "ask"
+    cells: Literal["ask", "first", "whole", "all"] = "ask"
 
     def __post_init__(self) -> None:
         for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
@@ -211,7 +212,7 @@ def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cel
     if cells == "whole" or text.empty:
         return text.to_numpy(str)
     different = text.drop_duplicates()
-    cut = _several(different)
+    cut = separator_of(different)
     if cut is None:
         return text.to_numpy(str)
     if cells == "first":
@@ -220,12 +221,12 @@ def _texts(values: pd.Series, missing: np.ndarray, where: str, place: Place, cel
     first = int(many.index[int(np.argmax(many.to_numpy()))])
     raise DataError(
         f"{where} holds several labels in one cell, {text[first]!r} in {place(first)} "
-        f"({int(many.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.label_cells first "
-        f"(the first of each cell) or --read.label_cells whole (each combination is a class of its own)"
+        f"({int(many.sum())} of {len(text)} rows), but a node has one class; give one, or say --read.label_cells all "
+        f"(each label is a target of its own), first (the first of each cell) or whole (each combination is a class)"
     )
 
 
-def _several(different: pd.Series) -> str | None:
+def separator_of(different: pd.Series) -> str | None:
     """Return what separates several labels in some of the different texts, or None."""
     for cut in (";", "|", ","):
         split = [[part.strip() for part in text.split(cut)] for text in different]

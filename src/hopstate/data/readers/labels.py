@@ -12,6 +12,7 @@ import numpy as np
 
 from hopstate.data.readers.classes import AS_BEFORE, FEW, LabelOptions, classes_of
 from hopstate.data.readers.frames import is_array, is_frame
+from hopstate.data.readers.several import named_columns, targets_of_cells, targets_of_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table
 from hopstate.data.validate import SPLITS
@@ -31,8 +32,8 @@ class LabelTable:
 
     Args:
         ids: (n,) ids, or None where rows are the nodes.
-        y: (n,) int64 classes with -1 unknown, or float32 amounts with NaN unknown.
-        names: names of the classes, or None where they are 0..C-1.
+        y: (n,) int64 classes with -1 unknown, or (n,) or (n, T) float32 amounts or 0/1 labels with NaN unknown.
+        names: names of the classes, or None where they are 0..C-1; of T labels.
         splits: (n,) train, val, test or "", or None.
         columns: those that were read beside the ids.
         notes: what was taken for what.
@@ -48,7 +49,7 @@ class LabelTable:
     def fields(self, rows: np.ndarray, num_nodes: int) -> dict[str, Any]:
         """Return y, class_names and masks of a graph in which label i belongs to node rows[i]."""
         unknown = -1 if self.y.dtype.kind == "i" else np.nan
-        y = np.full(num_nodes, unknown, self.y.dtype)
+        y = np.full((num_nodes, *self.y.shape[1:]), unknown, self.y.dtype)
         y[rows] = self.y
         masks = {}
         for name in SPLITS if self.splits is not None else ():
@@ -76,28 +77,39 @@ def read_labels(path: str | Path | None, options: LabelOptions) -> LabelTable | 
             raise DataError(f"{path} holds labels of shape {values.shape}; a node has one: save one column of them")
         y, names, notes = classes_of(values, str(path), lambda row: f"row {row}", options)
         return LabelTable(None, y, names, notes=notes)
-    table = read_table(Path(path), [*IDS, *LABELS, *given(options.id_column, options.label_column)])
+    table = read_table(Path(path), [*IDS, *LABELS, *given(options.id_column), *(options.label_column or "").split(",")])
     key = table.column(options.id_column, IDS, 0, "id_column")
     split = table.column(options.split_column, ("split", "mask", "fold"), None, "split_column")
     assert key is not None
     rest = [str(name) for name in table.frame.columns if name not in (key, split)]
     if not rest:
         raise DataError(f"{path} has no column of labels beside {key!r}")
-    label = _column(table, options.label_column, rest)
+    chosen = named_columns(table, options.label_column) or (_column(table, options.label_column, rest),)
     ids = table.ids(key)
     check_unique(ids, str(path))
-    if options.label_column is None:
-        _check_no_names(table, label)
-    y, names, notes = classes_of(table.kept(label), f"{path}: column {label!r}", table.place, options)
+    y, names, notes = _targets(table, chosen, options)
     splits = None if split is None else _splits(table, split)
     if splits is not None and options.unlabelled not in (None, "none", AS_BEFORE):
         splits, notes = _of_labelled(splits, y, notes)
-    return LabelTable(ids, y, names, splits, (label, *given(split)), notes)
+    return LabelTable(ids, y, names, splits, (*chosen, *given(split)), notes)
+
+
+def _targets(
+    table: Table, chosen: Sequence[str], options: LabelOptions
+) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the targets that columns hold, the names of classes or of several targets, and notes."""
+    if len(chosen) > 1:
+        return targets_of_columns(table, chosen)
+    if options.cells == "all":
+        return targets_of_cells(table, chosen[0], options.unlabelled)
+    if options.label_column is None:
+        _check_no_names(table, chosen[0])
+    return classes_of(table.kept(chosen[0]), f"{table.path}: column {chosen[0]!r}", table.place, options)
 
 
 def _of_labelled(splits: np.ndarray, y: np.ndarray, notes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the split without rows that are said to have no label, and notes that tell how many those are."""
-    none = (y < 0) if y.dtype.kind == "i" else np.isnan(y)
+    none = (y < 0) if y.dtype.kind == "i" else np.isnan(y.reshape(len(y), -1)).all(1)
     left = int((none & (splits != "")).sum())
     if left:
         notes = (*notes, f"split: {left:,} rows without a label are left out of train, val and test")

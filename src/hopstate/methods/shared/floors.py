@@ -48,7 +48,7 @@ def static_link_floors(task: StaticLinkTask) -> Floors:
 
 
 def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTask[Any]) -> Floors:
-    """Return test metrics of the majority (or mean) and of a perceptron on the features.
+    """Return test metrics of the majority (of numbers the mean, and the median) and of a perceptron on the features.
 
     Args:
         graph: the data.
@@ -60,7 +60,9 @@ def node_floors(graph: Graph, config: RunConfig, context: Context, task: NodeTas
     train, test = labels.split["train"], labels.split["test"]
     if not labels.target.known(labels.y[test]).any():
         return {}
-    found = {"majority": labels.score(test, constant(labels.target, labels.y[train], len(test)))}
+    found = {_simplest(labels.target): labels.score(test, constant(labels.target, labels.y[train], len(test)))}
+    if labels.target.goal == "values":
+        found["median"] = labels.score(test, constant(labels.target, labels.y[train], len(test), median=True))
     if graph.x is not None and graph.x.shape[1] <= WIDEST:
         found["mlp"] = _perceptron(graph.x, labels, config.loop.seed)
     return found
@@ -72,13 +74,17 @@ def graph_floors(graphs: GraphSet, config: RunConfig, context: Context, task: Gr
     if not task.target.known(task.y[test]).any():
         return {}
     out = constant(task.target, task.y[train], len(test))
-    found = {"mean" if task.target.goal == "values" else "majority": task.target.score(task.y[test], out)}
+    found = {_simplest(task.target): task.target.score(task.y[test], out)}
     linear = linear_floor(graphs, task, config.loop.seed)
     return found if linear is None else found | dict([linear])
 
 
-def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
-    """Return the outputs that say the same of every row: the shares of the training rows y, or their mean."""
+def _simplest(target: Target) -> str:
+    return "mean" if target.goal == "values" else "majority"
+
+
+def constant(target: Target, y: np.ndarray, rows: int, *, median: bool = False) -> Tensor:
+    """Return the outputs that say the same of every row: the shares of the training rows y, or their mean or median."""
     if target.goal == "classes":
         counts = np.bincount(y[y >= 0], minlength=target.width) + 1e-9
         out = np.log(counts / counts.sum())
@@ -87,7 +93,8 @@ def constant(target: Target, y: np.ndarray, rows: int) -> Tensor:
         out = np.log(share / (1 - share))
     else:
         center, scale = np.asarray(target.center or 0.0), np.asarray(target.scale or 1.0)
-        out = (_mean(y, center) - center) / scale
+        middle = np.nanmedian(np.where(np.isnan(y).all(0), center, y), 0) if median else _mean(y, center)
+        out = (middle - center) / scale
     return torch.from_numpy(np.tile(out, (rows, 1)))
 
 

@@ -101,7 +101,7 @@ def targets_as_trained(
     if target.goal != "classes":
         if y is None:
             return np.full((count, target.width), np.nan, np.float32)
-        own = target.rows(_amounts(y, names, what))
+        own = _by_name(target.rows(_amounts(y, names, what)), names, target)
         if own.shape[1] != target.width:
             raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
         return own
@@ -113,6 +113,15 @@ def targets_as_trained(
     place = {name: c for c, name in enumerate(target.names)}
     moved = np.array([place.get(name, -1) for name in own_names] + [-1], np.int64)  # the last stands for "unknown"
     return moved[y]
+
+
+def _by_name(y: np.ndarray, names: tuple[str, ...] | None, target: Target) -> np.ndarray:
+    """Return (n, T) targets in the order of a trained model's, NaN for one that the data do not have."""
+    if names is None or len(names) != y.shape[1] or not set(names) & set(target.names):
+        return y
+    place = {name: at for at, name in enumerate(names)}
+    unknown = np.full((len(y), 1), np.nan, y.dtype)
+    return np.hstack([y, unknown])[:, [place.get(name, -1) for name in target.names]]
 
 
 def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:

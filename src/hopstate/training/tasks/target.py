@@ -72,7 +72,7 @@ class Target:
     @property
     def mode(self) -> Literal["max", "min"]:
         """Whether the first metric is better where it is larger."""
-        return "min" if self.metrics[0] in ("mae", "rmse") else "max"
+        return "min" if self.metrics[0] in ("mae", "rmse", "class_mae") else "max"
 
     def rows(self, y: np.ndarray) -> np.ndarray:
         """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32."""

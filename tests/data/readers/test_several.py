@@ -1,0 +1,49 @@
+"""Several targets of a node: labels in one cell, columns of 0 and 1, columns of amounts; gaps in them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import DataError
+
+EDGES = pd.DataFrame({"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]})
+
+
+def labelled(**columns):
+    return pd.DataFrame({"id": [2, 0, 1, 3], **columns})
+
+
+def test_each_label_of_a_cell_is_a_target_of_its_own():
+    labels = labelled(topic=["b; a", "a", None, "c;b"])
+    graph = hopstate.read_graph(EDGES, labels=labels, label_cells="all")
+    assert graph.class_names == ("a", "b", "c")
+    unknown = [np.nan] * 3
+    np.testing.assert_array_equal(graph.y, np.array([[1, 0, 0], unknown, [1, 1, 0], [0, 1, 1]], np.float32))
+    assert any("3 labels, several to a row" in note and "1 rows without any" in note for note in graph.notes)
+    with pytest.raises(DataError, match="label_cells all"):
+        hopstate.read_graph(EDGES, labels=labels)
+
+
+def test_several_columns_are_several_targets():
+    labels = labelled(spam=[1, 0, None, 1], bot=[True, False, True, True], fame=[0.5, 2, None, 3])
+    graph = hopstate.read_graph(EDGES, labels=labels, label_column="spam,bot")
+    np.testing.assert_array_equal(graph.y, np.array([[0, 0], [np.nan, 1], [1, 1], [1, 1]], np.float32))
+    assert graph.class_names == ("spam", "bot")
+    amounts = hopstate.read_graph(EDGES, labels=labels, label_column="spam, fame")
+    assert amounts.y[0].tolist() == [0, 2]
+    assert any("amounts; known: spam 3, fame 3" in note for note in amounts.notes)
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen", "words"),
+    [
+        ({"a": [1, 0, 1, 0], "b": [1, 0, 1, 0]}, "a,c", "no column 'c'"),
+        ({"a": [1, 0, 1, 0], "b": ["x", "1", "0", "1"]}, "a,b", "'b' of labels holds 'x' in row 0"),
+        ({"a": [1, 0, 1, np.inf], "b": [1, 0, 1, 0]}, "a,b", "'a' holds inf in row 3"),
+        ({"a": [None] * 4, "b": [None] * 4}, "a,b", "no label at all"),
+    ],
+)
+def test_what_is_no_target_is_named(columns, chosen, words):
+    with pytest.raises(DataError, match=words):
+        hopstate.read_graph(EDGES, labels=labelled(**columns), label_column=chosen)
