@@ -229,3 +229,17 @@ def test_the_page_and_its_description(client: TestClient) -> None:
     described = client.get("/openapi.json").json()["paths"]
     assert {"/events", "/rank", "/metrics", "/v2/models/{model}/infer"} <= described.keys()
     assert client.get("/v2/models/run").json()["platform"] == "hopstate"
+
+
+def test_quality_is_told(client: TestClient) -> None:
+    events = table(200, 60).to_dict("records")
+    for i in range(0, 60, 20):
+        assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
+    told = client.get("/state").json()
+    assert told["judged"] >= 1
+    assert set(told["quality"]) <= {"random", "historical"}
+    row = told["quality"]["random"]
+    assert 0 <= row["brier"] <= 1  # the run has its curve
+    assert row.keys() >= {"average_precision", "recency_average_precision", "mrr", "recency_mrr", "ece"}
+    assert told["alarms"] == []
+    assert 'hopstate_quality{metric="mrr",others="random"}' in client.get("/metrics").text

@@ -20,6 +20,7 @@ import torch
 from hopstate.errors import CheckpointError, HopstateError, StorageError
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
+from hopstate.serving.quality import Alarm, Quality
 
 T = TypeVar("T")
 
@@ -87,6 +88,7 @@ class Doors:
         if not self._is_open:
             self.live = await self._in_thread(self.opened)
         self.meters.follow(self.live)
+        self.quality, self._before = Quality(self.live), self.live.past
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         self.ready = True
 
@@ -157,6 +159,15 @@ class Doors:
                     else:
                         future.set_result(answer)
                 self._events.task_done()
+            await self._in_thread(self._judge)  # nobody waits for it but what comes next
+
+    def _judge(self) -> None:
+        before, self._before = self._before, self.live.past
+        try:
+            self.quality.saw(before)
+            self.meters.judged(self.quality)
+        except Exception as error:  # of a figure: events are taken whatever becomes of it
+            self.quality.alarms.append(Alarm(self.live.position, f"quality is not judged: {error}"))
 
     def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""

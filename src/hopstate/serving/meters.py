@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.quality import Quality
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _WINDOW = 60.0  # seconds over which the page tells a rate
@@ -32,6 +33,13 @@ class Meters:
         self.lag = Gauge("hopstate_lag", "events of the log that a replica has not observed", registry=own)
         self._lag = 0
         self.trouble = ""  # why a replica cannot follow
+        self.quality = Gauge(
+            "hopstate_quality",
+            "of the last events judged, by kind of other targets",
+            ["metric", "others"],
+            registry=own,
+        )
+        self.alarms = Gauge("hopstate_alarms", "alarms of quality that are kept, ten at most", registry=own)
         self._recent: list[tuple[float, int]] = []
 
     def follow(self, live: LiveRun) -> None:
@@ -66,7 +74,14 @@ class Meters:
         self.requests.labels(door, str(status)).inc()
         self.seconds.labels(door).observe(time.perf_counter() - start)
 
-    def told(self, live: LiveRun) -> dict[str, Any]:
+    def judged(self, quality: Quality) -> None:
+        """Show figures of quality."""
+        for kind, row in quality.told.items():
+            for name, value in row.items():
+                self.quality.labels(name, kind).set(value)
+        self.alarms.set(len(quality.alarms))
+
+    def told(self, live: LiveRun, quality: Quality) -> dict[str, Any]:
         """Return what the page shows."""
         now = time.time()
         return {
@@ -79,5 +94,8 @@ class Meters:
             "follows": live.follows,
             "lag": self._lag,
             "trouble": self.trouble,
+            "quality": quality.told,
+            "judged": quality.judged,
+            "alarms": [vars(alarm) for alarm in quality.alarms],
             "parked": live.log.parked() if live.late == "park" else 0,
         }

@@ -173,7 +173,7 @@ def _pages(app: FastAPI, doors: Doors) -> None:
 
     @app.get("/state")
     async def state() -> dict[str, Any]:
-        return doors.meters.told(doors.live)
+        return doors.meters.told(doors.live, doors.quality)
 
     @app.get("/")
     async def page() -> HTMLResponse:

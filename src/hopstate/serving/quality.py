@@ -1,0 +1,208 @@
+"""How good a live run is: of events as they come, what their scores would have been among others that might have come.
+
+Some events of a commit are judged by what was known before the commit: each beside targets drawn at random and beside
+earlier partners of its source, by the model and by recency. The last of them make a window. Nothing of this moves the
+model's state. Judging takes at most a twentieth of the time; which commits are judged so depends on the machine.
+
+An alarm is raised where the model is below recency over a full window, and where its ranks drift (ADWIN, with the extra
+`drift`): Bifet & Gavalda 2007, doi:10.1137/1.9781611972771.42.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from hopstate.data.events import ADD, EventBatch
+from hopstate.data.past import Past
+from hopstate.evaluation.calibration import calibration
+from hopstate.evaluation.metrics import average_precision
+from hopstate.evaluation.ranking import mrr, ranks
+from hopstate.methods.heuristics.recency import Recency
+from hopstate.random import named_rng
+from hopstate.runs.queries.calibrated import NAME as CURVE
+from hopstate.runs.queries.calibrated import probabilities
+from hopstate.runs.queries.session import Session
+from hopstate.serving.live import LiveRun
+from hopstate.streaming.pair_queries import PairQueries
+
+WINDOW = 1_000  # events judged that count
+BESIDE = 10  # other targets of each kind
+_EACH = 4  # events of a commit
+_OFTEN = 20  # events judged between two looks at the window
+_POOL = 10_000  # events that targets are drawn from
+_SHARE = 0.05
+KINDS = ("random", "historical")
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something to look at.
+
+    Args:
+        position: of the event in the log after which it was raised.
+        text: what, in a sentence.
+    """
+
+    position: int
+    text: str
+
+
+class Quality:
+    """A window over events that were judged as they came.
+
+    Args:
+        live: the run.
+        share: of the time, for judging; 1 judges every commit.
+        window: events that count.
+        clock: seconds.
+
+    alarms: the last ten.
+    judged: events so far.
+    told: the figures (`figures`) as they were a few events ago.
+    """
+
+    def __init__(
+        self,
+        live: LiveRun,
+        *,
+        share: float = _SHARE,
+        window: int = WINDOW,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.live, self.share, self.clock = live, share, clock
+        self.alarms: deque[Alarm] = deque(maxlen=10)
+        self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
+        self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): model, recency
+        self._drift = _detector()
+        self.told: dict[str, dict[str, float]] = {}
+
+    def saw(self, before: Past) -> None:
+        """Judge some of what came after a past, where it is time to."""
+        begin = self.clock()
+        if begin < self._next or len(self.live.past) == len(before) or not len(before):
+            return
+        judged = self.judged
+        for row in self._judged(before):
+            self.judged += 1
+            self._window.append(row)
+            self._watch_ranks(row[0])
+        if judged // _OFTEN != self.judged // _OFTEN or not self.told:
+            self.told = self.figures() if self._window else {}
+            self._watch_floor()
+        took = self.clock() - begin
+        self._next = begin + took / self.share
+
+    def _judged(self, before: Past) -> np.ndarray:
+        """Return (n, 2, 1 + 2 BESIDE) scores by model and recency: of events, of random targets, of partners or NaN."""
+        first = len(before)
+        events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
+        new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
+        if not len(new):
+            return np.empty((0, 2, 1 + 2 * BESIDE))
+        rng = named_rng(0, "judged", first)
+        others = np.concatenate([self._random(before, new, rng), self._partners(before, new, rng)], 1)
+        targets = np.concatenate([new.dst[:, None], others], 1)
+        asked = targets >= 0
+        u, t = (np.broadcast_to(column[:, None], targets.shape)[asked] for column in (new.src, new.t))
+        known = before.num_nodes
+        u, v = np.minimum(u, known), np.where(targets[asked] < known, targets[asked], known + 1)  # such as were not met
+        wider = replace(before, num_nodes=known + 2, node_ids=None)
+        with torch.no_grad():
+            model = PairQueries(self.live.task, wider).scores(u, v, t)
+        found = np.full((2, *targets.shape), np.nan)
+        found[0][asked], found[1][asked] = model, Recency(wider.store()).score(u, v, t)  # type: ignore[arg-type]
+        return found.swapaxes(0, 1)
+
+    def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
+        pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)
+        drawn = rng.choice(pool, (len(new), BESIDE))
+        return np.where(drawn == new.dst[:, None], -1, drawn)
+
+    def _partners(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
+        found = np.full((len(new), BESIDE), -1, np.int64)
+        met = np.flatnonzero(new.src < before.num_nodes)
+        last = before.store().last(new.src[met], new.t[met], 5 * BESIDE)
+        for i, row in enumerate(met.tolist()):  # a few events
+            partners = np.unique(last.nodes[last.offsets[i] : last.offsets[i + 1]])
+            partners = rng.permutation(partners[partners != new.dst[row]])[:BESIDE]
+            found[row, : len(partners)] = partners
+        return found
+
+    def _watch_ranks(self, scores: np.ndarray) -> None:
+        others = scores[1:][~np.isnan(scores[1:])]
+        if self._drift is not None and len(others):
+            self._drift.update(1 / float(ranks(scores[:1], others[None])[0]))
+            if self._drift.drift_detected:
+                self._alarm(f"ranks have drifted: the mean reciprocal rank is now {self._drift.estimation:.2f}")
+
+    def _watch_floor(self) -> None:
+        if len(self._window) < (self._window.maxlen or 0):
+            return
+        for kind, row in self.told.items():
+            below = row["average_precision"] < row["recency_average_precision"]
+            if below and not self._below[kind]:
+                self._alarm(
+                    f"below recency among {kind} targets: average precision {row['average_precision']:.3f} against "
+                    f"{row['recency_average_precision']:.3f} over the last {len(self._window):,} events judged"
+                )
+            self._below[kind] = below
+
+    def _alarm(self, text: str) -> None:
+        self.alarms.append(Alarm(self.live.position, text))
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Return average precision and mean reciprocal rank by kind of other targets, of the model and of recency.
+
+        Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
+        """
+        held = np.stack(self._window)
+        found = {}
+        for k, kind in enumerate(KINDS):
+            others = held[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
+            there = ~np.isnan(others[:, 0])
+            some = there.any(1)
+            if not some.any():
+                continue
+            row: dict[str, float] = {"events": int(some.sum())}
+            at = there[some].argmax(1)
+            for name, scores, rest in zip(
+                ("", "recency_"), held[some, :, 0].T, others[some].swapaxes(0, 1), strict=True
+            ):
+                y = np.repeat([1, 0], len(at))
+                row[f"{name}average_precision"] = average_precision(
+                    y, np.concatenate([scores, rest[np.arange(len(at)), at]])
+                )
+                offsets = np.concatenate([[0], np.cumsum(there[some].sum(1))])
+                row[f"{name}mrr"] = mrr(ranks(scores, rest[there[some]], offsets))
+            row |= self._calibrated(held[some, 0, 0], others[some][np.arange(len(at)), 0, at])
+            found[kind] = row
+        return found
+
+    def _calibrated(self, events: np.ndarray, others: np.ndarray) -> dict[str, float]:
+        """Return the errors of probabilities, where there are any without much work."""
+        live = self.live
+        if not live.task.calibrated and not (live.run.path / CURVE).is_file():
+            return {}
+        asked = Session(live.run, live.task, live.past, None, live.method)
+        found, _ = probabilities(asked, np.concatenate([events, others]))
+        if np.isnan(found).any():
+            return {}
+        told = calibration(np.repeat([1, 0], len(events)), found)
+        return {"ece": told.ece, "brier": told.brier}
+
+
+def _detector() -> Any:
+    """Return river's ADWIN, None where river is not installed."""
+    if find_spec("river") is None:
+        return None
+    from river.drift import ADWIN
+
+    return ADWIN(delta=0.002)

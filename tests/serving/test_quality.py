@@ -1,0 +1,149 @@
+"""The quality of a live run is what a loop over its events gives, and looking at it moves nothing."""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.runs.api import Run, fit
+from hopstate.runs.queries.ask import scored
+from hopstate.serving import quality as module
+from hopstate.serving.crashes import digest
+from hopstate.serving.live import LiveRun
+from hopstate.serving.quality import BESIDE, Quality
+from hopstate.testing.asserts import F64_LAST
+
+CONFIG = {
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+}
+
+
+def table(first: int, many: int, *, seed: int = 11) -> pd.DataFrame:
+    """Of pairs that meet again and again."""
+    rng = np.random.default_rng([seed, first])
+    src = rng.integers(0, 10, many)
+    dst = np.where(rng.random(many) < 0.7, src % 8, rng.integers(0, 8, many))
+    return pd.DataFrame(
+        {"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": first + np.arange(many) * 2 // 3}
+    )
+
+
+def later(many: int, first: int = 200, *, seed: int = 11) -> list[dict[str, Any]]:
+    return table(first, many, seed=seed).to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    home = tmp_path_factory.mktemp("runs")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    small = {"recency": {}, "ctdg-ssm": {"model": {"dim": 6, "time_dim": 4, "hidden": 8}}}
+    return {n: fit(n, home / "own.csv", out=home / n, config=CONFIG | settings) for n, settings in small.items()}
+
+
+def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int = 3) -> None:
+    for i in range(0, len(events), each):
+        before = live.past
+        live.take(events[i : i + each])
+        quality.saw(before)
+
+
+def test_recency_beside_recency_and_no_trace(runs: dict[str, Run], tmp_path: Path) -> None:
+    events = later(90)
+    with LiveRun(runs["recency"].path, folder=tmp_path / "one") as live:
+        quality = Quality(live, share=1, clock=count().__next__, window=50)
+        quality._next = -np.inf
+        fed(live, quality, events)
+        assert quality.judged > 40
+        assert len(quality._window) <= 50
+        for row in quality.figures().values():
+            for name in ("average_precision", "mrr"):
+                assert row[name] == pytest.approx(row[f"recency_{name}"], abs=F64_LAST)
+                assert 0.5 < row[name] <= 1
+        assert not quality.alarms
+        seen = digest(live.past)
+    with LiveRun(runs["recency"].path, folder=tmp_path / "two") as live:
+        for i in range(0, 90, 3):
+            live.take(events[i : i + 3])
+        assert digest(live.past) == seen
+
+
+def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], tmp_path: Path) -> None:
+    """For the events themselves, nodes that were never met among them, and for each other target."""
+    run, events = runs["ctdg-ssm"], [*later(9), {"src": "new", "dst": "v1", "t": 300}]
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take(events[:6])
+        before, asked = live.past, live.asked()
+        live.take(events[6:])
+        quality = Quality(live)
+        found = quality._judged(before)
+        assert found.shape == (4, 2, 1 + 2 * BESIDE)
+        pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
+        assert scored(asked, pairs, times)["score"].tolist() == found[:3, 0, 0].tolist()
+        new = live.past.events(len(before)).take(np.arange(4))
+        others = quality._partners(before, new, np.random.default_rng(0))
+        assert (others[3] == -1).all()  # it has met nobody
+        for row, dst in zip(others[:3], new.dst, strict=False):
+            assert dst not in row
+        drawn = quality._random(before, new, np.random.default_rng(0))
+        assert set(np.unique(drawn)) <= {-1, *before.events().dst.tolist()}
+
+
+def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model below recency over a full window, told once; ranks that change, where river is there."""
+    with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
+        quality = Quality(live, share=1, clock=count().__next__, window=40)
+        judged = quality._judged
+        rng = np.random.default_rng(0)
+
+        def worse(before: Any) -> np.ndarray:
+            found = judged(before)
+            found[:, 0] += rng.normal(size=found[:, 0].shape) - found[:, 0]  # what is not there stays so
+            found[:, 1, 1:] += -1.0 - found[:, 1, 1:]
+            found[:, 1, 0] = 1.0
+            return found
+
+        monkeypatch.setattr(quality, "_judged", worse)
+        quality._drift = None
+        fed(live, quality, later(150))
+        assert [alarm.text.split(" targets")[0] for alarm in quality.alarms] == [
+            "below recency among random",
+            "below recency among historical",
+        ]
+
+
+def test_drift_of_ranks(runs: dict[str, Run], tmp_path: Path) -> None:
+    pytest.importorskip("river", reason="needs river: pip install 'hopstate[drift]'")
+    with LiveRun(runs["recency"].path, folder=tmp_path) as live:
+        quality = Quality(live)
+        good, bad = np.r_[1.0, np.zeros(2 * BESIDE)], np.r_[-1.0, np.zeros(2 * BESIDE)]
+        for row in [good] * 300 + [bad] * 300:
+            quality._watch_ranks(row)
+        assert "ranks have drifted" in quality.alarms[0].text
+
+
+def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    with LiveRun(runs["recency"].path, folder=tmp_path) as live:
+        quality = Quality(live, share=0.25, clock=lambda: now)
+        judged, times = quality._judged, []
+
+        def slow(before: Any) -> np.ndarray:
+            nonlocal now
+            times.append(now)
+            now += 1.0
+            return judged(before)
+
+        monkeypatch.setattr(quality, "_judged", slow)
+        for event in later(30):
+            before = live.past
+            live.take([event])
+            quality.saw(before)
+            now += 0.5
+        assert np.diff(times).min() >= 4
+    assert module.WINDOW >= 100
