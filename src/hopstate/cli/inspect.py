@@ -91,8 +91,8 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
 
 
 def _options(method: str, source: str, read: Mapping[str, Any]) -> dict[str, Any]:
-    """Return reading options in their own types, as a method that reads such data takes them."""
-    return reading(config_from(get_method(method), _given(source, read)).read) if read else {}
+    """Return reading options in their own types, as `fit` has them for a method that reads such data."""
+    return reading(config_from(get_method(method), _given(source, read)).read)
 
 
 def _given(source: str, read: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.cards.targets import label_facts, table_facts
+from hopstate.data.columns import OTHER
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
@@ -88,6 +90,8 @@ def inspect_graph(graph: Graph) -> Card:
     }
     facts |= missing_facts(graph.table)
     facts |= missing_facts(graph.edge_table, "missing values of edges")
+    facts |= table_facts(graph.table, "columns of nodes") | table_facts(graph.edge_table, "columns of edges")
+    facts |= label_facts(graph.y, graph.class_names)
     if graph.num_classes:
         named = zip(class_names(graph), class_counts(graph), strict=True)
         facts["classes"] = ", ".join(f"{name}: {n:,}" for name, n in named)
@@ -162,7 +166,7 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
         "edge features": feature_text(stream.edge_attr),
         "node features": feature_text(stream.x),
     }
-    facts |= missing_facts(stream.edge_table)
+    facts |= missing_facts(stream.edge_table) | table_facts(stream.edge_table, "columns of events")
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind & 1).sum())
         facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
@@ -297,7 +301,8 @@ def feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | No
     if not np.any(array):
         yield f"the {name} features are zero everywhere: they carry nothing"
         return
-    constant = int((low == high).sum())
+    idle = np.array([False] * len(low) if table is None else [one.startswith(OTHER) for one in table.columns])
+    constant = int(((low == high) & ~idle).sum()) if len(idle) == len(low) else int((low == high).sum())
     if constant:
         yield f"{constant} of {array.shape[1]} {name} features never change"
     ratio, large, small = scale_ratio(array if table is None else table.values)

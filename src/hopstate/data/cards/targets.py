@@ -1,0 +1,72 @@
+"""What `fit` would see of tables: each column with its kind and scale, and how far labels reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.columns import CATEGORY, DATE, OTHER, kinds_of
+from hopstate.data.features import FeatureTable
+
+SHOWN = 12  # columns that are told one by one
+
+
+def table_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
+    """Return the kind and the scale of a table's columns under a name; nothing where its columns have no names."""
+    if table is None or all(one.startswith("column ") for one in table.columns):
+        return {}
+    kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in kinds_of(table.columns))
+    told = [_column(table, own, kind) for own, kind in list(kinds.items())[:SHOWN]]
+    return {name: "; ".join(told) + (f"; and {len(kinds) - SHOWN} more" if len(kinds) > SHOWN else "")}
+
+
+def _column(table: FeatureTable, name: str, kind: str) -> str:
+    if kind == "category":
+        mine = [i for i, one in enumerate(table.columns) if one.startswith(f"{CATEGORY}{name}=")]
+        counts = sorted(zip(table.values[:, mine].sum(0).astype(int).tolist(), mine, strict=True), reverse=True)
+        shown = ", ".join(f"{table.columns[i].partition('=')[2] or 'none'}: {n:,}" for n, i in counts[:3])
+        rest = int(table.values[:, table.columns.index(f"{OTHER}{name}")].sum())
+        more = ", ..." * (len(mine) > 3) + (f", others: {rest:,}" if rest else "")
+        return f"{name} category of {len(mine)} ({shown}{more})"
+    values = table.values[:, table.columns.index(f"{DATE}{name}" if kind == "date" else name)].astype(np.float64)
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return f"{name} {kind}, empty"
+    if kind == "date":
+        first, last = (str(np.datetime64(int(t), "s"))[:10] for t in (known.min(), known.max()))
+        return f"{name} date, {first} to {last}"
+    return f"{name} number, {known.min():.4g} to {known.max():.4g}, mean {known.mean():.4g}, sd {known.std():.4g}"
+
+
+def label_facts(y: np.ndarray | None, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return how many nodes have a label, and how amounts and several labels are spread.
+
+    Args:
+        y: (N,) int64 classes, -1 unknown; (N,) or (N, T) floats, NaN unknown.
+        names: of T targets.
+    """
+    if y is None or not len(y):
+        return {}
+    wide = y.reshape(len(y), -1)
+    known = wide >= 0 if y.dtype.kind == "i" else ~np.isnan(wide)
+    count = int(known.any(1).sum())
+    facts: dict[str, Any] = {"labels": f"{count:,} of {len(y):,} nodes ({count / len(y):.0%}) have one"}
+    if y.dtype.kind == "i" or not count:
+        return facts
+    own = names if names is not None and len(names) == wide.shape[1] else [f"value {t}" for t in range(wide.shape[1])]
+    told = []
+    for name, column, there in list(zip(own, wide.T, known.T, strict=True))[:SHOWN]:
+        held = column[there].astype(np.float64)
+        if len(held) and np.isin(held, (0, 1)).all():
+            told.append(f"{name}: {held.mean():.0%} of {len(held):,} are 1")
+        elif len(held):
+            middle = f"median {np.median(held):.4g}, mean {held.mean():.4g}, sd {held.std():.4g}"
+            told.append(f"{name}: {held.min():.4g} to {held.max():.4g}, {middle} ({len(held):,} known)")
+        else:
+            told.append(f"{name}: none known")
+    return facts | {"targets": "; ".join(told)}
+
+
+__all__ = ["label_facts", "table_facts"]

@@ -1,0 +1,54 @@
+"""Cards of tables: columns by kind and scale, how far labels reach; read as `fit` reads."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.data.cards.card import inspect_graph
+from hopstate.data.cards.targets import label_facts
+
+EDGES = pd.DataFrame({"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]})
+
+
+def features() -> pd.DataFrame:
+    table = pd.DataFrame({"id": range(4), "price": [1.0, None, 3.0, 5.0], "venue": ["KDD", "KDD", None, "ICML"]})
+    return table.assign(when=["2020-01-01", "2021-05-05", "2020-07-07", "2020-02-02"])
+
+
+def test_columns_are_told_by_kind_and_scale():
+    card = inspect_graph(hopstate.read_graph(EDGES, features=features(), missing="auto"))
+    told = card.facts["columns of nodes"].split("; ")
+    assert told[0] == "price number, 1 to 5, mean 3, sd 1.633"
+    assert told[1].startswith("venue category of 3 (KDD: 2, ")
+    assert told[2] == "when date, 2020-01-01 to 2021-05-05"
+    assert card.facts["missing values"] == "price: 1"
+    assert not [doubt for doubt in card.suspicious if "never change" in doubt]
+
+
+def test_labels_are_told_by_how_far_they_reach():
+    assert label_facts(np.array([0, 1, -1, -1]), None) == {"labels": "2 of 4 nodes (50%) have one"}
+    amounts = label_facts(np.array([1, 3, np.nan, 5], np.float32), None)
+    assert amounts["targets"] == "value 0: 1 to 5, median 3, mean 3, sd 1.633 (3 known)"
+    several = label_facts(np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32), ("spam", "bot"))
+    assert several == {"labels": "2 of 3 nodes (67%) have one", "targets": "spam: 50% of 2 are 1; bot: none known"}
+
+
+def test_inspect_reads_what_fit_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    EDGES.to_csv("edges.csv", index=False)
+    features().to_csv("features.csv", index=False)
+    pd.DataFrame({"id": [0, 1], "spam": [0, 1], "bot": [1, None]}).to_csv("labels.csv", index=False)
+    tables = ["--read.features", "features.csv", "--read.labels", "labels.csv", "--read.label_column", "spam,bot"]
+    assert main(["inspect", "edges.csv", *tables, "--read.columns", "[price=category]"]) == 0
+    told = capsys.readouterr().out
+    assert "price category of 4" in told
+    assert "2 of 4 nodes (50%) have one" in told
+    pd.DataFrame({"src": [0, 1], "dst": [1, 2], "t": [0, 1], "feat_0": [1.0, None]}).to_csv("events.csv", index=False)
+    assert main(["inspect", "events.csv"]) == 0
+    assert "feat_0 number" in capsys.readouterr().out
