@@ -59,7 +59,7 @@ def test_history_survives_a_checkpoint_and_refuses_another_graph(tmp_path) -> No
     with pytest.raises(CheckpointError, match="another graph"):
         GasCache(6, [3]).load_state(history.state())
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="choose another folder"):
+    with pytest.raises(StorageError, match="choose another"):
         GasCache(5, [3], folder=tmp_path / "file")
 
 

@@ -158,7 +158,7 @@ def test_scores_are_those_of_driving_over_all_events(name: str, tmp_path: Path) 
     def score(mine: np.ndarray) -> Any:
         return scorer.score_nodes(both.src[mine], both.t[mine]) if nodes else scorer.score(*pairs(both, mine))
 
-    expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), edges=edges)[160:]
+    expected = replay(scorer, score, both, edges[place], rows=np.arange(len(both)), boundaries=edges)[160:]
     found = scores_and_memory(task, past_of(task, own), [later])[0]
     assert np.allclose(found, expected, rtol=0, atol=F32_TIGHT)
     assert len(np.unique(found)) > 1

@@ -104,13 +104,13 @@ class GasCache:
         shapes = [None if table is None else table.shape for table in saved]
         if self._made and mark is not None:
             raise CheckpointError(
-                "the histories in files are missing, damaged, or of another graph or model; start the run anew"
+                "the cached vectors in files are missing, damaged, or of another graph or model; start the run anew"
             )
         if self._journal is not None and mark is not None and mark[1:].tolist() == self._shape():
             self._journal.go_back(int(mark[0]))
             return
         if mark is not None or shapes != [table.shape for table in self.tables]:
-            raise CheckpointError("the saved histories are of another graph or model; start the run anew")
+            raise CheckpointError("the saved cache is of another graph or model; start the run anew")
         if self._journal is not None:
             self._journal.begin()
         for table, values in zip(self.tables, saved, strict=True):
@@ -183,7 +183,7 @@ class Journal:
         """
         found = {int(path.name.rpartition("-")[2]) for path in self.folder.glob("journal-*")}
         if mark < max(found, default=mark) - 1:
-            raise CheckpointError(f"the histories in {self.folder} are of a later checkpoint; start the run anew")
+            raise CheckpointError(f"the cached vectors in {self.folder} are of a later checkpoint; start the run anew")
         for number in sorted((n for n in found if n >= mark), reverse=True):
             self._undo(self._path(number))
         self._sync()
@@ -214,38 +214,38 @@ class Journal:
 
 
 class GasBatch:
-    """A batch whose out-of-batch neighbours send their histories.
+    """A batch whose out-of-batch neighbours send what the cache holds of them.
 
     Args:
         around: adjacency of the batch's rows over its nodes and then their out-of-batch neighbours.
         nodes: (|B| + m,) int64 rows of the graph, the batch's first.
-        history: read, and written with what the batch's nodes send.
+        cache: read, and written with what the batch's nodes send.
         writes: whether it is written.
     """
 
-    def __init__(self, around: Adjacency, nodes: Tensor, history: GasCache, *, writes: bool = True) -> None:
-        self.around, self.nodes, self.history, self.writes = around, nodes, history, writes
+    def __init__(self, around: Adjacency, nodes: Tensor, cache: GasCache, *, writes: bool = True) -> None:
+        self.around, self.nodes, self.cache, self.writes = around, nodes, cache, writes
 
     def to(self, device: torch.device | str) -> GasBatch:
-        """Return the batch on a device; histories stay where they are."""
-        return GasBatch(self.around.to(device), self.nodes, self.history, writes=self.writes)
+        """Return the batch on a device; the cache stays where they are."""
+        return GasBatch(self.around.to(device), self.nodes, self.cache, writes=self.writes)
 
     def written_by(self, model: nn.Module, x: Tensor) -> GasBatch:
-        """Return the batch for a training step, histories written without dropout where the model has any."""
+        """Return the batch for a training step, the cache written without dropout where the model has any."""
         drops = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.training and m.p > 0]
         if not drops:
             return self
         with torch.no_grad(), _without(drops, model):
             model(x, self)
-        return GasBatch(self.around, self.nodes, self.history, writes=False)
+        return GasBatch(self.around, self.nodes, self.cache, writes=False)
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return (|B|, F'): the layer's output with histories in place of the missing rows of the first tensor."""
+        """Return (|B|, F'): the layer's output with the cache in place of the missing rows of the first tensor."""
         count = self.around.num_receivers
         sent = nodes[0]
         if self.writes:
-            self.history.push(layer, self.nodes[:count], sent)
-        far = self.history.pull(layer, self.nodes[count:]).to(sent)
+            self.cache.push(layer, self.nodes[:count], sent)
+        far = self.cache.pull(layer, self.nodes[count:]).to(sent)
         rest = (torch.cat([h, h.new_zeros(len(far), h.shape[1])]) for h in nodes[1:])
         return self.around.propagate(conv, normalization, layer, torch.cat([sent, far]), *rest)
 

@@ -189,7 +189,7 @@ def score_split(
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
-    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
+    boundaries = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
     t = stream.t[rows][place]
     scores = replay(
         scorer,
@@ -197,7 +197,7 @@ def score_split(
         stream,
         place,
         rows=rows,
-        edges=edges,
+        boundaries=boundaries,
         history=event_batches(stream, history, batch_size=batch_size),
     )
     positive, found, at = scores[: len(own)], {}, len(own)

@@ -30,9 +30,11 @@ class PairQueries:
     def __init__(self, task: LiveTask[LinkFollower], past: Past) -> None:
         self.task, self.past = task, past
         self._open = past.events(past.settled)
-        edges = batch_boundaries(self._open.t, task.live_batch)
-        full = len(edges) < 2 or edges[-1] - edges[-2] >= task.live_batch
-        self._edges = edges if full else edges[:-1]  # the last batch is still open: it has moved nothing yet
+        boundaries = batch_boundaries(self._open.t, task.live_batch)
+        full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= task.live_batch
+        self._boundaries = (
+            boundaries if full else boundaries[:-1]
+        )  # the last batch is still open: it has moved nothing yet
         self._restart()
 
     def scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -43,7 +45,7 @@ class PairQueries:
         """
         found = np.empty(len(t))
         position = np.searchsorted(self._open.t, t, side="left")
-        place = np.searchsorted(self._edges, position, side="right") - 1
+        place = np.searchsorted(self._boundaries, position, side="right") - 1
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
@@ -52,7 +54,7 @@ class PairQueries:
 
     def latest(self) -> LinkFollower:
         """Return the follower as it stands for whatever comes after the past's last event."""
-        self._move_to(len(self._edges) - 1)
+        self._move_to(len(self._boundaries) - 1)
         return self.follower
 
     def _scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -70,5 +72,5 @@ class PairQueries:
         if batch < self._moved:
             self._restart()
         for b in range(self._moved, batch):
-            self.follower.observe(self._open.take(np.arange(self._edges[b], self._edges[b + 1])))
+            self.follower.observe(self._open.take(np.arange(self._boundaries[b], self._boundaries[b + 1])))
         self._moved = batch

@@ -21,7 +21,7 @@ def replay(
     place: np.ndarray,
     *,
     rows: np.ndarray,
-    edges: np.ndarray,
+    boundaries: np.ndarray,
     history: Iterable[EventBatch] = (),
     wide: bool = False,
 ) -> np.ndarray:
@@ -34,7 +34,7 @@ def replay(
         place: (Q,) position among rows; a query is scored before the batch that holds its place. len(rows) stands
             for after all.
         rows: (P,) positions of the events that are streamed.
-        edges: where batches begin and end among rows, 0..P.
+        boundaries: where batches begin and end among rows, 0..P.
         wide: a query may have several scores, of classes; then (Q, C) is returned.
 
     Raises:
@@ -45,16 +45,16 @@ def replay(
     for batch in history:
         model.observe(batch)
     order = np.argsort(place, kind="stable")
-    starts = np.append(np.searchsorted(place[order], edges), len(order))
+    starts = np.append(np.searchsorted(place[order], boundaries), len(order))
     scores: np.ndarray | None = None
-    for b in range(len(edges)):
+    for b in range(len(boundaries)):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
-            part = _as_scores(score(mine), len(mine), wide)
-            scores = np.full((len(order), *part.shape[1:]), np.nan) if scores is None else scores
-            scores[mine] = part
-        if b + 1 < len(edges):
-            model.observe(stream.take(rows[edges[b] : edges[b + 1]]))
+            given = _as_scores(score(mine), len(mine), wide)
+            scores = np.full((len(order), *given.shape[1:]), np.nan) if scores is None else scores
+            scores[mine] = given
+        if b + 1 < len(boundaries):
+            model.observe(stream.take(rows[boundaries[b] : boundaries[b + 1]]))
     return check_scores(np.empty(0) if scores is None else scores)
 
 
@@ -85,7 +85,7 @@ def replay_split(
         stream,
         np.searchsorted(rows, asked),
         rows=rows,
-        edges=batch_boundaries(stream.t[rows], batch_size),
+        boundaries=batch_boundaries(stream.t[rows], batch_size),
         history=event_batches(stream, np.arange(rows[0] if len(rows) else 0), batch_size=batch_size),
         wide=wide,
     )
@@ -113,12 +113,12 @@ def replay_anywhere(
         batch_size: events a batch.
         wide: scores may have several columns, (Q, C).
     """
-    edges = batch_boundaries(stream.t, batch_size)
-    full = len(edges) < 2 or edges[-1] - edges[-2] >= batch_size
-    closed = edges if full else edges[:-1]
+    boundaries = batch_boundaries(stream.t, batch_size)
+    full = len(boundaries) < 2 or boundaries[-1] - boundaries[-2] >= batch_size
+    closed = boundaries if full else boundaries[:-1]
     position = np.searchsorted(stream.t, t, side="left")
     place = closed[np.searchsorted(closed, position, side="right") - 1]
-    return replay(model, score, stream, place, rows=np.arange(len(stream)), edges=edges, wide=wide)
+    return replay(model, score, stream, place, rows=np.arange(len(stream)), boundaries=boundaries, wide=wide)
 
 
 def _as_scores(scores: Scores, count: int, wide: bool) -> np.ndarray:

@@ -14,8 +14,8 @@ from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, set_material
-from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, material
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build, build_gin, prepared_set
+from hopstate.methods.gmn.method import EncodingConfig, GMNRun, WalksConfig, prepared
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.method import Context
 from hopstate.runs import api
@@ -160,8 +160,8 @@ def test_edges_that_run_both_ways_keep_what_each_way_carries(flow: str, weights:
     context = Context(run=tmp_path, cache=tmp_path)
     carried = {"edge_weight": data.edge_weight.numpy()} if weights else {"edge_attr": data.edge_attr.numpy()}
     one = Graph.from_edges(data.edge_index.numpy(), undirected=False, x=data.x.numpy(), **carried)
-    alone, _ = material(one, GMNRun(data="toy", **shared), context)
-    packed, _ = set_material(set_of([data] * 3), GMNGraphsRun(data="toy", **shared), context)
+    alone, _ = prepared(one, GMNRun(data="toy", **shared), context)
+    packed, _ = prepared_set(set_of([data] * 3), GMNGraphsRun(data="toy", **shared), context)
     expected = np.array([[100.0], [1100.0]] if flow == "source_to_target" else [[1.0], [11.0]]) + weights
     for ready in (alone, packed):
         assert ready.indices[:2].tolist() == [1, 11]

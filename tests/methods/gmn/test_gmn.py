@@ -15,7 +15,7 @@ from hopstate.data.graph_set import GraphSet, folds
 from hopstate.errors import ConfigError, DataError
 from hopstate.layers.mpnn import WalkEncoder
 from hopstate.methods import get_method
-from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, set_material
+from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun, build_gin, prepared_set
 from hopstate.methods.gmn.graphs import build as build_graphs
 from hopstate.methods.gmn.method import EncodingConfig, GMNRun, OrderConfig, WalksConfig, build
 from hopstate.methods.gmn.model import GMN
@@ -132,14 +132,14 @@ def test_encodings_join_the_features_and_edges(tmp_path, kind):
         made = task(tmp_path, encoding=EncodingConfig(kind=kind, size=3, relative=relative))
         width = {"none": 0, "laplacian": 3, "rwse": 3, "nondiagonal": 6, "anonymous": 9}[kind]
         assert made.model.in_dim == 4 + width
-        edges = made.source.material.edge_attr
+        edges = made.source.prepared.edge_attr
         assert (edges is None) == (not relative or kind == "none")
         assert np.isfinite(train(made, 2)).all()
 
 
 def test_eigenvectors_change_sign_in_training_only(tmp_path):
     made = task(tmp_path, encoding=EncodingConfig(size=3))
-    own = made.source.material.x
+    own = made.source.prepared.x
     seen = {tuple(np.sign((next(made.batches(e))[0].x.numpy() / own)[0, -3:])) for e in range(12)}
     assert len(seen) > 2
     assert torch.equal(made.source._inputs(0, None).x, torch.from_numpy(own))
@@ -159,7 +159,7 @@ def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
     made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))
     assert isinstance(made.model.local.encoder, WalkEncoder)
-    assert made.source.material.edge_attr is None
+    assert made.source.prepared.edge_attr is None
     assert not any("gate" in type(module).__name__.lower() for module in made.model.modules())
     told = task(tmp_path, model=replace(changed, local="gin"))
     assert told.source.kind == "subgraph"
@@ -239,12 +239,12 @@ def test_bad_input_is_named(tmp_path):
 def test_orders_come_from_a_column_or_a_table_of_the_user(tmp_path, capsys):
     g, keys = graph(), np.random.default_rng(3).permutation(60) / 7
     made = task(tmp_path, order=OrderConfig(kind="column", column=2))
-    np.testing.assert_array_equal(made.source.material.key, g.x[:, 2])
+    np.testing.assert_array_equal(made.source.prepared.key, g.x[:, 2])
     assert "walks: m=2, s=2, M=2" in capsys.readouterr().err
     file, shuffled = tmp_path / "keys.csv", np.random.default_rng(4).permutation(60)
     file.write_text("node,other,rank\n" + "".join(f"{v},{-v},{keys[v]}\n" for v in shuffled))
     ordered = task(tmp_path, order=OrderConfig(kind="column", file=str(file), column="rank"))
-    np.testing.assert_allclose(ordered.source.material.key, keys)
+    np.testing.assert_allclose(ordered.source.prepared.key, keys)
     for text, message in (
         ("node,rank\n0,1\n", "NaN for 59"),
         ("node,rank\n0,a\n1,b\n", "text"),
@@ -376,7 +376,7 @@ def mixed_set() -> GraphSet:
 def test_each_graph_of_a_set_has_the_eigenvectors_that_it_has_alone(tmp_path):
     graphs = mixed_set()
     config = GMNGraphsRun(data="toy", model=SMALL, walks=FEW, encoding=EncodingConfig(kind="laplacian", size=4))
-    ready, _ = set_material(graphs, config, Context(run=tmp_path, cache=tmp_path))
+    ready, _ = prepared_set(graphs, config, Context(run=tmp_path, cache=tmp_path))
     for number in range(graphs.num_graphs):
         own = _alone(graphs, number)
         expected = laplacian_encoding(own, 4) * own.num_nodes**0.5

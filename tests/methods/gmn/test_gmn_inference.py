@@ -67,7 +67,7 @@ def after(task, epochs: int = 3):
 
 def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
     task = after(made(tmp_path))
-    sequence = WholeSequence(task.model.config, task.source.material, task.labels, seed=task.source.seed)
+    sequence = WholeSequence(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)
     whole = NodeTask(task.model, sequence)
     with torch.no_grad():
         want = whole.logits(np.arange(240))
@@ -81,7 +81,7 @@ def test_the_rows_asked_for_do_not_change_an_answer(tmp_path):
 
 def exact(task) -> torch.Tensor:
     """Return the forward pass over the whole graph at once, in the model's own precision."""
-    whole = WholeSequence(task.model.config, task.source.material, task.labels, seed=task.source.seed)._inputs(0, None)
+    whole = WholeSequence(task.model.config, task.source.prepared, task.labels, seed=task.source.seed)._inputs(0, None)
     kind = next(task.model.parameters()).dtype
     edge_attr = None if whole.edge_attr is None else whole.edge_attr.to(kind)
     return task.model(replace(whole, x=whole.x.to(kind), edge_attr=edge_attr))
@@ -124,7 +124,7 @@ def test_a_pass_layer_by_layer_equals_the_whole_graph_in_float64_however_it_is_c
         for cut in (Cut(tokens=240, nodes=240, edges=10_000), Cut(tokens=24, nodes=25, edges=97)):
             for folder in (None, tmp_path / "disk"):
                 task.source.predict_all = NodeOutputs(
-                    task.source.material, task.source.kind, seed=task.source.seed, cut=cut, folder=folder
+                    task.source.prepared, task.source.kind, seed=task.source.seed, cut=cut, folder=folder
                 )
                 torch.testing.assert_close(task.source.predict_all(task.model), want, rtol=F64_SUM, atol=F64_SUM)
     assert not list((tmp_path / "disk").iterdir())
@@ -141,7 +141,7 @@ def test_a_pass_layer_by_layer_weighs_edges_as_the_whole_graph_does(tmp_path, ki
 
 def test_equal_keys_are_ordered_by_node_across_parts(tmp_path):
     task = made(tmp_path, order=OrderConfig(kind="random"), walks=WalksConfig(max_length=0))
-    assert not np.diff(task.source.material.key).any()
+    assert not np.diff(task.source.prepared.key).any()
     task.model.double().eval()
     task.source.predict_all.cut = Cut(tokens=24, nodes=7, edges=97)
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_batches_say_what_they_leave_out(tmp_path, capsys):
     assert "the node sequence holds 16 of 240 nodes" in said
     inputs, _ = next(task.batches(0))
     rows = inputs.targets
-    share = float(inputs.graph.indptr.diff()[rows].sum()) / task.source.material.table.num_nodes
+    share = float(inputs.graph.indptr.diff()[rows].sum()) / task.source.prepared.table.num_nodes
     assert len(inputs.x) > 3 * 16  # neighbours are there to receive from, though there are no tokens
     assert share > 0
     quiet = made(tmp_path, model=replace(SMALL, mpnn="none"), loop=LoopConfig(seed=1, progress=False))

@@ -192,7 +192,7 @@ def test_psi_of_a_gmn_receives_over_in_edges(tmp_path: Path) -> None:
         assert sorted(zip(senders, receivers)) == sorted(zip(*other.edge_index().tolist()))
         features = {pair: float(e) for pair, e in zip(zip(senders, receivers), task.source.edge_attr[:, 0])}
         assert features == {pair: float(e) for pair, e in zip(zip(*other.edge_index().tolist()), other.edge_attr[:, 0])}
-        assert task.source.material.table is not None
+        assert task.source.prepared.table is not None
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])

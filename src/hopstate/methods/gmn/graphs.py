@@ -127,7 +127,7 @@ class GINRun:
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
     """Return the task of training a Graph Mamba Network on graphs."""
     shared = _targets(graphs, config, config.level, context)
-    ready, choice = set_material(graphs, config, context)
+    ready, choice = prepared_set(graphs, config, context)
     model = GMN(
         config.model,
         in_dim=ready.x.shape[1],
@@ -170,7 +170,7 @@ def build_gin(graphs: GraphSet, config: GINRun, context: Context) -> GraphTask:
     )
 
 
-def set_material(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
+def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return the union made ready, each graph encoded and ordered as if alone, and the settings for it."""
     union, kind = graphs.union, config.encoding
     if config.model.variant == "gmn-":
@@ -346,4 +346,4 @@ METHODS = {
         space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)},
     ),
 }  # fmt: skip
-__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "set_material"]
+__all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]

@@ -28,7 +28,7 @@ class NodeOutputs:
     """model → (N, C) logits of all nodes on the CPU, with the first round's walks and ties broken by node id.
 
     Args:
-        material: the graph.
+        prepared: the graph.
         kind: what the model's local encoder reads.
         seed: of the run; fixes the walks.
         cut: how much is worked on at once.
@@ -36,9 +36,9 @@ class NodeOutputs:
     """
 
     def __init__(
-        self, material: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None
+        self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None
     ) -> None:
-        self.material, self.kind, self.seed, self.cut = material, kind, seed, cut
+        self.prepared, self.kind, self.seed, self.cut = prepared, kind, seed, cut
         self.store = Scratch(folder)
         self._known: tuple[bytes, Tensor] | None = None
 
@@ -48,14 +48,14 @@ class NodeOutputs:
         assert isinstance(inner, GMN)
         key = fingerprint(inner)
         if self._known is None or self._known[0] != key:
-            m = self.material
+            m = self.prepared
             graph = NodeGraph(indptr=m.indptr, indices=m.indices, x=m.x, edge_attr=m.edge_attr, order=node_order(m.key))
             self._known = key, all_outputs(inner, graph, self._tokens, self.cut, self.store)
         return self._known[1]
 
     def _tokens(self, rows: np.ndarray) -> GMNInputs:
         """Return the inputs of some nodes with their tokens and what these hold."""
-        m = self.material
+        m = self.prepared
         extra: dict[str, Any] = {"targets": torch.arange(len(rows))}
         near, edge_attr = rows, None
         if m.settings.tokens > 1:

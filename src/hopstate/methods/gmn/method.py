@@ -187,7 +187,7 @@ def reads_edges(config: Any) -> bool:
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 
 
-def material(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
+def prepared(graph: Graph, config: GMNRun, context: Context) -> tuple[PreparedGraph, WalkPlan]:
     """Return the graph made ready, and the settings for it."""
     assert graph.x is not None
     kind = config.encoding if config.model.variant != "gmn-" else EncodingConfig(kind="none")
@@ -227,7 +227,7 @@ def build(graph: Graph, config: GMNRun, context: Context) -> NodeTask[Any] | Sta
 
 def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, config: GMNRun) -> NodeNetwork:
     """Return a Graph Mamba Network with outputs of a width, and what feeds it."""
-    ready, choice = material(graph, config, context)
+    ready, choice = prepared(graph, config, context)
     edge_dim = 0 if ready.edge_attr is None else ready.edge_attr.shape[1]
     check_same_edges(graph.name, edge_dim, context.trained)
     model = GMN(

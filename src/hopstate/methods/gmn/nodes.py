@@ -84,18 +84,18 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
 
     Args:
         config: of the network.
-        material: the graph.
+        prepared: the graph.
         labels: labels, splits and names.
         seed: fixes everything drawn.
         resample_every: epochs that share their walks, 0 for never.
     """
 
     def __init__(
-        self, config: GMN.Config, material: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0
+        self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0
     ) -> None:
         super().__init__(labels)
-        self.material, self.seed, self.resample_every, self.kind = material, seed, resample_every, config.token_kind
-        m = material
+        self.prepared, self.seed, self.resample_every, self.kind = prepared, seed, resample_every, config.token_kind
+        m = prepared
         self.graph = Adjacency.of(m.indptr, m.indices)
         self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
         self.nodes = np.arange(len(m.x))
@@ -104,7 +104,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         self._eval: GMNInputs | None = None
 
     def _resampler(self, every: int) -> Resampler:
-        m = self.material
+        m = self.prepared
         return Resampler(
             m.table, self.nodes, m.settings, kind=self.kind, seed=self.seed, every=every,
             edges=self.edge_attr is not None,
@@ -149,7 +149,7 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return model(self._eval).float().cpu()[torch.from_numpy(rows)]
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        m = self.material
+        m = self.prepared
         extra: dict[str, Any] = {}
         if self._walks is not None:
             if rng is None and self.resample_every:  # the running rounds stay as they are
@@ -177,7 +177,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     """Batches of nodes with what their walks visited: all that the node sequence and message passing see in training.
 
     Args:
-        config, material, labels, seed, resample_every: see `WholeSequence`.
+        config, prepared, labels, seed, resample_every: see `WholeSequence`.
         batch_size: nodes a step.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
     """
@@ -185,7 +185,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
     def __init__(
         self,
         config: GMN.Config,
-        material: PreparedGraph,
+        prepared: PreparedGraph,
         labels: NodeLabels,
         *,
         seed: int,
@@ -196,7 +196,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         super().__init__(labels)
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.material, self.seed, self.batch_size, self.resample_every = material, seed, batch_size, resample_every
+        self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.kind, self.gps = config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
         self.predict_all = predict_all
@@ -240,7 +240,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
 
     def left_out(self) -> str:
         """Return a sentence on what the first training batch does not see, and evaluation does."""
-        m, order = self.material, named_rng(self.seed, "batches", 0).permutation(self.labels.split["train"])
+        m, order = self.prepared, named_rng(self.seed, "batches", 0).permutation(self.labels.split["train"])
         rows = order[: self.batch_size]
         inputs = self._inputs(rows, 0, named_rng(self.seed, "gmn", 0, 0))
         assert inputs.targets is not None
@@ -251,7 +251,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         return f"{text}; evaluation and prediction take all nodes and edges"
 
     def _inputs(self, rows: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        m = self.material
+        m = self.prepared
         extra: dict[str, Any] = {}
         tokens: Tokens | None = None
         edges = m.edge_attr is not None
@@ -285,7 +285,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
             return rows[:0]
         steps, walks = CONTEXT
         seed = (self.seed * 1_000_003 + epoch) % 2**63
-        return random_walks(self.material.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
+        return random_walks(self.prepared.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
 
 
 def induced(indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -57,7 +57,7 @@ class Collator:
 
     Args:
         graphs: the set.
-        material: its union, made ready.
+        prepared: its union, made ready.
         model: says what tokens are needed.
         seed, resample_every: as in `hopstate.methods.gmn.nodes.WholeSequence`.
         level: "edge" adds the pairs.
@@ -66,19 +66,19 @@ class Collator:
     def __init__(
         self,
         graphs: GraphSet,
-        material: PreparedGraph,
+        prepared: PreparedGraph,
         model: GMN.Config,
         *,
         seed: int,
         resample_every: int,
         level: str,
     ) -> None:
-        self.graphs, self.material, self.model, self.level = graphs, material, model, level
+        self.graphs, self.prepared, self.model, self.level = graphs, prepared, model, level
         self.seed, self.resample_every = seed, resample_every
 
     def __call__(self, ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         """Return the inputs of graphs ids."""
-        m, graphs = self.material, self.graphs
+        m, graphs = self.prepared, self.graphs
         rows, bounds, indptr, indices, edges = pack(graphs, m.indptr, m.indices, ids)
         extra: dict[str, object] = {}
         if m.settings.max_length:
@@ -105,7 +105,7 @@ class Collator:
         self, rows: np.ndarray, bounds: np.ndarray, ids: np.ndarray, edges: np.ndarray, epoch: int,
         rng: np.random.Generator | None,
     ) -> dict[str, object]:  # fmt: skip
-        m, graphs = self.material, self.graphs
+        m, graphs = self.prepared, self.graphs
         number = epoch // self.resample_every if self.resample_every and rng is not None else 0
         seed = (self.seed * 1_000_003 + number) % 2**63
         wanted = m.edge_attr is not None

@@ -1,7 +1,7 @@
 """How far a trained network's last layer on node batches is from the same network on the whole graph.
 
 The error of a kind of batch is sqrt(sum_i |H*_Bi - H_Bi|^2) / sqrt(sum_i |H*_Bi|^2) over the batches of an epoch, H the
-representations after the last layer (before the head) and H* those of the whole graph. For "gas" the histories are what
+representations after the last layer (before the head) and H* those of the whole graph. For "gas" the cache holds what
 one earlier pass over other batches, from empty tables and with the trained weights, has left: as many passes as layers
 would make them exact, and in training weights move between passes.
 
@@ -54,7 +54,7 @@ def relative_errors(
         most: batches looked at.
         earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
             histories, as in training; None takes the present ones.
-        passes: over the batches, from empty tables, that fill the histories of "gas".
+        passes: over the batches, from empty tables, that fill the cache of "gas".
     """
     model.eval()
     source_model = model if earlier is None else earlier.eval()
@@ -70,7 +70,7 @@ def relative_errors(
         elif kind == "random":
             missing = prepared_top(graph, replace(batching.top, refresh=0), model, seed=seed)
         elif kind == "gas":
-            missing = _histories(graph, source_model, sampler, passes)
+            missing = _filled_cache(graph, source_model, sampler, passes)
         source = NodeSetSource(graph, sampler, sets[0].nodes, missing)
         errors[kind] = _error(graph, model, source, sets, exact, kind)
     return errors
@@ -99,11 +99,11 @@ def _propagator(graph: Graph, source: NodeSetSource, chosen: NodeSet, kind: str)
     return inside_adjacency(graph, local)
 
 
-def _histories(graph: Graph, model: Backbone, sampler: object, passes: int) -> GasCache:
-    history = GasCache(graph.num_nodes, [model.config.dim] * model.config.num_layers)
-    source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), history)  # type: ignore[arg-type]
+def _filled_cache(graph: Graph, model: Backbone, sampler: object, passes: int) -> GasCache:
+    cache = GasCache(graph.num_nodes, [model.config.dim] * model.config.num_layers)
+    source = NodeSetSource(graph, sampler, torch.arange(0).numpy(), cache)  # type: ignore[arg-type]
     for _ in range(passes):  # over batches other than those that are looked at
         for number in range(source.num_batches(0)):
             batch = source.batch(0, number)
             model(batch.x, batch.graph)
-    return history
+    return cache

@@ -153,7 +153,7 @@ def _of_validation(task: LinkTask) -> tuple[np.ndarray, np.ndarray, str]:
         stream,
         np.searchsorted(rows, row),
         rows=rows,
-        edges=batch_boundaries(stream.t[rows], size),
+        boundaries=batch_boundaries(stream.t[rows], size),
         history=event_batches(stream, np.arange(rows[0]), batch_size=size),
     )
     return scores, (np.arange(len(row)) < len(at)).astype(np.float64), strategy

@@ -256,10 +256,10 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
 
     def _step(self, k: int, done: int, drawn: DrawnT) -> Step:
         """Return what batch k needs: the updates that its scores know of and are not done, and what is asked of it."""
-        rows, edges = self.split.train, self.batch_boundaries
-        made = [self.stream.take(rows[edges[j] : edges[j + 1]]) for j in range(done, self.known[k])]
+        rows, cuts = self.split.train, self.batch_boundaries
+        made = [self.stream.take(rows[cuts[j] : cuts[j + 1]]) for j in range(done, self.known[k])]
         updates = [[vars(piece) for piece in self.train_inputs.batches(events)] for events in made]
-        asked, labels = self.questions.of(slice(edges[k], edges[k + 1]), drawn)
+        asked, labels = self.questions.of(slice(cuts[k], cuts[k + 1]), drawn)
         return {"updates": updates, "asked": asked, "labels": labels}
 
     def loss(self, model: nn.Module, batch: Window) -> Tensor | None:
