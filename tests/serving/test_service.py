@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 
 from fastapi.testclient import TestClient
 
+from hopstate.cli.main import main
 from hopstate.runs.api import Run, fit
 from hopstate.serving.doors import _Request
 from hopstate.serving.live import LiveRun, replayed
@@ -243,3 +245,20 @@ def test_quality_is_told(client: TestClient) -> None:
     assert row.keys() >= {"average_precision", "recency_average_precision", "mrr", "recency_mrr", "ece"}
     assert told["alarms"] == []
     assert 'hopstate_quality{metric="mrr",others="random"}' in client.get("/metrics").text
+
+
+def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = Path(__file__).parents[2] / "docs" / "live"
+    told = client.get("/metrics").text
+    names = set(re.findall(r"^# TYPE (\S+)", told, re.M))
+    panels = json.loads((examples / "grafana.json").read_text())["panels"]
+    asked = {n for p in panels for target in p["targets"] for n in re.findall(r"hopstate_\w+", target["expr"])}
+    assert len(asked) >= 9
+    assert {re.sub(r"_bucket$", "", name) for name in asked} <= names
+    unit = (examples / "hopstate.service").read_text()
+    command = re.search(r"^ExecStart=\S+ (.*)$", unit, re.M)
+    assert command is not None
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    known = capsys.readouterr().out
+    assert all(option in known for option in re.findall(r"--[a-z-]+", command[1]))
