@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, HopstateWarning, nearest
+from hopstate.errors import DataError, FormatError, nearest
 
 SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
 TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
@@ -63,8 +62,8 @@ def events_from_table(
     Args:
         table: one row for each event.
         ends: names of source, target, time, kind and label; None goes by the usual names.
-        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a `HopstateWarning`
-            names numeric columns beyond them. An empty list takes none.
+        edge_columns: edge features; by default the columns named feat_0, f1, msg3 and so on, and a note names
+            numeric columns beyond them. An empty list takes none.
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time.
@@ -99,7 +98,8 @@ def events_from_table(
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
     rows = _rows(src, dst, fields)
     if edge_columns is None:
-        edge_columns = _feature_columns(table, named, said)
+        edge_columns, idle = _feature_columns(table, named, said)
+        notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
     labels, names, told = (None, None, ()) if label is None else event_labels(table, label)
     left = _text_columns(table, [*named, *edge_columns])
@@ -126,22 +126,22 @@ def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:
     ]
 
 
-def _feature_columns(table: Table, named: Sequence[str | None], said: Mapping[str, Declared]) -> list[str]:
-    """Return the columns that are features by their names or as is said; other numeric ones are told, not taken."""
+def _feature_columns(
+    table: Table, named: Sequence[str | None], said: Mapping[str, Declared]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the columns that are features by their names or as is said, and a note on other numeric ones."""
     from pandas.api.types import is_numeric_dtype
 
     rest = [str(name) for name in table.frame.columns if name not in named]
     taken = [name for name in rest if FEATURE.fullmatch(name) or name in said]
     unused = [name for name in rest if name not in taken and is_numeric_dtype(table.frame[name])]
-    if unused:
-        warnings.warn(
-            f"{table.path}: numeric columns that are not used: {', '.join(unused)}; take them as event features with "
-            f"--read.edge_columns '[{', '.join(taken + unused)}]' (edge_columns in Python), or leave them out with "
-            f"'[{', '.join(taken)}]'",
-            HopstateWarning,
-            stacklevel=4,
-        )
-    return taken
+    if not unused:
+        return taken, ()
+    return taken, (
+        f"numeric columns that are not used: {', '.join(unused)}; take them as event features with "
+        f"--read.edge_columns '[{', '.join(taken + unused)}]' (edge_columns in Python), or leave them out with "
+        f"'[{', '.join(taken)}]'",
+    )
 
 
 def _one_label(table: Table, columns: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
