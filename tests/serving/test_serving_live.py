@@ -227,11 +227,11 @@ def test_a_disk_that_fails_loses_nothing(runs: dict[str, Run], tmp_path: Path, m
     with LiveRun(run.path, folder=tmp_path, snapshot_every=5) as live:
         append = live.log.append
 
-        def fails(entries: Any) -> int:
+        def fails(entries: Any, facts: Any = None) -> int:
             raise StorageError("no space left")
 
-        def fails_late(entries: Any) -> int:
-            append(entries)
+        def fails_late(entries: Any, facts: Any = None) -> int:
+            append(entries, facts)
             raise StorageError("the disk went away")
 
         monkeypatch.setattr(live.log, "append", fails)

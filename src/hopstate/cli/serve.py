@@ -43,7 +43,15 @@ def _serve(argv: list[str]) -> int:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
+    parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
+    sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
+    parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     o = parser.parse_args(argv)
+    if o.follow and (o.source or o.sink):
+        raise ConfigError("a replica takes no events and writes no scores: leave --source and --sink to the writer")
+    if o.source and o.late == "reject":
+        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
     token = None if o.token_file is None else Path(o.token_file).read_text("utf-8").strip()
     if token == "" or (token is None and o.host != _HERE):
         raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
@@ -53,14 +61,16 @@ def _serve(argv: list[str]) -> int:
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
+        from hopstate.serving.sinks import open_sink
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
     options |= {"retain": o.retain}
+    options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
     opened = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token, score_events=o.score_events == "always")
+    app = service(opened, name=name, token=token, score_events=o.score_events == "always", source=o.source)
     app.state.doors.open()
     print(f"serving {name} at http://{o.host}:{o.port} (who next: /, doors: /docs)", flush=True)
     uvicorn.run(app, host=o.host, port=o.port, log_level="warning")

@@ -20,7 +20,9 @@ import torch
 from hopstate.errors import CheckpointError, HopstateError, StorageError
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
+from hopstate.serving.pump import Pump
 from hopstate.serving.quality import Alarm, Quality
+from hopstate.serving.sources import open_source
 
 T = TypeVar("T")
 
@@ -69,9 +71,13 @@ class Doors:
         opened: opens the run; called in the thread that has it from then on.
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
+        source: place from which events come as well (see `sources.open_source`).
     """
 
-    def __init__(self, opened: Callable[[], LiveRun], limits: Limits, *, score_events: bool = True) -> None:
+    def __init__(
+        self, opened: Callable[[], LiveRun], limits: Limits, *, score_events: bool = True, source: str | None = None
+    ) -> None:
+        self.source = source
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._thread = ThreadPoolExecutor(1, "live run")
         self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
@@ -80,16 +86,27 @@ class Doors:
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
-        self.live: LiveRun = self._thread.submit(self.opened).result()
+        self._thread.submit(self._opened).result()
+
+    def _opened(self) -> None:
+        self.live: LiveRun = self.opened()
+        if self.source is not None:
+            try:
+                source = open_source(self.source, self.live.log.facts())
+                self._pump = Pump(self.live, source, score=self.score_events)
+            except BaseException:
+                self.live.close(snapshot=False)
+                raise
         self._is_open = True
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
         if not self._is_open:
-            self.live = await self._in_thread(self.opened)
+            await self._in_thread(self._opened)
         self.meters.follow(self.live)
         self.quality, self._before = Quality(self.live), self.live.past
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
+        self._drawer = None if self.source is None else asyncio.create_task(self._draw())
         self.ready = True
 
     async def stop(self) -> None:
@@ -97,8 +114,23 @@ class Doors:
         self.ready = False
         await self._events.join()
         self._writer.cancel()
+        if self._drawer is not None:
+            self._drawer.cancel()
+            await self._in_thread(self._pump.source.close)
         await self._in_thread(self.live.close)
         self._thread.shutdown()
+
+    async def _draw(self) -> None:
+        while True:
+            try:
+                receipts = await self._in_thread(self._pump.step)
+                self.meters.took(receipts, self.live)
+                self.meters.trouble = ""
+                if receipts:
+                    await self._in_thread(self._judge)
+            except HopstateError as error:  # the same again, later
+                receipts, self.meters.trouble = [], str(error)
+            await asyncio.sleep(0 if receipts else self.limits.look)
 
     async def _follow(self) -> None:
         while True:

@@ -149,3 +149,15 @@ def check_start(first: int | None, start: int, place: object) -> int:
             f"{place} begins at event {start}; what came before was cut, and event {first} is asked for"
         )
     return start if first is None else first
+
+
+def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
+    """Yield the events of a log from a position on, whole commits together until they are so many."""
+    held: list[str] = []
+    for commit in log.commits(first):
+        held += commit.bodies
+        if len(held) >= least:
+            yield held
+            held = []
+    if held:
+        yield held

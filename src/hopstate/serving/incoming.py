@@ -29,6 +29,7 @@ from hopstate.serving.event_log import is_broken
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
+ID = "event_id"
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
 _USUAL = ("src", "dst", "t")
 _ENDS = (
@@ -203,3 +204,21 @@ def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ..
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
     return names, {key: value for key, value in reading(config.read).items() if key != "label_column"}
+
+
+def id_of(event: Mapping[str, Any]) -> str | None:
+    """Return an event's own id, None where it has none.
+
+    Raises:
+        DataError: it is no object, or the id is none.
+    """
+    if not isinstance(event, Mapping):
+        raise DataError(f"an event is an object with fields; got {event!r}")
+    found = event.get(ID)
+    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
+        raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
+    if isinstance(found, int) and abs(found) > LAST:
+        raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
+    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
+        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
+    return None if found is None else str(found)

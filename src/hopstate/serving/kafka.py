@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -51,8 +51,8 @@ class Topic:
                 f"{self.place} cannot be written or read ({told}); see whether its brokers run"
             ) from None
 
-    def consumer(self, partition: int, offset: int) -> Any:
-        """Return a consumer of a partition from an offset on, of no group."""
+    def consumer(self, offsets: Mapping[int, int]) -> Any:
+        """Return a consumer of partitions from offsets on, of no group."""
         own = {
             "group.id": "hopstate",  # librdkafka asks for a name; nothing is committed under it
             "enable.auto.commit": False,
@@ -63,7 +63,7 @@ class Topic:
         }
         with self.named():
             made = self.kafka.Consumer({**self.settings, **own})
-            made.assign([self.kafka.TopicPartition(self.name, partition, offset)])
+            made.assign([self.kafka.TopicPartition(self.name, *place) for place in offsets.items()])
             return made
 
     def producer(self, **own: Any) -> Any:
@@ -93,6 +93,16 @@ class Topic:
             place = self.kafka.TopicPartition(self.name, partition)
             low, high = consumer.get_watermark_offsets(place, timeout=SECONDS)
             return int(low), int(high)
+
+    def polled(self, consumer: Any, most: int = 16) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield partitions, offsets and values of messages that come next, if any came in time."""
+        with self.named():
+            for message in consumer.consume(most, timeout=0.1):
+                error = message.error()
+                if error is None:
+                    yield message.partition(), message.offset(), message.value()
+                elif error.code() != self.kafka.KafkaError._PARTITION_EOF:
+                    raise self.kafka.KafkaException(error)
 
     def delete_before(self, offset: int) -> None:
         """Drop what lies before an offset of partition 0."""

@@ -46,7 +46,7 @@ class KafkaLog:
         self.place, self._me, self._one_by_one = self.topic.place, uuid.uuid4().hex, threading.RLock()
         self._index, self._sure = Index(), False
         self._producer: Any = None
-        self._consumer = self.topic.consumer(0, 0)
+        self._consumer = self.topic.consumer({})
         try:
             if not self.topic.partitions(self._consumer):
                 if read_only:
@@ -54,7 +54,7 @@ class KafkaLog:
                 self.topic.make()
             self._next = self.topic.bounds(self._consumer, 0)[0]
             self._consumer.close()
-            self._consumer = self.topic.consumer(0, self._next)
+            self._consumer = self.topic.consumer({0: self._next})
             self._catch_up()
             if read_only and self._index.writer is None:
                 raise MissingFileError(f"no log in {self.place}; `hopstate serve` makes one")
@@ -70,7 +70,7 @@ class KafkaLog:
         """Read to the end; return whether the message at an offset counts."""
         counts, high = False, self.topic.bounds(self._consumer, 0)[1]
         while self._next < high:
-            for offset, value in _polled(self.topic, self._consumer):
+            for _, offset, value in self.topic.polled(self._consumer):
                 known = self._index.take(offset, self._read(value))
                 counts |= known and offset == watched
                 self._next = offset + 1
@@ -170,11 +170,11 @@ class KafkaLog:
         if at >= end:
             return
         k = index.commit_of(at)
-        consumer, wanted = self.topic.consumer(0, index.offsets[k]), iter(list(zip(index.firsts, index.offsets))[k:])
+        consumer, wanted = self.topic.consumer({0: index.offsets[k]}), iter(list(zip(index.firsts, index.offsets))[k:])
         try:
             begin, place = next(wanted)
             while at < end:
-                for offset, value in _polled(self.topic, consumer):
+                for _, offset, value in self.topic.polled(consumer):
                     if offset > place:
                         raise CheckpointError(f"{self.place} lacks events of the commit at {begin}; use a copy")
                     if offset == place:
@@ -220,17 +220,6 @@ class KafkaLog:
         """See `EventLog.close`."""
         self._producer = None
         self._consumer.close()
-
-
-def _polled(topic: Topic, consumer: Any) -> Iterator[tuple[int, bytes | None]]:
-    """Yield offsets and values of messages that come next, if any came in time."""
-    with topic.named():
-        for message in consumer.consume(16, timeout=0.1):
-            error = message.error()
-            if error is None:
-                yield message.offset(), message.value()
-            elif error.code() != topic.kafka.KafkaError._PARTITION_EOF:
-                raise topic.kafka.KafkaException(error)
 
 
 def _is_too_large(kafka: Any, error: BaseException | None) -> bool:

@@ -24,23 +24,22 @@ import torch
 
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
-from hopstate.errors import CheckpointError, ConfigError, DataError, HopstateWarning, StorageError
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, StorageError
 from hopstate.io.lock import locked
-from hopstate.runs.asking import LAST
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
-from hopstate.serving.event_log import Entry, EventLog, is_broken
-from hopstate.serving.incoming import LONGEST, Incoming, Late
+from hopstate.serving.event_log import Entry, EventLog, bulks
+from hopstate.serving.incoming import ID, Incoming, Late, id_of
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import check_retain, past_at_start, retained
+from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, newest
 from hopstate.streaming.live import fingerprint, go_on
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
-ID = "event_id"
 BULK = 5_000  # events that are taken together when a log is read again
 
 
@@ -70,6 +69,7 @@ class LiveRun:
         snapshot_every: events between two snapshots.
         retain: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a snapshot.
         log: another log than the file in the folder, or its place (see `logs.open_log`).
+        sink: where scores of all events go, whether they were asked for or not; closed with the run.
         device, method: as in `hopstate.score`.
 
     past: what is known.
@@ -93,6 +93,7 @@ class LiveRun:
         snapshot_every: int = 100_000,
         retain: str | int | None = None,
         log: EventLog | str | None = None,
+        sink: Sink | None = None,
         device: str | None = None,
         method: str | None = None,
     ) -> None:
@@ -104,7 +105,9 @@ class LiveRun:
         self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
         check_temporal(self.run, method)
-        self._open = ExitStack()
+        self._open, self.sink = ExitStack(), sink
+        if sink is not None:
+            self._open.callback(sink.close)
         try:
             self._open.enter_context(locked(self.folder, "a live run"))
             trainer, task = self._open.enter_context(load_run(run, device=device, bare=True, method=method))
@@ -155,12 +158,12 @@ class LiveRun:
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
-        for bodies in _bulks(self.log, self.position):
+        for bodies in bulks(self.log, self.position, BULK):
             self.observe([json.loads(body) for body in bodies])
 
     def follow(self) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
-        for bodies in _bulks(self.log, self.position):
+        for bodies in bulks(self.log, self.position, BULK):
             self.observe([json.loads(body) for body in bodies])
             break
         self._keep()
@@ -177,7 +180,9 @@ class LiveRun:
         Args:
             bodies: events as they were logged.
         """
-        self.past = self._after(bodies, score=False)[1]
+        first, (scores, self.past) = self.position, self._after(bodies, score=self.sink is not None)
+        if self.sink is not None:
+            self.sink.take(first, bodies, scores)
 
     def snapshot(self) -> int:
         """Keep the state as it is now; return its position in the log.
@@ -185,6 +190,8 @@ class LiveRun:
         Raises:
             StorageError: it could not be written; the one before is untouched.
         """
+        if self.sink is not None:
+            self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = keep(self.past, self.folder / "state")
         self.kept = self.position
         if self.retain is not None:
@@ -196,6 +203,8 @@ class LiveRun:
         with self._open:
             if snapshot and self.position > self.kept:
                 self.snapshot()
+            elif snapshot and self.sink is not None:
+                self.sink.flush()
 
     def __enter__(self) -> LiveRun:
         return self
@@ -214,13 +223,16 @@ class LiveRun:
         return len(self.past) - self.own_events
 
     # ---- events in ----------------------------------------------------------------------------------------
-    def take(self, events: Sequence[Mapping[str, Any]], *, score: bool = True) -> list[Receipt]:
+    def take(
+        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+    ) -> list[Receipt]:
         """Score events, commit them, observe them: all of them, or on any error none.
 
         Args:
             events: in order of time; of each the columns of the run's own file, and perhaps an id (`event_id`), by
                 which it is taken once however often it is given.
             score: False only stores them, which is quicker; it changes no later score.
+            facts: what the log is told in the same commit.
 
         Raises:
             TimeOrderError: one is earlier than the one before it, and late ones are rejected.
@@ -228,13 +240,15 @@ class LiveRun:
             StorageError: the log cannot be written.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
-        ids = [_id_of(event) for event in events]
+        ids = [id_of(event) for event in events]
         known = self.log.positions([i for i in ids if i is not None])
         first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
         fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
         made: dict[int, Receipt] = {}
         if fresh:
-            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh, score=score)
+            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh, facts or {}, score=score)
+        elif facts:
+            self.log.tell(facts)
         found = []
         for k, one in enumerate(ids):
             if k in made:
@@ -254,7 +268,13 @@ class LiveRun:
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _take(
-        self, events: list[Mapping[str, Any]], ids: list[str | None], places: list[int], *, score: bool
+        self,
+        events: list[Mapping[str, Any]],
+        ids: list[str | None],
+        places: list[int],
+        facts: Mapping[str, Any],
+        *,
+        score: bool,
     ) -> dict[int, Receipt]:
         bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
         bodies, late = self._incoming.in_order(bodies, self.past, places)
@@ -262,14 +282,18 @@ class LiveRun:
         made = {places[k]: Receipt(None) for k in late}
         if not rest:
             self._park([(ids[k], events[k]) for k in late])
+            if facts:
+                self.log.tell(facts)
             return made
-        scores, after = self._after([bodies[k] for k in rest], score=score)
+        new = [bodies[k] for k in rest]
+        scores, after = self._after(new, score=score or self.sink is not None)
         self._park([(ids[k], events[k]) for k in late])
-        first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest])
+        first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest], facts)
         self.past = after
-        return made | {
-            places[k]: Receipt(first + i, None if np.isnan(scores[i]) else float(scores[i])) for i, k in enumerate(rest)
-        }
+        if self.sink is not None:
+            self.sink.take(first, new, scores)
+        told = [None if np.isnan(one) or not score else float(one) for one in scores]
+        return made | {places[k]: Receipt(first + i, told[i]) for i, k in enumerate(rest)}
 
     def _park(self, entries: list[tuple[str | None, Mapping[str, Any]]]) -> None:
         if entries:
@@ -325,34 +349,10 @@ def replayed(
         if kept.start:
             state = Path(folder or RunFolder.open(run).path / "live") / "state"
             live.past = past_at_start(kept, state, own["model"], live.own_events)
-        for bodies in _bulks(kept, live.position):
+        for bodies in bulks(kept, live.position, BULK):
             first, rows = live.position, [json.loads(body) for body in bodies]
             scores, live.past = live._after(rows, score=True)
             table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
             yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
         live.kept = live.position  # nothing to be kept
     kept.close()
-
-
-def _bulks(log: EventLog, first: int) -> Iterator[list[str]]:
-    held: list[str] = []
-    for commit in log.commits(first):
-        held += commit.bodies
-        if len(held) >= BULK:
-            yield held
-            held = []
-    if held:
-        yield held
-
-
-def _id_of(event: Mapping[str, Any]) -> str | None:
-    if not isinstance(event, Mapping):
-        raise DataError(f"an event is an object with fields; got {event!r}")
-    found = event.get(ID)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
-        raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
-    if isinstance(found, int) and abs(found) > LAST:
-        raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
-    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
-        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
-    return None if found is None else str(found)

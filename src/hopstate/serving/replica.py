@@ -37,7 +37,9 @@ class Replica(LiveRun):
         if "own_events" not in self.log.facts():
             raise MissingFileError(f"the log of {self.run.path} has not been begun; start its writer first")
 
-    def take(self, events: Sequence[Mapping[str, Any]], *, score: bool = True) -> list[Receipt]:
+    def take(
+        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+    ) -> list[Receipt]:
         """Refuse events.
 
         Raises:

@@ -36,6 +36,7 @@ def service(
     token: str | None = None,
     limits: Limits | None = None,
     score_events: bool = True,
+    source: str | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -44,10 +45,10 @@ def service(
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         limits: see `Limits`.
-        score_events: see `Doors`.
+        score_events, source: see `Doors`.
     """
     limits = limits or Limits()
-    doors = Doors(opened, limits, score_events=score_events)
+    doors = Doors(opened, limits, score_events=score_events, source=source)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:

@@ -1,0 +1,75 @@
+"""From a source into a live run: what was read is committed together with how far, so that a kill doubles nothing.
+
+What cannot be read is kept aside in the log, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+
+from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.serving.event_log import Entry
+from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.sources import Arrived, Source, named
+
+MOST = 500  # events that are committed together
+
+
+class Pump:
+    """A source beside a live run, in its thread.
+
+    Args:
+        live: the run.
+        source: where events come from.
+        score: whether they are scored.
+
+    Raises:
+        ConfigError: late events are rejected, of which no source could be told.
+    """
+
+    def __init__(self, live: LiveRun, source: Source, *, score: bool = True) -> None:
+        if live.late == "reject":
+            raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
+        self.live, self.source, self.score = live, source, score
+        self._held: list[Arrived] = []
+
+    def step(self) -> list[Receipt]:
+        """Take what comes next; return receipts, none where nothing came.
+
+        Raises:
+            StorageError: source or log cannot be reached; the same is taken again with the next step.
+        """
+        self._held = self._held or self.source.read(MOST)
+        if not self._held:
+            return []
+        try:
+            if any(one.event is None for one in self._held):
+                found = self._one_by_one()
+            else:
+                found = self._take(self._held)
+        except StorageError:
+            raise
+        except (HopstateError, RecursionError, OverflowError, UnicodeError):
+            found = self._one_by_one()
+        self._held = []
+        return found
+
+    def _take(self, arrived: list[Arrived]) -> list[Receipt]:
+        facts = {self.source.key: arrived[-1].offset}
+        return self.live.take([named(one) for one in arrived], score=self.score, facts=facts)
+
+    def _one_by_one(self) -> list[Receipt]:
+        found = []
+        for one in self._held:
+            try:
+                if one.event is None:
+                    raise ConfigError("no JSON object")
+                found += self._take([one])
+            except StorageError:
+                raise
+            except (HopstateError, RecursionError, OverflowError, UnicodeError) as error:
+                body = json.dumps({"text": one.text, "error": str(error)})
+                self.live.log.park([Entry(body, one.id)], "unreadable")
+                self.live.log.tell({self.source.key: one.offset})
+                found.append(Receipt(None))
+        return found

@@ -1,0 +1,199 @@
+"""Scores of a live run into files of Parquet, a table of PostgreSQL or a topic of Kafka: each position once.
+
+A sink knows from what it holds which position comes next. It is written before a snapshot is kept, so what a kill took
+from it comes after the snapshot: it is scored again, to the same bits, as the log is read; what is there is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hopstate.errors import ConfigError, HopstateWarning, StorageError
+from hopstate.io.files import make_folder
+from hopstate.io.table import write_table
+from hopstate.serving.kafka import SECONDS, Topic
+from hopstate.serving.postgres import Database, is_postgres
+
+_FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
+_TABLE = """create table if not exists {table} (
+    position bigint primary key, src text not null, dst text not null, t numeric not null, score double precision)"""
+
+
+class Sink:
+    """Where scores go; rows of position, src, dst, t and score (none of a deletion).
+
+    Args:
+        together: rows that are written at once.
+        seconds: how long a row waits for others at most, once more come.
+
+    next: the first position that is not there.
+    """
+
+    def __init__(self, together: int = 1, seconds: float = 60.0) -> None:
+        self.together, self.seconds = together, seconds
+        self._held: list[pd.DataFrame] = []
+        self._since = 0.0
+        self.next = self._end()
+
+    def take(self, first: int, bodies: Sequence[Mapping[str, Any]], scores: np.ndarray) -> None:
+        """Take events of a log and (Q,) scores; what is there already is left out.
+
+        Warns:
+            HopstateWarning: it cannot be written now, or events before have never been scored for it.
+        """
+        held = self.next + sum(map(len, self._held))
+        if first > held > 0:
+            warnings.warn(f"scores of events {held} to {first - 1} are not there; `hopstate replay` gives them",
+                          HopstateWarning, stacklevel=3)  # fmt: skip
+        table = pd.DataFrame({name: [body[name] for body in bodies] for name in ("src", "dst", "t")}, dtype=object)
+        table.insert(0, "position", np.arange(first, first + len(bodies)))
+        table["score"] = scores
+        table = table[table["position"] >= held]
+        if not len(table):
+            return
+        if not self._held:
+            self.next, self._since = int(table["position"].iloc[0]), time.monotonic()
+        self._held.append(table)
+        if sum(map(len, self._held)) >= self.together or time.monotonic() - self._since > self.seconds:
+            try:
+                self.flush()
+            except StorageError as error:
+                warnings.warn(f"scores wait: {error}", HopstateWarning, stacklevel=3)
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises:
+            StorageError: it cannot be written; it goes on waiting.
+        """
+        if self._held:
+            table = pd.concat(self._held, ignore_index=True)
+            self._write(table)
+            self._held, self.next = [], int(table["position"].iloc[-1]) + 1
+
+    def _end(self) -> int:
+        raise NotImplementedError
+
+    def _write(self, table: pd.DataFrame) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class ParquetSink(Sink):
+    """Files `scores-FIRST-LAST.parquet` in a folder, each whole or absent."""
+
+    def __init__(self, folder: str | Path, together: int = 10_000) -> None:
+        self.folder = Path(folder)
+        make_folder(self.folder)
+        super().__init__(together)
+
+    def _end(self) -> int:
+        found = [_FILE.fullmatch(path.name) for path in self.folder.iterdir()]
+        return max((int(match[2]) + 1 for match in found if match), default=0)
+
+    def _write(self, table: pd.DataFrame) -> None:
+        first, last = table["position"].iloc[[0, -1]]
+        write_table(table.infer_objects(), self.folder / f"scores-{first:012}-{last:012}.parquet")
+
+
+class PostgresSink(Sink):
+    """Rows of a table (`postgresql://...?table=NAME`), which is made where there is none."""
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url, ("table",))
+        self.table = self._database.own.get("table", "scores")
+        if not _NAME.fullmatch(self.table):
+            raise ConfigError(f"table={self.table!r}: a table's name is of small letters, digits and _")
+        super().__init__()
+
+    def _end(self) -> int:
+        with self._database.work() as db:
+            db.execute("set client_min_messages = warning")
+            db.execute(_TABLE.format(table=self.table))
+            return int(db.execute(f"select coalesce(max(position) + 1, 0) from {self.table}").fetchone()[0])
+
+    def _write(self, table: pd.DataFrame) -> None:
+        rows = [
+            (int(p), str(s), str(d), Decimal(str(t)), None if np.isnan(score) else float(score))
+            for p, s, d, t, score in table.itertuples(index=False)
+        ]
+        query = f"insert into {self.table} values (%s, %s, %s, %s, %s) on conflict do nothing"
+        with self._database.work() as db, db.transaction():
+            db.cursor().executemany(query, rows)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._database.close()
+
+
+class KafkaSink(Sink):
+    """Messages in partition 0 of a topic, each a JSON object; no others may stand there."""
+
+    def __init__(self, url: str) -> None:
+        self.topic = Topic(url)
+        self._producer = self.topic.producer()
+        super().__init__()
+
+    def _end(self) -> int:
+        reader = self.topic.consumer({})
+        if not self.topic.partitions(reader):
+            self.topic.make()
+        low, high = self.topic.bounds(reader, 0)
+        reader.close()
+        if low == high:
+            return 0
+        reader, until = self.topic.consumer({0: high - 1}), time.monotonic() + SECONDS
+        try:
+            while time.monotonic() < until:
+                for _, _, value in self.topic.polled(reader, 1):
+                    return int(json.loads(value or b"{}")["position"]) + 1
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None
+        finally:
+            reader.close()
+        raise StorageError(f"{self.topic.place} cannot be read; see whether its brokers run")
+
+    def _write(self, table: pd.DataFrame) -> None:
+        told: list[Any] = []
+        for row in table.to_dict("records"):
+            row["score"] = None if np.isnan(row["score"]) else row["score"]
+            with self.topic.named():
+                value = json.dumps(row).encode()
+                self._producer.produce(
+                    self.topic.name, value, partition=0, on_delivery=lambda error, sent: told.append(error)
+                )
+        self._producer.flush(2 * SECONDS)
+        if len(told) < len(table) or any(error is not None for error in told):
+            end = self._end()  # what is there of it need not be sent again
+            self._held = [table[table["position"] >= end]] if end <= table["position"].iloc[-1] else []
+            self.next = max(self.next, end)
+            if self._held:
+                raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
+
+
+def open_sink(place: str) -> Sink:
+    """Return the sink at a place: a folder, `postgresql://...?table=NAME` or `kafka://HOST:PORT/TOPIC`.
+
+    Raises:
+        ConfigError: no such kind of place.
+    """
+    if is_postgres(place):
+        return PostgresSink(place)
+    if place.startswith("kafka://"):
+        return KafkaSink(place)
+    if "://" in place:
+        raise ConfigError("scores go into a folder, postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC")
+    return ParquetSink(place)

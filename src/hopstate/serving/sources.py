@@ -1,0 +1,194 @@
+"""Events from elsewhere: a topic of Kafka, a table of PostgreSQL. How far they were read stands in the log's commits.
+
+An event without an `event_id` gets one of where it stood, so that it is taken once however often it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+from hopstate.errors import ConfigError, DataError
+from hopstate.serving.incoming import ID
+from hopstate.serving.kafka import Topic
+from hopstate.serving.postgres import Database, is_postgres
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """An event as it came.
+
+    Args:
+        event: its fields, None where they cannot be read.
+        text: as it came.
+        id: of where it stood.
+        offset: how far the source has been read with it, as JSON has it.
+    """
+
+    event: dict[str, Any] | None
+    text: str
+    id: str
+    offset: Any
+
+
+class Source(Protocol):
+    """Where events come from; `key` names it among a log's facts."""
+
+    key: str
+
+    def read(self, most: int) -> list[Arrived]:
+        """Return what comes next, nothing where nothing has.
+
+        Raises:
+            StorageError: it cannot be reached.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class KafkaSource:
+    """Messages of a topic, of all partitions, each a JSON object.
+
+    Args:
+        url: see `Topic`.
+        offset: the next offset by partition; None for the beginning.
+    """
+
+    def __init__(self, url: str, offset: dict[str, int] | None) -> None:
+        self.topic = Topic(url)
+        self.key = f"source {self.topic.place}"
+        finder = self.topic.consumer({})
+        places = {p: self.topic.bounds(finder, p)[0] for p in range(self.topic.partitions(finder))}
+        finder.close()
+        if not places:
+            raise ConfigError(f"there is no {self.topic.place}")
+        self._next = {str(p): first for p, first in places.items()} | (offset or {})
+        self._consumer = self.topic.consumer({int(p): at for p, at in self._next.items()})
+
+    def read(self, most: int) -> list[Arrived]:
+        """See `Source.read`."""
+        found = []
+        for partition, offset, value in self.topic.polled(self._consumer, most):
+            self._next = {**self._next, str(partition): offset + 1}
+            text = (value or b"").decode("utf-8", "replace")
+            place = f"{self.topic.name}/{partition}/{offset}"
+            found.append(Arrived(_parsed(text), text, place, self._next))
+        return found
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._consumer.close()
+
+
+class PostgresSource:
+    """Rows of a table by a key that grows (`postgresql://...?table=NAME&key=id`); columns are the events' fields.
+
+    A row is read once no transaction runs any more that may yet add one before it.
+
+    Args:
+        url: the address.
+        offset: the last key that was read, None for none.
+    """
+
+    def __init__(self, url: str, offset: int | None) -> None:
+        self._database = Database(url, ("table", "key"), _to_read)
+        own = {"table": "events", "key": "id"} | self._database.own
+        self.table, self._column = own["table"], own["key"]
+        if not _NAME.fullmatch(self.table) or not _NAME.fullmatch(self._column):
+            raise ConfigError(f"a table and its key have plain names; got {self.table!r} and {self._column!r}")
+        self.key, self._last = f"source {self._database.place}", offset
+        self._fence: tuple[int, int] | None = None  # a key, and the transactions after which none before it can come
+        self._ready: int | None = None
+
+    def read(self, most: int) -> list[Arrived]:
+        """See `Source.read`."""
+        with self._database.work() as db:
+            if self._ready is None or (self._last is not None and self._last >= self._ready):
+                self._look(db)
+            if self._ready is None:
+                return []
+            query = f"select * from {self.table} where {self._column} <= %s"
+            query += "" if self._last is None else f" and {self._column} > {int(self._last)}"
+            cursor = db.execute(f"{query} order by {self._column} limit {int(most)}", (self._ready,))
+            names = [column.name for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        found = []
+        for row in rows:
+            self._last = int(row.pop(self._column))
+            event = {name: _plain(value) for name, value in row.items() if value is not None}
+            found.append(Arrived(event, json.dumps(event), f"{self.table}/{self._last}", self._last))
+        if not found:
+            self._last = self._ready
+        return found
+
+    def _look(self, db: Any) -> None:
+        """See up to which key no more rows can come."""
+        query = f"""select (select max({self._column}) from {self.table}),
+            pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s"""
+        last, oldest, coming = db.execute(query).fetchone()
+        self._ready = None
+        if self._fence is not None and oldest >= self._fence[1]:
+            self._ready, self._fence = self._fence[0], None
+        if last is not None and self._fence is None and (self._last is None or last > self._last):
+            if oldest >= coming:
+                self._ready = int(last)
+            else:
+                self._fence = (int(last), coming)
+
+    def close(self) -> None:
+        """See `Source.close`."""
+        self._database.close()
+
+
+def open_source(place: str, facts: dict[str, Any]) -> Source:
+    """Return a source, which goes on where a log's facts say.
+
+    Raises:
+        ConfigError: no such kind of place.
+    """
+    kind = PostgresSource if is_postgres(place) else KafkaSource if place.startswith("kafka://") else None
+    if kind is None:
+        raise ConfigError("a source is kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN")
+    first = kind(place, None)
+    if first.key not in facts:
+        return first
+    first.close()
+    return kind(place, facts[first.key])
+
+
+def _to_read(connection: Any) -> None:
+    connection.read_only = True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value if isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    def refuse(name: str) -> None:
+        raise DataError(name)
+
+    try:
+        found = json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def named(arrived: Arrived) -> dict[str, Any]:
+    """Return an event with an id."""
+    event = arrived.event or {}
+    return event if event.get(ID) is not None else event | {ID: arrived.id}

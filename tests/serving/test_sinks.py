@@ -1,0 +1,121 @@
+"""What a sink holds at the end: the score of every event once, to the bit, whatever was killed on the way."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.errors import ConfigError, HopstateWarning, StorageError
+from hopstate.runs.api import Run, fit
+from hopstate.serving.kafka import Topic
+from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.sinks import KafkaSink, ParquetSink, PostgresSink, Sink, open_sink
+
+CONFIG = {
+    "loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+}
+NUMBER = itertools.count()
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
+    t = first + np.arange(count) * 2 // 3
+    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+
+
+EVENTS = table(200, 60).to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("run")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    return fit("recency", home / "own.csv", out=home / "run", config=CONFIG)
+
+
+def held(sink: Sink) -> pd.DataFrame:
+    """Return what is there."""
+    if isinstance(sink, ParquetSink):
+        return pd.concat([pd.read_parquet(path) for path in sorted(sink.folder.iterdir())], ignore_index=True)
+    if isinstance(sink, PostgresSink):
+        with sink._database.work() as db:
+            rows = db.execute(f"select * from {sink.table} order by ctid").fetchall()
+        return pd.DataFrame(rows, columns=["position", "src", "dst", "t", "score"]).astype({"t": int})
+    assert isinstance(sink, KafkaSink)
+    reader, rows = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), []
+    while len(rows) < sink.topic.bounds(reader, 0)[1]:
+        rows += [value for _, _, value in sink.topic.polled(reader)]
+    reader.close()
+    return pd.DataFrame([json.loads(row) for row in rows])
+
+
+@pytest.mark.parametrize("kind", ["folder", "postgres", "kafka"])
+def test_each_score_is_there_once(kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    server, name = None if kind == "folder" else request.getfixturevalue(kind), f"sink_{next(NUMBER)}"
+    made = {"folder": str(tmp_path / "scores"), "postgres": f"{server}&table={name}"}
+    place = made.get(kind) or server(name)  # type: ignore[misc]
+
+    def opened() -> Sink:
+        return ParquetSink(place, together=12) if kind == "folder" else open_sink(place)
+
+    for k in range(0, 50, 10):
+        live = LiveRun(run.path, folder=tmp_path / "live", snapshot_every=15, sink=opened())
+        for i in range(k, k + 10, 5):
+            live.take(EVENTS[i : i + 5], score=i % 2 == 0)
+        live.close(snapshot=False)  # as a kill leaves it
+    with LiveRun(run.path, folder=tmp_path / "live", sink=opened()) as live:
+        live.take([*EVENTS[50:], {**EVENTS[-1], "kind": "delete"}])
+    sink = opened()
+    found, expected = held(sink), pd.concat(list(replayed(run.path, tmp_path / "live")), ignore_index=True)
+    sink.close()
+    assert sink.next == 61
+    assert found["position"].tolist() == list(range(61))
+    for column in ("src", "dst", "t"):
+        assert found[column].tolist() == expected[column].tolist()
+    np.testing.assert_array_equal(found["score"].to_numpy(float), expected["score"].to_numpy(float))
+    assert np.isnan(found["score"].to_numpy(float)).tolist() == [False] * 60 + [True]
+
+
+def test_a_sink_that_fails_loses_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = ParquetSink(tmp_path / "scores", together=5)
+
+    def fails(*_: Any) -> None:
+        raise StorageError("no space left")
+
+    with LiveRun(run.path, folder=tmp_path / "live", sink=sink, snapshot_every=20) as live:
+        monkeypatch.setattr("hopstate.serving.sinks.write_table", fails)
+        with pytest.warns(HopstateWarning) as told:
+            live.take(EVENTS[:30])
+        assert [str(one.message).partition(":")[0] for one in told] == ["scores wait", "no snapshot was kept"]
+        assert live.kept == 0  # or what the sink lacks could not be scored again
+        monkeypatch.undo()
+        live.take(EVENTS[30:])
+    assert held(sink)["position"].tolist() == list(range(60))
+
+
+def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path, postgres: str) -> None:
+    with pytest.raises(ConfigError):
+        open_sink("nats://h/x")
+    with pytest.raises(ConfigError, match="small letters"):
+        open_sink(f"{postgres}&table=a;b")
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        live.take(EVENTS[:10])
+    with LiveRun(run.path, folder=tmp_path / "live", sink=ParquetSink(tmp_path / "scores")) as live:
+        live.take(EVENTS[10:20])
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        live.take(EVENTS[20:30])
+    with (
+        LiveRun(run.path, folder=tmp_path / "live", sink=ParquetSink(tmp_path / "scores")) as live,
+        pytest.warns(HopstateWarning, match="scores of events 20 to 29 are not there"),
+    ):
+        live.take(EVENTS[30:])
+    names = sorted(path.name for path in (tmp_path / "scores").iterdir())
+    assert names == [f"scores-{10:012}-{19:012}.parquet", f"scores-{30:012}-{59:012}.parquet"]

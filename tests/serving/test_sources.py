@@ -1,0 +1,190 @@
+"""Events of a topic or a table are taken once each, in order, whatever fails between reading and answering."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.errors import ConfigError, StorageError
+from hopstate.runs.api import Run, fit
+from hopstate.serving.live import LiveRun
+from hopstate.serving.pump import Pump
+from hopstate.serving.sources import PostgresSource, open_source
+
+CONFIG = {
+    "loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation.strategies": ["random"],
+}
+NUMBER = itertools.count()
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng([11, first])
+    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
+    t = first + np.arange(count) * 2 // 3
+    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+
+
+EVENTS = table(200, 60).to_dict("records")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    home = tmp_path_factory.mktemp("run")
+    table(0, 160).to_csv(home / "own.csv", index=False)
+    return fit("recency", home / "own.csv", out=home / "run", config=CONFIG)
+
+
+@pytest.fixture(params=["kafka", "postgres"])
+def feed(request: pytest.FixtureRequest) -> tuple[str, Callable[[list[Any]], None]]:
+    """A source's address, and what adds events to it."""
+    server, name = request.getfixturevalue(request.param), f"source_{next(NUMBER)}"
+    if request.param == "kafka":
+        url, kafka = server(name), pytest.importorskip("confluent_kafka")
+        producer = kafka.Producer({"bootstrap.servers": url.split("/")[2], "log_level": 0})
+
+        def send(events: list[Any]) -> None:
+            for event in events:
+                producer.produce(name, json.dumps(event).encode(), partition=2)
+                producer.flush(10)
+
+        return url, send
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f"create table {name} (id serial primary key, src text, dst text, t bigint, event_id text)")
+
+    def insert(events: list[Any]) -> None:
+        with psycopg.connect(server, autocommit=True) as db:
+            query = f"insert into {name} (src, dst, t, event_id) values (%s, %s, %s, %s)"
+            for e in events:
+                db.execute(query, [e.get(key) for key in ("src", "dst", "t", "event_id")])
+
+    return f"{server}&table={name}", insert
+
+
+def drained(pump: Pump, count: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(100):
+        found += pump.step()
+        if len(found) >= count:
+            return found
+    raise AssertionError(found)
+
+
+def bodies(live: LiveRun) -> list[tuple[str, str, int]]:
+    rows = [json.loads(body) for commit in live.log.commits() for body in commit.bodies]
+    return [(row["src"], row["dst"], row["t"]) for row in rows]
+
+
+WHOLE = [(e["src"], e["dst"], e["t"]) for e in EVENTS]
+
+
+def test_events_of_a_source_are_taken_once(
+    feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that fails, one that is said to have failed, a kill after each, an id that came before, and bad ones."""
+    place, send = feed
+    send(EVENTS[:20])
+    for k, fails in enumerate(("before", "after", None)):
+        live = LiveRun(run.path, folder=tmp_path, late="park")
+        append = live.log.append
+
+        def broken(entries: Any, facts: Any = None, append: Any = append, fails: Any = fails) -> int:
+            if fails == "after":
+                append(entries, facts)
+            raise StorageError("no space left")
+
+        pump = Pump(live, open_source(place, live.log.facts()))
+        if fails:
+            monkeypatch.setattr(live.log, "append", broken)
+            with pytest.raises(StorageError):
+                drained(pump, 1)
+            assert len(live.log) == 20 * k
+            assert (pump.source.key in live.log.facts()) == (fails == "after")  # how far, with the events or not at all
+        else:
+            send([*EVENTS[20:40], {"src": "u1"}, {**EVENTS[40], "event_id": "own"}, {**EVENTS[0], "event_id": "late"}])
+            drained(pump, 23)
+            assert live.log.parked() == 2  # one that cannot be read and a late one
+        pump.source.close()
+        live.close(snapshot=False)  # as a kill leaves it
+    with LiveRun(run.path, folder=tmp_path, late="park") as live:
+        pump = Pump(live, open_source(place, live.log.facts()))
+        send([{**EVENTS[40], "event_id": "own"}, *EVENTS[41:]])
+        assert drained(pump, 20)[0].again
+        assert bodies(live) == WHOLE
+        assert live.log.parked() == 2
+        pump.source.close()
+
+
+def test_rows_that_are_committed_out_of_order_are_not_passed_over(postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres, autocommit=True) as db, psycopg.connect(postgres) as slow:
+        db.execute("create table turns (id serial primary key, src text)")
+        slow.execute("create table other (x int)")  # a transaction that began early
+        db.execute("insert into turns (src) values ('a')")
+        source = PostgresSource(f"{postgres}&table=turns", None)
+        slow.execute("insert into turns (src) values ('b')")
+        db.execute("insert into turns (src) values ('c')")
+        assert [source.read(10) for _ in range(3)] == [[], [], []]
+        slow.commit()
+        found = [one.event["src"] for _ in range(3) for one in source.read(10) if one.event]
+        assert found == ["a", "b", "c"]
+        source.close()
+
+
+def test_what_is_no_source(run: Run, tmp_path: Path, postgres: str) -> None:
+    for bad in ("nats://h/x", f"{postgres}&table=a;b", f"{postgres}&key=a%20b"):
+        with pytest.raises(ConfigError):
+            open_source(bad, {})
+    with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(ConfigError, match="--late clamp or --late park"):
+        Pump(live, PostgresSource(postgres, None))
+
+
+def test_a_service_takes_from_its_source_and_from_requests(
+    feed: tuple[str, Callable[[list[Any]], None]], run: Run, tmp_path: Path
+) -> None:
+    """And goes on where it stopped; what is wrong with a source is told at the start."""
+    pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from fastapi.testclient import TestClient
+
+    from hopstate.serving.service import Limits, service
+
+    place, send = feed
+    made = partial(LiveRun, run.path, folder=tmp_path, late="clamp", sink=None)
+    limits = Limits(look=0.01)
+    for first in (0, 30):
+        with TestClient(service(made, name="run", limits=limits, source=place)) as client:
+            send(EVENTS[first : first + 29])
+            for _ in range(1000):
+                state = client.get("/state").json()
+                if state["position"] >= first + 29:
+                    break
+                time.sleep(0.01)
+            answer = client.post("/events", json={"events": [EVENTS[first + 29]]}).json()
+            assert (answer["position"], state["trouble"]) == (first + 30, "")
+    with LiveRun(run.path, folder=tmp_path) as live:
+        assert bodies(live) == WHOLE
+    rejecting = service(partial(LiveRun, run.path, folder=tmp_path), name="run", source=place)
+    with pytest.raises(ConfigError, match="--late clamp"):
+        rejecting.state.doors.open()
+    LiveRun(run.path, folder=tmp_path).close()  # nothing holds it
+
+
+def test_settings_that_exclude_each_other(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
+    from hopstate.cli.main import main
+
+    assert main(["serve", str(run.path), "--follow", "--sink", "scores"]) == 2
+    assert main(["serve", str(run.path), "--source", "kafka://h:1/t"]) == 2
+    told = capsys.readouterr().err
+    assert "a replica takes no events" in told
+    assert "--late clamp or --late park" in told
