@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from common import machine, require_green
+from hopstate.data.readers.read_events import read_events
 from hopstate.datasets.registry import load_dataset
 from hopstate.methods.ctdg_ssm.method import METHODS, build
 from hopstate.methods.method import Context
@@ -50,7 +51,7 @@ def main() -> None:
     require_green("tests/methods/ctdg_ssm/test_ctdg_ssm.py", "tests/training/tasks/test_memory.py")
     print(machine())
     torch.manual_seed(0)
-    stream = load_dataset(options.data)
+    stream = read_events(options.data) if Path(options.data).exists() else load_dataset(options.data)
     settings = {"data": options.data, "split.kind": "dyglib", "evaluation.strategies": ["random"]}
     settings |= {"model.static": "random", "model.max_norm": 100.0, "model.order": options.order}
     config = config_from(METHODS["ctdg-ssm"], settings)

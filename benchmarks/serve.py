@@ -42,14 +42,14 @@ def bare(events: pd.DataFrame, size: int) -> float:
         return len(rows) / (time.perf_counter() - start)
 
 
-def measure(name: str, events: pd.DataFrame, size: int) -> dict[str, str]:
+def measure(name: str, events: pd.DataFrame, size: int, own: int) -> dict[str, str]:
     """Return what a method takes."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        events[:OWN].to_csv(home / "own.csv", index=False)
+        events[:own].to_csv(home / "own.csv", index=False)
         settings = {**QUIET, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit(name, home / "own.csv", out=home / "run", config=settings)
-        many, few = events[OWN:-LONE].to_dict("records"), events[-LONE:].to_dict("records")
+        many, few = events[own:-LONE].to_dict("records"), events[-LONE:].to_dict("records")
         with LiveRun(run.path) as live:
             live.take(many[:size])  # compiles
             start = time.perf_counter()
@@ -75,7 +75,7 @@ def measure(name: str, events: pd.DataFrame, size: int) -> dict[str, str]:
                 live.take(many[i : i + size], score=False)
             stored = (len(many) - size) / (time.perf_counter() - start)
     ms = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
-    alone = bare(events[OWN:-LONE], size)
+    alone = bare(events[own:-LONE], size)
     return {
         "method": name,
         "events/s": f"{rate:,.0f}",
@@ -93,6 +93,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="DyGLib's table of a stream: u, i, ts")
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--commit", type=int, default=500)
+    parser.add_argument("--own", type=int, default=OWN, help="events of the run itself; the others come live")
     options = parser.parse_args()
     require_green("tests/serving")
     print(machine())
@@ -100,7 +101,7 @@ def main() -> None:
     table = pd.read_csv(options.data)
     events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
     for name in options.methods:
-        print(measure(name, events, options.commit), flush=True)
+        print(measure(name, events, options.commit, options.own), flush=True)
 
 
 if __name__ == "__main__":

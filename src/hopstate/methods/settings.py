@@ -6,16 +6,18 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from jsonargparse import ArgumentParser, Namespace
 
 from hopstate.errors import ConfigError
 from hopstate.io.opening import shown
-from hopstate.methods.method import Method
+from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.parser import Parser, arguments_of, parser_of
 from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
+
+RunT = TypeVar("RunT", bound=RunConfig)
 
 # settings that runs of 0.1.0 did not have, with what was done then
 BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
@@ -108,7 +110,7 @@ def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def resumed(method: Method, config: Any, stored: Mapping[str, Any]) -> Any:
+def resumed(method: Method, config: RunT, stored: Mapping[str, Any]) -> RunT:
     """Return config with what a run folder means by settings that came after it, where config has their defaults.
 
     Args:

@@ -182,7 +182,7 @@ def has_walks(config: WalksConfig) -> bool:
     return config.max_length != 0 and config.repeats != 0
 
 
-def reads_edges(config: Any) -> bool:
+def reads_edges(config: GMNRun) -> bool:
     """Return whether a run learns from edge features."""
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -28,7 +28,21 @@ def check_init(init: str | None, freeze: bool) -> None:
         raise ConfigError("freeze holds a backbone that was trained before: name its run too (--init RUN)")
 
 
-def suit_init(record: EventStream, config: Any, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
+class BegunFrom(Protocol):
+    """A configuration of a classifier that may begin from a run on links."""
+
+    @property
+    def init(self) -> str | None:
+        """The run's folder."""
+        ...
+
+    @property
+    def freeze(self) -> bool:
+        """Whether what it gave is held."""
+        ...
+
+
+def suit_init(record: EventStream, config: BegunFrom, metrics: tuple[str, ...], *, links: str) -> Mapping[str, Any]:
     """Return the settings that a classifier shares with the run that it begins from, for what a user does not give.
 
     Args:
@@ -44,7 +58,7 @@ def suit_init(record: EventStream, config: Any, metrics: tuple[str, ...], *, lin
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
-def init_context(config: Any, context: Context, *, links: str) -> Context:
+def init_context(config: BegunFrom, context: Context, *, links: str) -> Context:
     """Return a context under which a model is built as that of the run it begins from: its widths and its clock."""
     if config.init is None or context.trained is not None:
         return context
@@ -52,7 +66,7 @@ def init_context(config: Any, context: Context, *, links: str) -> Context:
 
 
 def take_backbone(
-    model: nn.Module, config: Any, context: Context, *, links: str, head: tuple[str, ...]
+    model: nn.Module, config: BegunFrom, context: Context, *, links: str, head: tuple[str, ...]
 ) -> list[nn.Module]:
     """Copy the weights of a run on links into a classifier, all but the head's, and return the parts that are frozen.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
@@ -43,7 +42,7 @@ class EventNodeRun(EventRun):
 
 
 def learned_classes(
-    stream: EventStream, split: EventSplit, config: Any, context: Context
+    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
 ) -> tuple[EventClasses, Target]:
     """Return the classes of a stream's events and how they are learned; those of the run where one is applied.
 

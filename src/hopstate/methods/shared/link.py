@@ -224,6 +224,15 @@ def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:
     return {name: used.get(name) or width for name, width in stream.feature_dims.items()}
 
 
+class KeepsDeletions(Protocol):
+    """A configuration of a method fed from histories, of links or of nodes."""
+
+    @property
+    def deletions(self) -> Deletions:
+        """What becomes of deletions in histories."""
+        ...
+
+
 def used_features(stream: EventStream, context: Context) -> dict[str, int]:
     """Return the widths that a model is built for: those it was trained with, else `stream.used_features`."""
     return dict((context.trained or {}).get("used_features") or stream.used_features)
@@ -231,7 +240,7 @@ def used_features(stream: EventStream, context: Context) -> dict[str, int]:
 
 def history_task(
     stream: EventStream,
-    config: Any,
+    config: HistoryLinkRun,
     context: Context,
     *,
     model: HistoryModel,
@@ -242,7 +251,6 @@ def history_task(
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
-        config: fields split, evaluation, negatives, batch_size, gap_unit, deletions and loop of `HistoryLinkRun`.
         tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
     """
@@ -308,7 +316,9 @@ def deletions_of(stream: EventStream, deletions: Deletions, context: Context) ->
     return "marked" if had else "left-out"
 
 
-def history_features(widths: dict[str, int], stream: EventStream, config: Any, context: Context) -> dict[str, int]:
+def history_features(
+    widths: dict[str, int], stream: EventStream, config: KeepsDeletions, context: Context
+) -> dict[str, int]:
     """Return the widths of a model fed from histories: those of the features, and one for the mark of a deletion."""
     marked = deletions_of(stream, config.deletions, context) == "marked"
     return widths | {"edge_dim": widths["edge_dim"] + marked}

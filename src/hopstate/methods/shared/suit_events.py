@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+
+if TYPE_CHECKING:
+    from hopstate.methods.shared.link import EventRun, GapUnit, LinkSplitConfig
 
 # training events, times epochs, that one core does in some minutes
 BUDGET = {"ctdg-ssm": 500_000, "dyg-mamba": 200_000, "dygformer": 300_000, "graphmixer": 600_000}
@@ -35,14 +38,54 @@ def _epochs(events: int, budget: int) -> dict[str, Any]:
     }
 
 
-def suit_history(stream: EventStream, config: Any, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
+class MemorySizes(Protocol):
+    """What suits a memory's sizes."""
+
+    @property
+    def order(self) -> int:
+        """Hops that its filter reaches."""
+        ...
+
+    @property
+    def time_dim(self) -> int:
+        """Frequencies of a gap's encoding."""
+        ...
+
+    @property
+    def never(self) -> float:
+        """What stands for the gap of a pair that never met."""
+        ...
+
+
+class MemoryRun(Protocol):
+    """A configuration of a model with a memory, of links or of nodes."""
+
+    @property
+    def split(self) -> LinkSplitConfig:
+        """Which events are for training, validation and test."""
+        ...
+
+    @property
+    def gap_unit(self) -> GapUnit:
+        """What a gap of 1 is."""
+        ...
+
+    @property
+    def model(self) -> MemorySizes:
+        """The model's own."""
+        ...
+
+
+def suit_history(stream: EventStream, config: EventRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
     """Return settings of a model fed from histories that suit a stream."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
     return {"batch_size": batch, "loop.optim.lr": 3e-4, **_epochs(events, budget)}
 
 
-def suit_memory(stream: EventStream, config: Any, metrics: tuple[str, ...], *, pairs: bool = True) -> Mapping[str, Any]:
+def suit_memory(
+    stream: EventStream, config: MemoryRun, metrics: tuple[str, ...], *, pairs: bool = True
+) -> Mapping[str, Any]:
     """Return settings of CTDG-SSM that suit a stream.
 
     The filter starts at 1: at its critical start, made for paths, a dense graph's memory runs into its bound.
@@ -74,7 +117,7 @@ def suit_memory(stream: EventStream, config: Any, metrics: tuple[str, ...], *, p
     return chosen
 
 
-def frequencies(stream: EventStream, train: np.ndarray, config: Any) -> tuple[float, float]:
+def frequencies(stream: EventStream, train: np.ndarray, config: MemoryRun) -> tuple[float, float]:
     """Return the lowest and highest frequency of encodings of ln(1 + gap) that tell a stream's gaps apart.
 
     Over half a turn of the lowest lie all gaps, "never" included; over two turns of the highest the middle 80% of the

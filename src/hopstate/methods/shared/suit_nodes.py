@@ -18,7 +18,7 @@ import numpy as np
 from hopstate.data.graph import Graph
 from hopstate.methods.method import SplitConfig
 from hopstate.methods.shared.link_config import STEP
-from hopstate.methods.shared.node import split_rows
+from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.training.tasks.target import goal_of
 
 ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
@@ -113,7 +113,7 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
     return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
-def suit_backbone(graph: Graph, config: Any, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
+def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
     """Return settings of a message-passing backbone that suit a graph."""
     if config.task == "link":
         # beside the pairs' structure plain blocks gained nothing, and other backbones are not measured
@@ -145,7 +145,7 @@ def _width(f: Facts, layers: int, kind: str) -> int:
     return 32
 
 
-def suit_nagphormer(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return settings of NAGphormer that suit a graph."""
     if config.task == "link":
         return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
@@ -195,7 +195,7 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
 STEPS = 300  # of training on links
 
 
-def suit_links(graph: Graph, config: Any) -> dict[str, Any]:
+def suit_links(graph: Graph, config: NodeRun) -> dict[str, Any]:
     """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times."""
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
     each = config.link.batch_size or STEP
@@ -211,7 +211,7 @@ def suit_links(graph: Graph, config: Any) -> dict[str, Any]:
     }
 
 
-def _metric(f: Facts, config: Any, metrics: tuple[str, ...]) -> dict[str, Any]:
+def _metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
     return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
 
 
