@@ -104,11 +104,12 @@ def main() -> None:
     parser.add_argument("--data", default="cora")
     parser.add_argument("--methods", default="gcn")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--epochs", type=int, help="at most (default: what suits the data)")
     parser.add_argument("--plain", action="store_true")
     options = parser.parse_args()
     require_green("tests/evaluation/test_static_link.py")
     print(machine())
-    plain = PLAIN if options.plain else {}
+    plain = (PLAIN if options.plain else {}) | ({} if options.epochs is None else {"loop.epochs": options.epochs})
     for method in options.methods.split(","):
         for seed in map(int, options.seeds.split(",")):
             with tempfile.TemporaryDirectory() as folder:

@@ -210,6 +210,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=False)
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()
+    if o.out is None and o.what != "table":
+        parser.error(f"{o.what} writes a file: give --out")
     if o.what == "run":
         if not o.no_tests:
             require_green("tests/compensation/top/test_top.py")

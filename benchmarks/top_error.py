@@ -32,7 +32,7 @@ BATCHES = (("clusters", 0.5), ("clusters", 0.1), ("random", 0.5), ("saint-walk",
 
 
 def train(graph: Graph, model: Backbone, epochs: int, stale: int = 0) -> tuple[float, Backbone]:
-    """Train on the whole graph with Adam; return the test accuracy, and the model as it was `stale` epochs earlier."""
+    """Train with Adam; return the test accuracy, and the model as it was `stale` epochs before the end, or at first."""
     assert graph.y is not None
     rows = graph.split(0) if graph.num_splits else random_split(graph.y, (0.6, 0.2, 0.2), seed=0)
     inputs, y = whole_graph(graph), torch.tensor(graph.y)
@@ -40,7 +40,7 @@ def train(graph: Graph, model: Backbone, epochs: int, stale: int = 0) -> tuple[f
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     model.train()
     for epoch in range(epochs + 1):
-        if epoch == epochs - stale:
+        if epoch == max(0, epochs - stale):
             earlier = copy.deepcopy(model)
         if epoch == epochs:
             break
