@@ -1,14 +1,8 @@
 # mypy: ignore-errors
 """The selective scan's backward pass on CPUs; layouts: `cpu_cells`, derivation: README.md beside this file."""
 
-from hopstate.ops.cpu.processor import (
-    FLUSH_TO_ZERO,
-    control_word,
-    prefetch,
-    prefetch_to_write,
-    scratch,
-    set_control_word,
-)
+from hopstate.ops.cpu import processor
+from hopstate.ops.cpu.processor import scratch
 from hopstate.ops.cpu.simd import (
     LANES,
     WIDE,
@@ -26,6 +20,7 @@ from hopstate.ops.cpu.simd import (
     where_less,
 )
 from hopstate.ops.cpu.simd_math import exp_parts, phi_series, sigmoid
+from hopstate.ops.selective_scan import cpu_cells as cells
 from hopstate.ops.selective_scan.cpu_cells import (
     BUNCH,
     CELL,
@@ -43,25 +38,13 @@ from hopstate.ops.selective_scan.cpu_cells import (
     SLOPE,
     STATE,
     X,
-    cell_bounds,
-    clear,
-    copy,
-    count_cells,
-    inlined,
-    kernel,
-    padded,
-    rates,
-    rows_of,
-    scatter_state,
-    sequences,
-    start_states,
 )
 
 
-@inlined
+@cells.inlined
 def _replay(a, inverse, B, C, S, s, count, h, work, zoh, want_out):
     """Run WIDE states of one block over a cell, keeping what `_unwind` reads again; return the last states."""
-    edge, even = filled(a, -0.5), padded(S)
+    edge, even = filled(a, -0.5), cells.padded(S)
     for k in range(count):
         i, j, row = k * LANES, k * BUNCH, k * even + s
         now, x = repeat(load(work, DT + i)), repeat(load(work, X + i))
@@ -80,10 +63,10 @@ def _replay(a, inverse, B, C, S, s, count, h, work, zoh, want_out):
     return h
 
 
-@inlined
+@cells.inlined
 def _unwind(a, B, C, S, s, count, h, work, g, dA, sums_B, sums_C, zoh):
     """Go back over the cell with the gradient g of WIDE states; return g before the cell and dA."""
-    even = padded(S)
+    even = cells.padded(S)
     for k in range(count - 1, -1, -1):
         i, j, row, slot = k * LANES, k * BUNCH, k * even + s, (k * (even + 1) + s) * LANES
         grad_y, now, x = repeat(load(work, GRAD + i)), repeat(load(work, DT + i)), repeat(load(work, X + i))
@@ -105,17 +88,17 @@ def _unwind(a, B, C, S, s, count, h, work, g, dA, sums_B, sums_C, zoh):
     return g, dA
 
 
-@inlined
+@cells.inlined
 def _prepare(work, first, step, count, channels, block, lanes, has_gate, u, delta, gate, dy, skips, dskips):
     """Fill the fields that all states of a block share; return the gradient of D."""
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
         ahead = token - step * CELL * channels
-        prefetch(u, ahead)
-        prefetch(delta, ahead)
-        prefetch(dy, ahead)
+        processor.prefetch(u, ahead)
+        processor.prefetch(delta, ahead)
+        processor.prefetch(dy, ahead)
         if has_gate:
-            prefetch(gate, ahead)
+            processor.prefetch(gate, ahead)
         store(work, X + i, load_first(u, token, lanes))
         store(work, DT + i, load_first(delta, token, lanes))
         store(work, DY + i, load_first(dy, token, lanes))
@@ -137,7 +120,7 @@ def _prepare(work, first, step, count, channels, block, lanes, has_gate, u, delt
     return dskips
 
 
-@inlined
+@cells.inlined
 def _finish(work, first, step, count, channels, block, lanes, has_gate, du, ddelta, dgate):
     """Write the gradients of a block's tokens."""
     if has_gate:  # d silu(z) = sigma (1 + z (1 - sigma))
@@ -148,17 +131,17 @@ def _finish(work, first, step, count, channels, block, lanes, has_gate, du, ddel
     for k in range(count):
         token, i = (first + step * k) * channels + block * LANES, k * LANES
         ahead = token - step * CELL * channels
-        prefetch_to_write(du, ahead)
-        prefetch_to_write(ddelta, ahead)
+        processor.prefetch_to_write(du, ahead)
+        processor.prefetch_to_write(ddelta, ahead)
         if has_gate:
-            prefetch_to_write(dgate, ahead)
+            processor.prefetch_to_write(dgate, ahead)
         store_first(du, token, load(work, DU + i), lanes)
         store_first(ddelta, token, load(work, DDELTA + i), lanes)
         if has_gate:
             store_first(dgate, token, load(work, GATE + i), lanes)
 
 
-@kernel
+@cells.kernel
 def scan_backward(
     first_unit, last_unit, groups, spans, offsets, channels, S, reverse, zoh, has_skip, has_gate, has_initial,
     has_dfinal,
@@ -170,37 +153,39 @@ def scan_backward(
     dA and dskip hold one partial sum per group, [group, block, (state,) lane], dskip zero on entry; dB and dC one per
     span, [span, token, state].
     """
-    word = control_word()
-    set_control_word(word | FLUSH_TO_ZERO)
+    word = processor.control_word()
+    processor.set_control_word(word | processor.FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
-    num_spans, tokens, even = spans.size - 1, offsets[-1], padded(S)
+    num_spans, tokens, even = spans.size - 1, offsets[-1], cells.padded(S)
     wide, kept, rows = even * LANES, S * LANES, CELL * (even + 1) * LANES
     most = (spans[1:] - spans[:-1]).max() * wide
     a, inverse, g, sums_A = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(most, u, 11)
     sums_B, sums_C, start_h = scratch(rows, u, 0), scratch(rows, u, 13), scratch(wide, u, 5)
     work, cell_B, cell_C = scratch(FIELDS, u, 16), scratch(CELL * even, u, 2), scratch(CELL * even, u, 9)
-    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
+    cells.clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
         low, high = spans[span], spans[span + 1]
         for block in range(low, high):
-            rates(A, block, channels, S, a, inverse, (block - low) * wide)
-        clear(sums_A, 0, (high - low) * wide)
-        for sequence in sequences(groups, group, not reverse):
+            cells.rates(A, block, channels, S, a, inverse, (block - low) * wide)
+        cells.clear(sums_A, 0, (high - low) * wide)
+        for sequence in cells.sequences(groups, group, not reverse):
             start, end = offsets[sequence], offsets[sequence + 1]
-            start_states(g, dfinal, has_dfinal, sequence, low, high, channels, S)
-            for order in range(count_cells(start, end) - 1, -1, -1):
-                first, step, count = cell_bounds(start, end, order, reverse)
-                clear(sums_B, 0, rows)
-                clear(sums_C, 0, rows)
-                rows_of(B, first, step, count, S, cell_B)
-                rows_of(C, first, step, count, S, cell_C)
+            cells.start_states(g, dfinal, has_dfinal, sequence, low, high, channels, S)
+            for order in range(cells.count_cells(start, end) - 1, -1, -1):
+                first, step, count = cells.cell_bounds(start, end, order, reverse)
+                cells.clear(sums_B, 0, rows)
+                cells.clear(sums_C, 0, rows)
+                cells.rows_of(B, first, step, count, S, cell_B)
+                cells.rows_of(C, first, step, count, S, cell_C)
                 for block in range(low, high):
                     lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
                     skips = load_first(skip, block * LANES, lanes if has_skip else 0)
-                    start_states(start_h, initial, has_initial and order == 0, sequence, block, block + 1, channels, S)
+                    cells.start_states(
+                        start_h, initial, has_initial and order == 0, sequence, block, block + 1, channels, S
+                    )
                     if order > 0:
-                        copy(checkpoints, ((start // CELL + order) * blocks + block) * kept, start_h, 0, kept)
+                        cells.copy(checkpoints, ((start // CELL + order) * blocks + block) * kept, start_h, 0, kept)
                     slot = (group * blocks + block) * LANES
                     dskips = _prepare(
                         work, first, step, count, channels, block, lanes, has_gate, u, delta, gate, dy, skips,
@@ -227,7 +212,7 @@ def scan_backward(
                         dB[row + s], dC[row + s] = lane_sum(load(sums_B, slot)), lane_sum(load(sums_C, slot))
             if dinitial.size > 0:
                 for block in range(low, high):
-                    scatter_state(g, (block - low) * wide, sequence, block, channels, S, dinitial)
+                    cells.scatter_state(g, (block - low) * wide, sequence, block, channels, S, dinitial)
         for block in range(low, high):
-            copy(sums_A, (block - low) * wide, dA, (group * blocks + block) * kept, kept)
-    set_control_word(word)
+            cells.copy(sums_A, (block - low) * wide, dA, (group * blocks + block) * kept, kept)
+    processor.set_control_word(word)

@@ -1,14 +1,8 @@
 # mypy: ignore-errors
 """The selective scan's forward pass on CPUs; layouts: `cpu_cells`, derivation: README.md beside this file."""
 
-from hopstate.ops.cpu.processor import (
-    FLUSH_TO_ZERO,
-    control_word,
-    prefetch,
-    prefetch_to_write,
-    scratch,
-    set_control_word,
-)
+from hopstate.ops.cpu import processor
+from hopstate.ops.cpu.processor import scratch
 from hopstate.ops.cpu.simd import (
     LANES,
     WIDE,
@@ -25,33 +19,16 @@ from hopstate.ops.cpu.simd import (
     where_less,
 )
 from hopstate.ops.cpu.simd_math import exp_parts, sigmoid
-from hopstate.ops.selective_scan.cpu_cells import (
-    BUNCH,
-    CELL,
-    FIELDS,
-    GATE,
-    OUT,
-    cell_bounds,
-    clear,
-    copy,
-    count_cells,
-    inlined,
-    kernel,
-    padded,
-    rates,
-    rows_of,
-    scatter_state,
-    sequences,
-    start_states,
-)
+from hopstate.ops.selective_scan import cpu_cells as cells
+from hopstate.ops.selective_scan.cpu_cells import BUNCH, CELL, FIELDS, GATE, OUT
 
 
-@inlined
+@cells.inlined
 def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
     """Advance the states h of one block by one token; return the sum over states of C h."""
     x, dt = repeat(x), repeat(dt)
     y = filled(x, 0.0)
-    for s in range(0, padded(S), WIDE):
+    for s in range(0, cells.padded(S), WIDE):
         i = at + s * LANES
         decay, rise = exp_parts(dt * load_wide(a, i))
         gain = rise * load_wide(inverse, i) if zoh else dt
@@ -61,7 +38,7 @@ def _step(x, dt, a, inverse, at, B, C, row, S, h, zoh):
     return narrow(y)
 
 
-@inlined
+@cells.inlined
 def _gate(work, count):
     """OUT <- OUT silu(GATE)."""
     for i in range(0, count * LANES, BUNCH):
@@ -69,46 +46,46 @@ def _gate(work, count):
         store(work, OUT + i, load_wide(work, OUT + i) * z * sigmoid(z))
 
 
-@kernel
+@cells.kernel
 def scan_forward(
     first_unit, last_unit, groups, spans, offsets, channels, S, reverse, zoh, has_skip, has_gate, has_initial, keep,
     u, delta, A, B, C, skip, gate, initial, y, final, checkpoints, shortest,
 ):  # fmt: skip
     """Run units first_unit..last_unit - 1: write y, final states, (keep) checkpoints and each unit's shortest step."""
-    word = control_word()
-    set_control_word(word | FLUSH_TO_ZERO)
+    word = processor.control_word()
+    processor.set_control_word(word | processor.FLUSH_TO_ZERO)
     blocks = (channels + LANES - 1) // LANES
-    num_spans, even = spans.size - 1, padded(S)
+    num_spans, even = spans.size - 1, cells.padded(S)
     wide, kept = even * LANES, S * LANES
     most = (spans[1:] - spans[:-1]).max() * wide
     h, a, inverse, edge = scratch(most, u, 0), scratch(most, u, 3), scratch(most, u, 7), scratch(LANES, u, 0)
     work, cell_B, cell_C = scratch(FIELDS, u, 11), scratch(CELL * even, u, 2), scratch(CELL * even, u, 9)
-    clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
+    cells.clear(work, 0, FIELDS)  # gates are computed for a few tokens past those of a short cell
     for unit in range(first_unit, last_unit):
         group, span = unit // num_spans, unit % num_spans
         low, high = spans[span], spans[span + 1]
         for block in range(low, high):
-            rates(A, block, channels, S, a, inverse, (block - low) * wide)
+            cells.rates(A, block, channels, S, a, inverse, (block - low) * wide)
         least = filled(load(a, 0), 0.0)
-        for sequence in sequences(groups, group, reverse):
+        for sequence in cells.sequences(groups, group, reverse):
             start, end = offsets[sequence], offsets[sequence + 1]
-            start_states(h, initial, has_initial, sequence, low, high, channels, S)
-            for order in range(count_cells(start, end)):
-                first, step, count = cell_bounds(start, end, order, reverse)
-                rows_of(B, first, step, count, S, cell_B)
-                rows_of(C, first, step, count, S, cell_C)
+            cells.start_states(h, initial, has_initial, sequence, low, high, channels, S)
+            for order in range(cells.count_cells(start, end)):
+                first, step, count = cells.cell_bounds(start, end, order, reverse)
+                cells.rows_of(B, first, step, count, S, cell_B)
+                cells.rows_of(C, first, step, count, S, cell_C)
                 for block in range(low, high):
                     lanes, at = min(LANES, channels - block * LANES), (block - low) * wide
                     skips = load_first(skip, block * LANES, lanes if has_skip else 0)
                     if keep and order > 0:
-                        copy(h, at, checkpoints, ((start // CELL + order) * blocks + block) * kept, kept)
+                        cells.copy(h, at, checkpoints, ((start // CELL + order) * blocks + block) * kept, kept)
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
                         ahead = token + step * CELL * channels  # a row is far from the next: nothing else foresees it
-                        prefetch(u, ahead)
-                        prefetch(delta, ahead)
+                        processor.prefetch(u, ahead)
+                        processor.prefetch(delta, ahead)
                         if has_gate:
-                            prefetch(gate, ahead)
+                            processor.prefetch(gate, ahead)
                         x, dt = load_first(u, token, lanes), load_first(delta, token, lanes)
                         least = where_less(dt, least, dt, least)
                         out = _step(x, dt, a, inverse, at, cell_B, cell_C, k * even, S, h, zoh)
@@ -118,11 +95,11 @@ def scan_forward(
                         _gate(work, count)
                     for k in range(count):
                         token = (first + step * k) * channels + block * LANES
-                        prefetch_to_write(y, token + step * CELL * channels)
+                        processor.prefetch_to_write(y, token + step * CELL * channels)
                         store_first(y, token, load(work, OUT + k * LANES), lanes)
             if final.size > 0:
                 for block in range(low, high):
-                    scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
+                    cells.scatter_state(h, (block - low) * wide, sequence, block, channels, S, final)
         store(edge, 0, least)
         shortest[unit] = edge.min()
-    set_control_word(word)
+    processor.set_control_word(word)
