@@ -47,10 +47,10 @@ def postgres() -> Iterator[str]:
     try:
         run(initdb, "-D", f"{home}/data", "-E", "UTF8", "--no-locale", "--no-sync", *account)
         run(pg_ctl, "-D", f"{home}/data", "-w", "-l", f"{home}/log", "-o", options, "start")
-        try:
+        ends = ["sh", "-c", 'read -r _; "$0" -D "$1/data" -m immediate stop', pg_ctl, str(home)]
+        with subprocess.Popen(ends, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, **who):  # type: ignore[call-overload]
+            # stops the server when this process has ended, however that was, or lets go of it
             yield f"postgresql://hop:se%25cret%2F%401@/postgres?host={home}"
-        finally:
-            run(pg_ctl, "-D", f"{home}/data", "-m", "immediate", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
