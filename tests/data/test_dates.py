@@ -103,6 +103,10 @@ def test_every_table_of_a_run_has_the_dates_of_its_file(tmp_path, zone):
     assert facts["time span"] == "5 days"
     with pytest.raises(hopstate.errors.TimeOrderError, match=own["time"][0].replace("+", r"\+")):
         run.predict(own[:5])
+    early, end = (t.replace("+", r"\+") for t in (own["time"][3], table(zone, 128, 2)["time"][1]))
+    for ask in (lambda t: run.score([(1, 7)], t), lambda t: run.rank(1, top=1, time=t)):
+        with pytest.raises(hopstate.errors.TimeOrderError, match=f"asked for at {early}, .* events up to {end} "):
+            ask(own["time"][3])
 
 
 def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_path):

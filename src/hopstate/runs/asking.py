@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_times
+from hopstate.data.dates import shown_time, shown_times
 from hopstate.data.event_splits import parse_time
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
@@ -79,13 +79,14 @@ def node_outputs(
             raise ConfigError(f"{folder.path} is a run of {name}, which has no classes of nodes; see predict")
         start = None if fresh else state if state is not None else kept_state(folder)
         past = own_past(folder, task, own) if start is None else load_past(start, model=fingerprint(task))
-        rows, names, times = _asked(past, nodes, t)
+        dates = str(known_data(folder).get("dates") or "")
+        rows, names, times = _asked(past, nodes, t, dates)
         found = outputs_at(task, past, rows, times)
-        shown = shown_times(times, past.time_unit or "", str(known_data(folder).get("dates") or ""))
+        shown = shown_times(times, past.time_unit or "", dates)
         return pd.DataFrame({"node": names, "t": shown} | task.classes.columns(found))
 
 
-def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _asked(past: Past, nodes: Any, t: Any, dates: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (Q,) rows of nodes, their ids, and times in the type of the past's."""
     names = np.atleast_1d(np.asarray(nodes))
     times = times_in(past, np.atleast_1d(np.asarray(t)))
@@ -94,9 +95,10 @@ def _asked(past: Past, nodes: Any, t: Any) -> tuple[np.ndarray, np.ndarray, np.n
     times = np.broadcast_to(times, names.shape).copy()
     early = np.flatnonzero(times < past.last_time) if len(past) else np.empty(0, np.int64)
     if len(early):
+        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (times[early[0]], past.last_time))
         raise TimeOrderError(
-            f"node {names[early[0]].item()!r} is asked for at {times[early[0]]}, but what is known has events up to "
-            f"{past.last_time}, and {len(early)} of {len(names)} times lie before it; ask for later ones, or use "
+            f"node {names[early[0]].item()!r} is asked for at {asked}, but what is known has events up to {end}, and "
+            f"{len(early)} of {len(names)} times lie before it; ask for later ones, or use "
             "predict, which gives what was known at each of the run's own events"
         )
     known = past.node_ids

@@ -232,9 +232,11 @@ def test_histories_on_disk(tmp_path: Path) -> None:
 
 def test_exact_inference_in_blocks_equals_the_whole_graph() -> None:
     graph = two_groups()
-    model = Backbone(Backbone.Config(dim=8, num_layers=3), kind="gcn", in_dim=4, num_classes=2).eval()
-    with torch.no_grad():
-        assert relative_rmse(exact_inference(graph, 13)(model), exact_inference(graph, 120)(model)) < 1e-6
+    for block in ("ffn", "bare"):
+        config = Backbone.Config(dim=8, num_layers=3, block=block)
+        model = Backbone(config, kind="gcn", in_dim=4, num_classes=2).eval()
+        with torch.no_grad():
+            assert relative_rmse(exact_inference(graph, 13)(model), exact_inference(graph, 120)(model)) < 1e-6
 
 
 @pytest.mark.parametrize("rows", [None, np.arange(1, 120, 3)])
@@ -254,12 +256,13 @@ def test_embedding_in_blocks_equals_the_whole_graph(kind: str, rows: np.ndarray 
 
 def test_relative_errors_order_the_methods() -> None:
     graph = two_groups(400)
-    model = Backbone(Backbone.Config(dim=8, num_layers=3, block="plain"), kind="gcn", in_dim=4, num_classes=2)
-    batching = Batching(num_clusters=20, clusters_per_batch=10)
-    errors = relative_errors(graph, model, batching, kinds=("top", "cluster", "cut", "gas"))
-    assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
-    whole = relative_errors(graph, model, Batching(num_clusters=20, clusters_per_batch=20))
-    assert max(whole.values()) < 1e-5
+    for block in ("plain", "bare"):
+        model = Backbone(Backbone.Config(dim=8, num_layers=3, block=block), kind="gcn", in_dim=4, num_classes=2)
+        batching = Batching(num_clusters=20, clusters_per_batch=10)
+        errors = relative_errors(graph, model, batching, kinds=("top", "cluster", "cut", "gas"))
+        assert errors["top"] < 0.3 * min(errors["cluster"], errors["cut"])
+        whole = relative_errors(graph, model, Batching(num_clusters=20, clusters_per_batch=20))
+        assert max(whole.values()) < 1e-5
 
 
 def test_top_error_command(tmp_path: Path, capsys, monkeypatch) -> None:

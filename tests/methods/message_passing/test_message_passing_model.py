@@ -30,7 +30,7 @@ def permute(inputs: tuple[Tensor, Adjacency], order: Tensor) -> tuple[Tensor, Ad
 @pytest.mark.parametrize("kind", ["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"])
 @pytest.mark.parametrize("jump", ["none", "cat", "max", "mean"])
 def test_conforms(kind: str, jump: str) -> None:
-    config = Backbone.Config(dim=16, num_layers=3, jump=jump)
+    config = Backbone.Config(dim=16, num_layers=3, jump=jump, block="bare" if jump == "cat" else "ffn")
     check_model(
         ModelCase(
             make=lambda: Backbone(config, kind=kind, in_dim=5, num_classes=3),
@@ -71,6 +71,29 @@ def test_sparse_matrices_equal_torch_geometric_edge_lists(kind: str) -> None:
     x = torch.randn(NODES, 6)
     actual = block.conv(x, adjacency.normalized_adjacency(block.normalization))
     assert_close_rmse(actual, own(x, adjacency.edge_index()))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_bare_blocks_are_torch_geometrics_layers_with_linear_maps_around(kind: str) -> None:
+    """Outputs and gradients of conv(ReLU(conv(x W_0))) W_1 + b, as torch-geometric's examples stack its layers."""
+    from torch_geometric.nn import GCNConv, SAGEConv
+
+    config = Backbone.Config(dim=6, num_layers=2, dropout=0.0, block="bare")
+    model = Backbone(config, kind=kind, in_dim=5, num_classes=3).double()
+    adjacency = adjacency_of(ring_with_chords())
+    edges, x = adjacency.edge_index(), torch.randn(NODES, 5, dtype=torch.float64)
+    layers = [(GCNConv if kind == "gcn" else SAGEConv)(6, 6).double() for _ in range(2)]
+    for layer, block in zip(layers, model.blocks, strict=True):
+        layer.load_state_dict(block.conv.state_dict())
+    hidden = torch.relu(layers[0](x @ model.embed[0].weight.T, edges))
+    expected = layers[1](hidden, edges) @ model.head.weight.T + model.head.bias
+    actual = model(x, adjacency)
+    assert_close_rmse(actual, expected)
+    assert not [name for name, _ in model.named_parameters() if "norm" in name]
+    weights = [layer.get_parameter(name) for layer in layers for name, _ in layer.named_parameters()]
+    ours = [block.conv.get_parameter(name) for block in model.blocks for name, _ in block.conv.named_parameters()]
+    for a, b in zip(torch.autograd.grad(actual.sin().sum(), ours), torch.autograd.grad(expected.sin().sum(), weights)):
+        assert_close_rmse(a, b)
 
 
 def test_wrong_settings_are_refused() -> None:

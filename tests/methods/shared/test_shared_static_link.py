@@ -25,6 +25,7 @@ METHODS = {
     "mlp": ("mlp", {}),
     "gcn": ("gcn", {}),
     "sage": ("sage", {}),
+    "hidden-gcn": ("gcn", {"link.hide": True, "link.batch_size": 16}),
     "gat": ("gat", {"model.heads": 2}),
     "gin": ("gin", {}),
     "pna": ("pna", {}),
@@ -204,6 +205,28 @@ def test_disjoint_links_are_no_messages_and_validation_may_be(tmp_path):
     assert sizes == [train - len(task.learned), train, train + val]
     with torch.no_grad():
         assert all(0 < task.evaluate(name)["mrr"] <= 1 for name in ("train", "val", "test"))
+
+
+def test_the_links_of_a_step_are_no_messages_in_it_where_they_are_hidden(tmp_path):
+    task, *_ = build("hidden-gcn", blocks(), tmp_path)
+    train = set(link_keys(task.split.pairs["train"], 36).tolist())
+    asked = []
+    for batch in task.batches(0):
+        links = batch[0].inputs[0].numpy()[batch[1].numpy()]
+        own = link_keys(links, 36).tolist()
+        messages = batch[0].source.inputs[1].edge_index().numpy()
+        passed = set(link_keys(messages.T, 36).tolist())
+        assert passed == train - set(own)
+        asked += own
+        task.loss(batch).backward()
+        assert all(p.grad is not None for p in task.model.parameters())
+    assert sorted(asked) == sorted(train)
+    judged = task.vectors("test")[0].inputs[1].edge_index().numpy()
+    assert set(link_keys(judged.T, 36).tolist()) == train
+    with pytest.raises(ConfigError, match="give one of them"):
+        build("gcn", blocks(), tmp_path, **{"link.hide": True, "link.disjoint": 0.5})
+    with pytest.raises(ConfigError, match="whole graph"):
+        build("neighbor-sage", blocks(), tmp_path, **{"link.hide": True})
 
 
 OPTIONS = [{"link.decoder": kind} for kind in ("dot", "mlp", "bilinear")]

@@ -74,6 +74,18 @@ def test_links_by_vectors_alone_take_plain_blocks_of_gcn_unless_told_otherwise()
         assert settled(method, blocks(), **given).model.block == "ffn"
 
 
+def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():
+    link = {"task": "link"}
+    found = settled("sage", blocks(), **link)
+    assert found.link.hide
+    assert found.link.batch_size * 6 >= found.link.fractions[0] * blocks().num_edges / 2
+    for method, given in (
+        ("mlp", {}), ("nagphormer", {}), ("gcn", {"batching.kind": "neighbor"}), ("gcn", {"link.disjoint": 0.3}),
+        ("gcn", {"link.structure": False}), ("gcn", {"link.hide": False}),
+    ):  # fmt: skip
+        assert not settled(method, blocks(), **link, **given).link.hide
+
+
 def test_features_that_can_be_learned_by_heart_are_dropped_at_random():
     few = blocks()  # many beside 30 training nodes, yet none may be missed
     many = few.with_(x=np.concatenate([few.x, np.zeros((few.num_nodes, 60), np.float32)], axis=1))

@@ -33,7 +33,8 @@ class BackboneConfig:
         num_layers: residual blocks.
         dropout: probability that an element is dropped in training.
         norm: "layer", "batch" or "none", before each layer (in plain blocks after it); GCNII has none of its own.
-        block: "ffn", x + W_2 GELU(conv(N(x))), or "plain", x + ReLU(N(conv(x))), as TOP's authors use.
+        block: "ffn", x + W_2 GELU(conv(N(x))); "plain", x + ReLU(N(conv(x))), as TOP's authors use; or "bare",
+            ReLU(conv(x)), of the last one conv(x), with linear maps alone around them and no norm.
         jump: what the head sees: the last block ("none"), all of them joined ("cat"), their maximum ("max"), or the
             mean of a perceptron of each, what the first block receives included ("mean", as TOP's GCNII+JK).
         heads: attention heads of GAT.
@@ -44,7 +45,7 @@ class BackboneConfig:
     num_layers: int = 5
     dropout: float = 0.2
     norm: Literal["layer", "batch", "none"] = "layer"
-    block: Literal["ffn", "plain"] = "ffn"
+    block: Literal["ffn", "plain", "bare"] = "ffn"
     jump: Literal["none", "cat", "max", "mean"] = "none"
     heads: int = 8
     alpha: float = 0.1
@@ -67,6 +68,8 @@ class BackboneConfig:
 class ResidualBlock(nn.Module):
     """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) where blocks are plain.
 
+    Bare ones are Dropout(ReLU(conv(x))), and the last of them conv(x).
+
     Args:
         kind: one of `Kind` but "gcnii".
         config: width, dropout, norm, heads.
@@ -81,9 +84,13 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.normalization, self.layer = normalization_of(kind, edge_dim), layer
         dim, drop = config.dim, config.dropout
-        self.plain = config.block == "plain"
-        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[config.norm](dim)
+        self.plain, self.bare = config.block != "ffn", config.block == "bare"
+        norm = "none" if self.bare else config.norm
+        self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](dim)
         self.conv = _conv(kind, config, degrees, edge_dim or None)
+        if self.bare and layer == config.num_layers - 1:
+            self.ffn = nn.Sequential()
+            return
         if self.plain:
             self.ffn = nn.Sequential(nn.ReLU(), nn.Dropout(drop))
             return
@@ -106,6 +113,8 @@ class ResidualBlock(nn.Module):
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
         """Return (R, dim) the block's output from its receivers' input x and what they received, z, both (R, dim)."""
+        if self.bare:
+            return self.ffn(z)
         return x + self.ffn(self.norm(z) if self.plain else z)
 
 

@@ -1,11 +1,11 @@
 """Message-passing backbones in residual blocks: MLP, GCN, GraphSAGE, GIN, GAT, PNA, and GCNII.
 
-A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing; conv is
-torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own residuals and are
-ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block, or all of them
-(jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA and GIN
-(GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the same
-model runs on a whole graph and on any kind of batch.
+A block is x + W_2 GELU(conv(N(x))) with dropout after both parts and N a LayerNorm, BatchNorm or nothing, or another of
+`BackboneConfig.block`; conv is torch-geometric's layer, or a linear map for the MLP. GCNII's layers have their own
+residuals and are ReLU(conv(x, x_0)) alone. A linear map to the hidden width comes first; the head sees the last block,
+or all of them (jumping knowledge). Edge weights enter the sums of GCN and GCNII, edge features the messages of GAT, PNA
+and GIN (GIN-E); the others have no place for them. Of the graph a model knows only `Adjacency.propagate`, so that the
+same model runs on a whole graph and on any kind of batch.
 
 Source: Platonov et al., ICLR 2023, arXiv:2302.11640 (blocks); Kipf & Welling 2017, arXiv:1609.02907 (GCN);
 Hamilton et al. 2017, arXiv:1706.02216 (GraphSAGE, mean); Xu et al. 2019, arXiv:1810.00826 (GIN); Hu et al. 2020,
@@ -85,8 +85,13 @@ class Backbone(nn.Module):
             for i in range(config.num_layers)
         )
         width = config.dim * (max(1, config.num_layers) if config.jump == "cat" else 1)
-        self.norm = nn.LayerNorm(width)
+        self.norm: nn.Module = nn.LayerNorm(width)
         self.head: nn.Module = nn.Linear(width, num_classes)
+        if config.block == "bare" and kind != "gcnii":
+            first, last = nn.Linear(in_dim, config.dim, bias=False), nn.Linear(width, num_classes)
+            for linear in (first, last):  # as the convolutions themselves begin
+                nn.init.xavier_uniform_(linear.weight)
+            self.embed, self.norm, self.head = nn.Sequential(first), nn.Identity(), last
         if config.jump == "mean":
             self.jumps = nn.ModuleList(perceptron(config) for _ in range(config.num_layers + 1))
             self.head = nn.Sequential(perceptron(config), self.head)
@@ -94,7 +99,7 @@ class Backbone(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.norm.weight.device
+        return next(self.parameters()).device
 
     @shapecheck
     def forward(self, x: Float[Tensor, "node feature"], adjacency: Propagator) -> Float[Tensor, "receiver class"]:

@@ -25,6 +25,8 @@ class LinkConfig:
             training.
         disjoint: share of the training links that are learned from and are no messages meanwhile; 0 takes every
             training link for both, as is usual. Evaluation passes messages over all training links.
+        hide: a step's own links are no messages in it, as a link that is asked about is none; for networks that a step
+            gives the whole graph.
         val_messages: pass messages over validation links too where test links are scored.
         decoder: score of two node vectors: "dot", "mlp" (a perceptron on their product), "bilinear"; "auto" takes dot,
             or bilinear where edges have a direction: dot and mlp score both directions alike.
@@ -47,6 +49,7 @@ class LinkConfig:
     time: str | None = None
     file: str | None = None
     disjoint: float = 0.0
+    hide: bool = False
     val_messages: bool = False
     decoder: Literal["auto", "dot", "mlp", "bilinear"] = "auto"
     structure: bool = True
@@ -71,6 +74,8 @@ class LinkConfig:
             raise ConfigError(f"link.batch_size is at least 1; got {self.batch_size}")
         if (self.split == "file") != (self.file is not None) and self.split != "auto":
             raise ConfigError(f"link.split=file takes link.file, and nothing else does; got {self.split}, {self.file}")
+        if self.hide and self.disjoint:
+            raise ConfigError("link.hide and link.disjoint both keep links out of messages; give one of them")
         refuse_idle(self, time=self.split in ("random", "file") and f"link.split={self.split} looks at no time")
 
 

@@ -22,7 +22,7 @@ from hopstate.ops.proximity import FEATURES
 from hopstate.random import named_rng, torch_state_kept
 from hopstate.training.progress import note
 from hopstate.training.tasks.node import NodeBatches, NodeLabels
-from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask
+from hopstate.training.tasks.static_link import LinkJudging, LinkModel, LinkTraining, StaticLinkTask, Without
 from hopstate.training.tasks.target import Target
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         over = message_edges(bare, learned[order[count:]])
         learned = learned[order[:count]]
     made = make(over, context, every_node(graph.num_nodes), link.dim)
+    if link.hide and not made.whole:
+        raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
     if context.trained is None:
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
         _tell(split, link, config, graph)
@@ -61,6 +63,10 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         held = context if context.trained is not None else replace(context, trained=known)
         with torch_state_kept():  # its weights are not used
             return make(other, held, every_node(graph.num_nodes), link.dim).source
+
+    def without(hidden: np.ndarray) -> NodeBatches[Any]:
+        kept = np.delete(split.pairs["train"], hidden, 0)
+        return again(message_edges(bare, kept))
 
     @cache
     def vectors(name: str) -> tuple[NodeBatches[Any], Graph]:
@@ -77,7 +83,8 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         decoder_of(link, split), link.dim, directed=split.directed, dropout=made.dropout,
         features=FEATURES if link.structure else 0,
     )  # fmt: skip
-    model = LinkModel(made.model, decoder, made.source.encode)
+    encode = Without.encode if link.hide else made.source.encode
+    model = LinkModel(made.model, decoder, encode)
     sampled = link.batch_size or (STEP if made.whole else SAMPLED)
     seed = split_seed(config.split)
     return StaticLinkTask(
@@ -87,6 +94,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         split,
         learned=learned,
         messages=messages,
+        without=without if link.hide else None,
         training=LinkTraining(
             negatives=link.negatives, num_negatives=link.num_negatives, loss=link.loss, batch_size=sampled,
             seed=config.loop.seed, structure=link.structure,

@@ -119,7 +119,9 @@ def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, ki
         # beside the pairs' structure plain blocks gained nothing, and other backbones are not measured
         plain = {"model.block": "plain"} if kind == "gcn" and not config.link.structure else {}
         layers = 8 if kind == "gcnii" else 2
-        return suit_links(graph, config) | {"model.num_layers": layers, **plain}
+        whole = config.batching.kind == "full"  # type: ignore[attr-defined]
+        hide = kind != "mlp" and config.link.structure and not config.link.disjoint and whole
+        return suit_links(graph, config, hide=hide) | {"model.num_layers": layers, **plain}
     f = facts(graph, config.split)
     layers = 2 if f.alike or kind == "mlp" else 5
     if kind == "gcnii":
@@ -195,10 +197,20 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
 STEPS = 300  # of training on links
 
 
-def suit_links(graph: Graph, config: NodeRun) -> dict[str, Any]:
-    """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times."""
+HIDDEN = 6  # steps of an epoch at least where a step hides its own links
+
+
+def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
+    """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times.
+
+    Args:
+        graph: N nodes.
+        config: what is given so far.
+        hide: a step's own links are no messages in it.
+    """
     links = graph.num_edges / (2 if graph.is_undirected else 1) * config.link.fractions[0]
-    each = config.link.batch_size or STEP
+    share = {"link.hide": True, "link.batch_size": int(np.clip(links // HIDDEN + 1, 1, STEP))} if hide else {}
+    each = config.link.batch_size or share.get("link.batch_size", STEP)
     epochs = int(np.clip(STEPS // max(1, -(-links // each)), 20, STEPS))
     sparse = links < 8 * graph.num_nodes
     return {
@@ -208,6 +220,7 @@ def suit_links(graph: Graph, config: NodeRun) -> dict[str, Any]:
         "loop.epochs": epochs,
         "loop.patience": max(5, epochs // 3),
         "loop.eval_every": max(1, epochs // 20),
+        **share,
     }
 
 

@@ -94,7 +94,7 @@ def scored(
     """
     src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns)
     u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
-    t = times_of(asked.past, column if time is None else time, len(u), "pairs")
+    t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
     return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
 
 
@@ -177,7 +177,7 @@ def ranked(
 
     _check_counts(top, first_stage)
     nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
-    t = times_of(asked.past, time, len(nodes), "sources")
+    t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
     parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
     src, dst = _joined(asked, [part[0] for part in parts]), _joined(asked, [part[1] for part in parts])

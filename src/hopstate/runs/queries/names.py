@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.dates import shown_time
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
@@ -243,8 +244,14 @@ def read_ids(given: Any, what: str) -> np.ndarray:
 
 
 # ---- times -----------------------------------------------------------------------------------------------
-def times_of(past: Past, given: Any, count: int, what: str) -> np.ndarray:
+def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> np.ndarray:
     """Return (count,) times in the past's unit and type; None gives the first after all that is known.
+
+    Args:
+        past: what is known.
+        given: times, one for all or one each.
+        count, what: how many are asked for, and what they are of, for messages.
+        dates: in which messages show times, see `hopstate.data.dates`.
 
     Raises:
         DataError: there is no past, or a time is none.
@@ -268,8 +275,9 @@ def times_of(past: Past, given: Any, count: int, what: str) -> np.ndarray:
     found = np.broadcast_to(found, (count,)).copy()
     early = np.flatnonzero(found < last)
     if len(early):
+        asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
-            f"{what}, row {early[0]}, are asked for at {found[early[0]]}, but what is known has events up to {last} "
+            f"{what}, row {early[0]}, are asked for at {asked}, but what is known has events up to {end} "
             f"({len(early)} of {count} times lie before it); ask for later ones, or use predict, which gives what was "
             "known at each of the run's own events"
         )

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, times_of, with_rows
+from hopstate.runs.queries.shown import dates_of
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -49,6 +51,11 @@ class Session:
         told = b"".join(file.read_bytes() for file in files if file.is_file())
         # models without weights are all alike
         return f"{fingerprint(self.task)}-{hashlib.sha256(told).hexdigest()[:16]}"
+
+    @cached_property
+    def dates(self) -> str:
+        """The zone that the dates of the run's own file named, "" where its times are numbers."""
+        return dates_of(self.folder, self.method)
 
     def now(self) -> Any:
         """Return the first time after all that is known.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,20 +14,28 @@ from hopstate.data.readers.event_tables import TIMES
 from hopstate.errors import HopstateError
 from hopstate.io.opening import bounded
 from hopstate.runs.data import known_data, settings_of_run
-from hopstate.runs.queries.session import Session
+from hopstate.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from hopstate.runs.queries.session import Session
 
 
 def shown_times(asked: Session, t: np.ndarray) -> np.ndarray:
     """Return (Q,) times as numbers, or as texts of ISO dates in their zone where the run's own file has dates."""
-    dates = known_data(asked.folder).get("dates")
+    return dated(t, asked.past.time_unit or "", asked.dates)
+
+
+def dates_of(folder: RunFolder, method: str | None = None) -> str:
+    """Return the zone that the dates of a run's own file named, "" where its times are numbers."""
+    dates = known_data(folder).get("dates")
     if dates is None:  # runs from before it was noted
-        dates = NAIVE if has_dates(asked) else ""
-    return dated(t, asked.past.time_unit or "", str(dates))
+        return NAIVE if has_dates(folder, method) else ""
+    return str(dates)
 
 
-def has_dates(asked: Session) -> bool:
+def has_dates(folder: RunFolder, method: str | None) -> bool:
     """Return whether the times of a run's own file are dates: its first rows tell."""
-    _, settings = settings_of_run(asked.folder, asked.method)
+    _, settings = settings_of_run(folder, method)
     path = Path(str(settings.get("data", "")))
     if not path.is_file():
         return False

@@ -58,6 +58,28 @@ class LinkJudging:
     seed: int
 
 
+@dataclass(frozen=True)
+class Without:
+    """Inputs of a step over messages of its own.
+
+    Args:
+        source: over them.
+        inputs: what it gave for some nodes.
+    """
+
+    source: NodeBatches[Any]
+    inputs: Any
+
+    def to(self, device: torch.device) -> Without:
+        """Return the same; the source moves what it has itself."""
+        return self
+
+    @staticmethod
+    def encode(encoder: nn.Module, batch: Without) -> Tensor:
+        """Return (n, D) vectors of the nodes."""
+        return batch.source.encode(encoder, batch.inputs)
+
+
 class LinkModel(nn.Module):
     """A network that gives nodes vectors, and a decoder of pairs of them.
 
@@ -106,6 +128,8 @@ class StaticLinkTask:
         learned: (n, 2) training links that are learned from: all of them, or a share that is no message.
         messages: the graph of training links.
         training, judging: settings.
+        without: rows (n,) of learned links → source of the node vectors over the messages but those; None: a step's own
+            links are messages in it.
         node_ids: the user's own ids, None where they are the rows.
         walks: numbers of walks that the source draws, which a run remembers.
     """
@@ -124,12 +148,14 @@ class StaticLinkTask:
         messages: Graph,
         training: LinkTraining,
         judging: LinkJudging,
+        without: Callable[[np.ndarray], NodeBatches[Any]] | None = None,
         node_ids: Vocabulary | None = None,
         walks: Mapping[str, int] | None = None,
     ) -> None:
         self.model: nn.Module = model
         self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
         self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
+        self.without = without
         every = np.concatenate([split.pairs[name] for name in SPLITS])
         self.free = NonNeighbors(every, messages.num_nodes, directed=split.directed)
         self._near: dict[int, Proximity] = {}
@@ -152,7 +178,9 @@ class StaticLinkTask:
                 links = self._either_way(self.learned[rows], rng)
                 others = self._others(self.untrained, links[:, 0], rng)
                 nodes, place = np.unique(np.concatenate([links, np.maximum(others, 0)], 1), return_inverse=True)
-                inputs, _ = self.source.around(encoder, nodes, epoch, number)
+                source = self.source if self.without is None else self.without(rows)
+                inputs, _ = source.around(encoder, nodes, epoch, number)
+                inputs = inputs if self.without is None else Without(source, inputs)
                 place = place.reshape(len(links), -1)
                 yield self._batch(inputs, nodes, place[:, :2], place[:, 2:], others >= 0)
             else:
@@ -306,4 +334,4 @@ def _inside(pairs: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
     return local[(local >= 0).all(1)]
 
 
-__all__ = ["LinkJudging", "LinkModel", "LinkTraining", "StaticLinkTask"]
+__all__ = ["LinkJudging", "LinkModel", "LinkTraining", "StaticLinkTask", "Without"]
