@@ -10,14 +10,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 
-if TYPE_CHECKING:
-    from hopstate.data.features import FeatureTable
+
+class Table(Protocol):
+    """Rows by columns that have names."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """(F,) names."""
+        ...
+
+    @property
+    def values(self) -> np.ndarray:
+        """(N, F)."""
+        ...
+
+    def __len__(self) -> int:
+        """N."""
+        ...
+
 
 Kind = Literal["number", "category", "date", "drop"]
 KINDS = ("number", "category", "date", "drop")
@@ -109,7 +125,7 @@ def _text_of(name: str, texts: set[str]) -> str | None:
     return next((name[len(CATEGORY) : at] for at in ends if name[len(CATEGORY) : at] in texts), None)
 
 
-def of_training(table: FeatureTable, rows: np.ndarray) -> tuple[str, ...]:
+def of_training(table: Table, rows: np.ndarray) -> tuple[str, ...]:
     """Return a table's columns without categories that fewer than `LEAST` of its training rows (n,) have."""
     texts = _texts(table.columns)
     at = [i for i, name in enumerate(table.columns) if name.startswith(CATEGORY) and _text_of(name, texts) is not None]
@@ -118,7 +134,7 @@ def of_training(table: FeatureTable, rows: np.ndarray) -> tuple[str, ...]:
     return tuple(name for i, name in enumerate(table.columns) if i not in rare)
 
 
-def arranged(table: FeatureTable, columns: tuple[str, ...], what: str, tag: str, *, tell: bool = True) -> np.ndarray:
+def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tell: bool = True) -> np.ndarray:
     """Return (N, F) values of a table with the columns of a run, by name; texts that the run does not know are others.
 
     Args:
@@ -156,7 +172,7 @@ def arranged(table: FeatureTable, columns: tuple[str, ...], what: str, tag: str,
 
 
 def _check_names(
-    table: FeatureTable, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str], tag: str
+    table: Table, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str], tag: str
 ) -> None:
     """Raise DataError where columns of a run are not there, or others are that it does not know."""
     there = {*table.columns, *(name for name in columns if _text_of(name, texts) in set(mine) - {None})}
@@ -178,7 +194,7 @@ def _plain(name: str) -> str:
     return name.removeprefix(DATE)
 
 
-def _tell(table: FeatureTable, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str]) -> None:
+def _tell(table: Table, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str]) -> None:
     """Warn of rows whose texts the run does not know, and of columns of texts that it does not know."""
     new = [i for i, (name, text) in enumerate(zip(table.columns, mine)) if text in texts and name not in columns]
     new = [i for i in new if table.columns[i].startswith(CATEGORY) and table.values[:, i].any()]
