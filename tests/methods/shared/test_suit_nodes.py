@@ -70,8 +70,9 @@ def test_links_by_vectors_alone_take_plain_blocks_of_gcn_unless_told_otherwise()
     alone = {"task": "link", "link.structure": False}
     assert settled("gcn", blocks(), **alone).model.block == "plain"
     assert settled("gcn", blocks(), **alone, **{"model.block": "ffn"}).model.block == "ffn"
-    for method, given in (("gcn", {}), ("gcn", {"task": "link"}), ("sage", alone)):
+    for method, given in (("gcn", {}), ("sage", {"task": "link"}), ("sage", alone)):
         assert settled(method, blocks(), **given).model.block == "ffn"
+    assert settled("gcn", blocks(), task="link").model.block == "bare"
 
 
 def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():

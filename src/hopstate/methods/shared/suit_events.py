@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from hopstate.data.clock import Clock
+from hopstate.data.clock import Clock, GapUnit
+from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-
-if TYPE_CHECKING:
-    from hopstate.methods.shared.link import EventRun, GapUnit, LinkSplitConfig
 
 # training events, times epochs, that one core does in some minutes
 BUDGET = {"ctdg-ssm": 500_000, "dyg-mamba": 200_000, "dygformer": 300_000, "graphmixer": 600_000}
@@ -57,13 +55,25 @@ class MemorySizes(Protocol):
         ...
 
 
-class MemoryRun(Protocol):
-    """A configuration of a model with a memory, of links or of nodes."""
+class Splits(Protocol):
+    """What shares a stream's events out."""
+
+    def of(self, stream: EventStream) -> EventSplit:
+        """Return which are for training, validation and test."""
+        ...
+
+
+class StreamRun(Protocol):
+    """A configuration of a model of events."""
 
     @property
-    def split(self) -> LinkSplitConfig:
+    def split(self) -> Splits:
         """Which events are for training, validation and test."""
         ...
+
+
+class MemoryRun(StreamRun, Protocol):
+    """A configuration of a model with a memory, of links or of nodes."""
 
     @property
     def gap_unit(self) -> GapUnit:
@@ -76,7 +86,7 @@ class MemoryRun(Protocol):
         ...
 
 
-def suit_history(stream: EventStream, config: EventRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
+def suit_history(stream: EventStream, config: StreamRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
     """Return settings of a model fed from histories that suit a stream."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))

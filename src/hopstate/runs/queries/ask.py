@@ -16,7 +16,6 @@ from hopstate.runs.queries.calibrated import probabilities
 from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
-from hopstate.runs.queries.shown import shown_times
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
 from hopstate.training.run_folder import RunFolder
 
@@ -230,7 +229,7 @@ def _table(asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray
     import pandas as pd
 
     found, said = probabilities(asked, scores)
-    columns = {"src": u.names, "dst": v.names, "t": shown_times(asked, t), "score": scores, "probability": found}
+    columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
     if explain:
         columns["why"] = reasons(asked, u, v, t)
     table = pd.DataFrame(columns)

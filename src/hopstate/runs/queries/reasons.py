@@ -12,7 +12,6 @@ from hopstate.data.layered_store import LayeredStore
 from hopstate.methods.pair_trees.method import PairTreesScorer
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
-from hopstate.runs.queries.shown import shown_times
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.training.tasks.protocols import ExplainsEvents
@@ -67,7 +66,7 @@ def _events(asked: Session, scorer: HistoryScorer, u: np.ndarray, v: np.ndarray,
         real = ids[place] >= 0
         place, ends = place[real], ends[real]
         best = np.argsort(-np.abs(shares[place]), kind="stable")[:SHOWN]
-        when = shown_times(asked, _times(asked, ids[place[best]]))
+        when = asked.shown(_times(asked, ids[place[best]]))
         told.append(
             "; ".join(
                 f"{_name(asked, end)} with {_name(asked, node)} at {time} ({share:+.2f})"
@@ -83,7 +82,7 @@ def _events(asked: Session, scorer: HistoryScorer, u: np.ndarray, v: np.ndarray,
 def _facts(asked: Session, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
     store = asked.queries.past.store()
     last, met = store.last_meeting(u, v, t)
-    count, when = store.count_meetings(u, v, t), shown_times(asked, last)
+    count, when = store.count_meetings(u, v, t), asked.shown(last)
     shared = [_shared(store, *one) for one in zip(u.tolist(), v.tolist(), t, strict=True)]
     known = [f"meetings: {n}, the last at {at}" for n, at in zip(count, when, strict=True)]
     return [

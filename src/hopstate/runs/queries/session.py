@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.dates import shown_times
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError, DataError
 from hopstate.runs.data import settings_of_run
@@ -64,6 +65,10 @@ class Session:
             DataError, TimeOrderError: there is none.
         """
         return times_of(self.past, None, 1, "sources")[0]
+
+    def shown(self, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) times as numbers, or as texts of ISO dates in their zone where the run's own file has dates."""
+        return shown_times(t, self.past.time_unit or "", self.dates)
 
     def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> np.ndarray:
         """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told.

@@ -1,28 +1,16 @@
-"""Times as an answer shows them: dates where the run was read from dates, else numbers in its own unit."""
+"""Whether an answer shows times as dates: where the run was read from dates; else they are numbers in its own unit."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from hopstate.data.dates import NAIVE
-from hopstate.data.dates import shown_times as dated
 from hopstate.data.readers.event_tables import TIMES
 from hopstate.errors import HopstateError
 from hopstate.io.opening import bounded
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from hopstate.runs.queries.session import Session
-
-
-def shown_times(asked: Session, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) times as numbers, or as texts of ISO dates in their zone where the run's own file has dates."""
-    return dated(t, asked.past.time_unit or "", asked.dates)
 
 
 def dates_of(folder: RunFolder, method: str | None = None) -> str:
