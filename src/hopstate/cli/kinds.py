@@ -11,7 +11,10 @@ KINDS = tuple(
 
 
 def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | None]]) -> list[dict[str, Any]]:
-    """Return the rows with what each does not stand above, then a row a floor that is no method of them."""
+    """Return the rows with what each does not stand above, then a row a floor that is no method of them.
+
+    Floors are told of one another.
+    """
     from hopstate.runs.reproduce.tables import FLOORS, below_words
 
     names = {row["method"] for row in rows}
@@ -22,12 +25,17 @@ def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | 
         if name not in names
     }
     rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
-    found = []
-    for row in rows:
-        against = {name: held for name, held in rivals.items() if name != row["method"]}
-        found.append(row | {"below": "" if row["method"] in FLOORS else below_words(_means(row), against)})
-    return found + [
-        {"method": name, "floor": True, "kinds": {m: (value, None) for m, value in held.items()}, "below": ""}
+
+    def below(name: str, own: dict[str, float]) -> str:
+        return below_words(own, {rival: held for rival, held in rivals.items() if rival != name})
+
+    return [row | {"below": below(row["method"], _means(row))} for row in rows] + [
+        {
+            "method": name,
+            "floor": True,
+            "kinds": {m: (value, None) for m, value in held.items()},
+            "below": below(name, held),
+        }
         for name, held in others.items()
         if held
     ]

@@ -1,9 +1,13 @@
 """Settings that suit a stream: from training events alone, encodings tell gaps apart, what is given stands."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from hopstate.cli.main import main
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
@@ -12,6 +16,7 @@ from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.settings import config_from, parse_given
 from hopstate.runs.data import settle
+from hopstate.testing.asserts import F64
 
 METHODS = ("ctdg-ssm", "dyg-mamba", "dygformer", "graphmixer")
 
@@ -115,3 +120,63 @@ def test_nothing_is_suited_where_that_is_asked():
     assert settle(chosen, parse, record=made(), suit=False)[0] == config_from(
         chosen, {"data": "memory:toy", "batch_size": 50}
     )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pairs_are_learned_from_mixed_kinds_with_their_history_and_chosen_over_all(method):
+    config = settled(method, made())
+    np.testing.assert_allclose(config.negatives.mixture.shares(), [0.75, 0.25, 0, 0], rtol=F64)
+    assert (config.model.pair_history, config.evaluation.choose) == (True, "mean")
+    plain = config_from(get_method(method), {"data": "memory:toy"})
+    np.testing.assert_array_equal(plain.negatives.mixture.shares(), [1, 0, 0, 0])
+    assert (plain.model.pair_history, plain.evaluation.choose) == (False, "first")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("given", "shares"),
+    [
+        ({"negatives.mixture.random": 1.0}, [1, 0, 0, 0]),
+        ({"negatives.mixture.historical": 0.1}, [0.9, 0.1, 0, 0]),
+        ({"negatives.mixture.popular": 0.5}, [0.5, 0, 0, 0.5]),
+        ({"negatives.loss": "softmax", "negatives.candidates": 4}, [1, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_kinds_of_pairs_that_are_given_stand_alone(method, given, shares):
+    found = settled(method, made(), **given).negatives
+    np.testing.assert_allclose(found.mixture.shares(), shares, rtol=F64)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "recency", "edgebank", "pair-trees"])
+def test_one_kind_of_pairs_is_chosen_by_itself(method):
+    """Methods of one table are then told by one figure."""
+    for kinds, choose in (
+        (["random"], "first"),
+        (["many"], "first"),
+        (["random", "many"], "first"),
+        (["random", "historical"], "mean"),
+    ):
+        assert settled(method, made(), **{"evaluation.strategies": kinds}).evaluation.choose == choose
+    assert settled(method, made(), **{"evaluation.choose": "first"}).evaluation.choose == "first"
+
+
+@pytest.mark.parametrize(
+    ("method", "sizes"),
+    [
+        ("graphmixer", ["--model.dim=6", "--model.num_links=4", "--model.out_dim=4"]),
+        ("ctdg-ssm", ["--model.dim=6", "--batch_size=120"]),
+    ],
+)
+def test_a_plain_fit_says_what_pairs_it_learns_from_and_keeps_it(method, sizes, tmp_path, capsys):
+    stream, file = made(240), tmp_path / "events.csv"
+    pd.DataFrame({"src": stream.src, "dst": stream.dst, "t": stream.t}).to_csv(file, index=False)
+    small = [*sizes, "--model.time_dim=6", "--loop.epochs=1", "--loop.device=cpu", "--loop.tensorboard=no"]
+    assert main(["fit", method, "--data", str(file), "--out", str(tmp_path / "run"), *small]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    for words in ("negatives.mixture.historical=0.25", "model.pair_history=True", "evaluation.choose=mean"):
+        assert words in said
+    kept = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert kept["negatives"]["mixture"]["historical"] == 0.25
+    assert (kept["model"]["pair_history"], kept["evaluation"]["choose"]) == (True, "mean")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["metric"] == "mean_average_precision"

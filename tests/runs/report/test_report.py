@@ -177,7 +177,8 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all events")[1:]}
     assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a floor that was run is not there twice
     assert rows["dyg-mamba"][1] == "pair-trees on random; inductive, recency on historical; inductive"
-    assert rows["recency"][1] == rows["pair-trees"][1] == ""
+    assert rows["recency"][1] == "pair-trees on random; inductive"
+    assert rows["pair-trees"][1] == "recency on historical"
     assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
     assert table(page, "Links of uci: events with new nodes")[1][1] == "recency on random, new nodes"
 

@@ -14,6 +14,7 @@ from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.link import RAW, EventReadOptions, EventRun, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import Untrained
@@ -80,7 +81,14 @@ def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Contex
 
 METHODS = {
     "recency": Method(
-        "recency", RecencyRun, build, "events", "how lately the pair met; nothing to train", "baseline", earlier=RAW
+        "recency",
+        RecencyRun,
+        build,
+        "events",
+        "how lately the pair met; nothing to train",
+        "baseline",
+        suit=suit_judged,
+        earlier=RAW,
     ),
     "edgebank": Method(
         "edgebank",
@@ -89,6 +97,7 @@ METHODS = {
         "events",
         "whether the pair has met; nothing to train",
         "arXiv:2207.10128",
+        suit=suit_judged,
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
     ),
 }

@@ -34,6 +34,7 @@ from hopstate.methods.shared.link import (
     training_store,
     used_features,
 )
+from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.streaming.protocols import BLOCK
@@ -233,6 +234,7 @@ METHODS = {
         "boosted trees over the histories of a pair and of its ends",
         "ours; features after arXiv:2207.10128 and arXiv:2303.13047",
         floors=heuristic_floors,
+        suit=suit_judged,
         space={
             "historical": [0.1, 0.2, 0.3],
             "model.max_leaves": [15, 31, 63],

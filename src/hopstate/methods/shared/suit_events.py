@@ -1,16 +1,19 @@
 """Settings that suit a stream of events, where a user gives none: rate, epochs, batches, and what CTDG-SSM is made of.
 
-They follow from the training events alone: how many edges they add, and the gaps in time between them.
+They follow from the training events alone: how many edges they add, and the gaps in time between them. What pairs are
+learned from does not follow from the stream: a quarter of historical pairs, the pair's history in the head, and
+validation over all kinds of pairs.
 
-Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron) and
-benchmarks/results/2026-11-21-dyg-mamba.md; the recipes keep the papers' settings.
+Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
+benchmarks/results/2026-11-21-dyg-mamba.md and benchmarks/results/2026-11-22-pair-history.md; the recipes keep the
+papers' settings.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -18,12 +21,15 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.sampling.mixture import TrainingNegatives
+from hopstate.training.tasks.link import LinkEvaluation
 
 # training events, times epochs, that one core does in some minutes
 BUDGET = {"ctdg-ssm": 500_000, "dyg-mamba": 200_000, "dygformer": 300_000, "graphmixer": 600_000}
 ENOUGH = 40  # epochs of a small stream
 LOOKED_AT = 100_000  # latest training events whose gaps are looked at
 LEAST, MOST = 1.0, 8.0  # of the highest frequency
+HISTORICAL = 0.25  # share of training pairs that met before
 
 
 def _epochs(events: int, budget: int) -> dict[str, Any]:
@@ -72,6 +78,24 @@ class StreamRun(Protocol):
         ...
 
 
+class JudgedRun(StreamRun, Protocol):
+    """A configuration of what is judged by links."""
+
+    @property
+    def evaluation(self) -> LinkEvaluation:
+        """By which kinds of pairs."""
+        ...
+
+
+class PairsRun(JudgedRun, Protocol):
+    """A configuration of a model that learns from pairs."""
+
+    @property
+    def negatives(self) -> TrainingNegatives:
+        """What stands beside the events."""
+        ...
+
+
 class MemoryRun(StreamRun, Protocol):
     """A configuration of a model with a memory, of links or of nodes."""
 
@@ -86,11 +110,24 @@ class MemoryRun(StreamRun, Protocol):
         ...
 
 
-def suit_history(stream: EventStream, config: StreamRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
+def suit_judged(stream: EventStream, config: JudgedRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return by what validation chooses: the mean over kinds of pairs, where there are several."""
+    kinds = [name for name in config.evaluation.strategies if name != "many"]
+    return {"evaluation.choose": "mean"} if len(kinds) > 1 else {}
+
+
+def suit_pairs(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
+    mixed = {"negatives.mixture.historical": HISTORICAL} if config.negatives == TrainingNegatives() else {}
+    return {"model.pair_history": True, **mixed, **suit_judged(stream, config, metrics)}
+
+
+def suit_history(stream: EventStream, config: PairsRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
     """Return settings of a model fed from histories that suit a stream."""
     events = len(stream.additions(config.split.of(stream).train))
     batch = int(np.clip(events // 50, 20, 200))
-    return {"batch_size": batch, "loop.optim.lr": 3e-4, **_epochs(events, budget)}
+    own = suit_pairs(stream, config, metrics)
+    return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **_epochs(events, budget)}
 
 
 def suit_memory(
@@ -119,7 +156,7 @@ def suit_memory(
     if config.model.order:
         chosen["model.filter_start"] = 1.0
     if pairs:
-        chosen["model.pair_dim"] = 64
+        chosen |= {"model.pair_dim": 64, **suit_pairs(stream, cast("PairsRun", config), metrics)}
     if config.model.time_dim:
         slowest, fastest = frequencies(stream, train, config)
         chosen |= {"model.slowest": slowest, "model.fastest": fastest}
@@ -152,4 +189,4 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-__all__ = ["BUDGET", "frequencies", "suit_history", "suit_memory"]
+__all__ = ["BUDGET", "frequencies", "suit_history", "suit_judged", "suit_memory", "suit_pairs"]

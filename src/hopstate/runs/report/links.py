@@ -34,10 +34,8 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
                 continue
             floors = _floors(members, held)
             values = {g.label: {name: g.values(name) for name in held} for g in members}
-            simple = [g.label for g in members if g.method in tables.FLOORS]
-            rivals = floors | {label: values[label] for label in simple}
-            rows = [_kinds_row(label, own, {} if label in simple else rivals) for label, own in values.items()]
-            rows += [_kinds_row(name, own, {}) for name, own in floors.items()]
+            rivals = floors | {g.label: values[g.label] for g in members if g.method in tables.FLOORS}
+            rows = [_kinds_row(label, own, rivals) for label, own in (values | floors).items()]
             words = [tables.metric_words(name.removeprefix("new_")) for name in held]
             marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
             columns = ["method", "no better than", *words]
@@ -58,9 +56,9 @@ def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[s
 
 
 def _kinds_row(label: str, values: dict[str, list[float]], floors: dict[str, dict[str, list[float]]]) -> list[str]:
-    """Return a row of link prediction: name, the floors that it does not stand above, figures."""
+    """Return a row of link prediction: name, the other floors that it does not stand above, figures."""
     means = {m: sum(v) / len(v) for m, v in values.items() if v}
-    under = {n: {m: sum(v) / len(v) for m, v in held.items() if v} for n, held in floors.items()}
+    under = {n: {m: sum(v) / len(v) for m, v in held.items() if v} for n, held in floors.items() if n != label}
     return [label, tables.below_words(means, under), *(_cell(name, held) for name, held in values.items())]
 
 

@@ -81,6 +81,8 @@ def metric_words(metric: str) -> str:
 def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
     """Return in words which floors links do not stand above, by kind of negatives; "" where there is none.
 
+    A figure that is no number tells nothing.
+
     Args:
         values: metric → mean of a method, all shares of 1, the larger the better.
         floors: name → the same of what needs no such model.
@@ -90,7 +92,7 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
     """
     said = []
     for name, held in floors.items():
-        kinds = [kind_words(m) for m, value in values.items() if m in held and not value > held[m]]
+        kinds = [kind_words(m) for m, value in values.items() if m in held and value <= held[m]]
         if kinds:
             said.append(f"{name} on {'; '.join(kinds)}")
     return ", ".join(said)

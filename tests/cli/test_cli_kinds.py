@@ -1,0 +1,30 @@
+"""Links by kind of negatives in `compare` and the report: what is no better than which floor."""
+
+from math import nan
+from typing import Any
+
+from hopstate.cli.kinds import with_floors
+from hopstate.runs.reproduce.tables import below_words
+
+
+def row(method: str, **kinds: float) -> dict[str, Any]:
+    return {"method": method, "kinds": {name: (value, None) for name, value in kinds.items()}}
+
+
+def test_floors_are_told_of_one_another_asked_for_or_not() -> None:
+    rows = [row("graphmixer", random=0.8, many=0.5), row("edgebank", random=0.7, many=0.2)]
+    floors = {"recency": {"random": 0.75, "many": 0.6}, "edgebank": {"random": 0.7, "many": 0.2}}
+    found = {one["method"]: one for one in with_floors(rows, floors)}
+    assert list(found) == ["graphmixer", "edgebank", "recency"]
+    assert "recency" in found["graphmixer"]["below"]
+    assert "edgebank" not in found["graphmixer"]["below"]
+    assert "recency" in found["edgebank"]["below"]
+    assert found["recency"]["below"] == ""
+    turned = with_floors(rows, {"recency": {"random": 0.1, "many": 0.6}})[-1]
+    assert (turned["method"], "edgebank" in turned["below"]) == ("recency", True)
+
+
+def test_no_number_is_neither_above_nor_below() -> None:
+    for value, floor in ((nan, 0.5), (0.5, nan), (nan, nan)):
+        assert below_words({"average_precision": value}, {"recency": {"average_precision": floor}}) == ""
+    assert below_words({"average_precision": 0.5}, {"recency": {"average_precision": 0.5}}) == "recency on random"
