@@ -275,7 +275,9 @@ def test_files_that_no_run_left_are_never_taken_for_its_own(tmp_path: Path, name
 def test_metrics_that_cannot_be_added_are_a_named_error(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"loop": {"seed": 1}})
     (run.path / "metrics.jsonl").mkdir()
-    with pytest.raises(StorageError, match=r"could not add to .*metrics\.jsonl: .*; free some space"):
+    with pytest.raises(
+        StorageError, match=r"could not add to .*metrics\.jsonl: .*: a folder stands there by that name: choose another"
+    ):
         run.append_metrics({"epoch": 1})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check
 from hopstate.serving.postgres import Database
 
 _FORMAT = "hopstate-log-1"
+_PATIENCE = 3.0  # seconds in which the server may yet learn that the writer before has gone
 _FEW = 16  # events that are inserted by one statement rather than copied
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _TABLES = """
@@ -69,7 +71,11 @@ class PostgresLog:
         if self.read_only:
             return
         key = int.from_bytes(hashlib.sha256(f"hopstate log {self.schema}".encode()).digest()[:7], "big")
-        if not connection.execute("select pg_try_advisory_lock(%s)", (key,)).fetchone()[0]:
+        until = time.monotonic() + _PATIENCE
+        while not connection.execute("select pg_try_advisory_lock(%s)", (key,)).fetchone()[0]:
+            if time.monotonic() < until:
+                time.sleep(0.05)
+                continue
             query = """select a.application_name from pg_locks l join pg_stat_activity a using (pid)
                 where l.locktype = 'advisory' and l.granted and (l.classid::bigint << 32) | l.objid::bigint = %s"""
             (holder,) = connection.execute(query, (key,)).fetchone() or ("another",)

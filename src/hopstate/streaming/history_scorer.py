@@ -88,12 +88,22 @@ class _HistoryScorer(Generic[TokenizerT]):
     ) -> None:
         self.alike = alike
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
+        self._seen: NeighborStore | None = None
+
+    @property
+    def seen(self) -> NeighborStore:
+        """The events observed, where live."""
+        if self._seen is None:
+            known = self.tokenizer.store
+            self._observed(NeighborStore(known.num_nodes, time_dtype=known.time_dtype))
+            return self.seen
+        return self._seen
 
     def reset(self) -> None:
         """Forget what was observed."""
         if self.live:
-            held = self.tokenizer.store
-            self._observed(NeighborStore(held.num_nodes, time_dtype=held.time_dtype))
+            self._seen = None
+            self.tokenizer.store = self.seen
 
     def observe(self, batch: EventBatch) -> None:
         """Take in events, where live."""
@@ -111,7 +121,7 @@ class _HistoryScorer(Generic[TokenizerT]):
             self._observed(deepcopy(state))
 
     def _observed(self, store: NeighborStore) -> None:
-        self.seen = self.tokenizer.store = store
+        self._seen = self.tokenizer.store = store
 
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         parts = []

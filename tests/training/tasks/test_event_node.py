@@ -80,7 +80,6 @@ def test_it_learns_what_the_past_tells():
 def test_a_live_scorer_equals_one_over_the_whole_stream():
     task = _task()
     live = HistoryNodeScorer(task.model, _task().source.inputs, live=True)
-    live.tokenizer.store = NeighborStore(task.stream.num_nodes, time_dtype=task.stream.t.dtype)
     for batch in (task.stream.take(np.arange(i, i + 50)) for i in range(0, 150, 50)):
         live.observe(batch)
     nodes, t = np.arange(6), np.full(6, task.stream.t[150])
