@@ -89,3 +89,11 @@ def test_without_the_snapshots_a_cut_log_is_refused(
 def test_what_is_no_retention(bad: str | int, run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="retain is a number"):
         LiveRun(run.path, folder=tmp_path, retain=bad)
+
+
+def test_what_cannot_be_told_is_refused_before_an_event_is_taken(run: Run, tmp_path: Path) -> None:
+    table(0, 160).to_csv(tmp_path / "own.csv", index=False)
+    bare = fit("recency", tmp_path / "own.csv", out=tmp_path / "bare", config={"evaluation.strategies": ["random"]})
+    for path, retain in ((run.path, "abcd"), (bare.path, "30d")):
+        with pytest.raises(ConfigError):
+            LiveRun(path, folder=tmp_path / "live", retain=retain)

@@ -22,6 +22,7 @@ from hopstate.cli.main import main
 from hopstate.runs.api import Run, fit
 from hopstate.serving.doors import _Request
 from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.log import SqliteLog
 from hopstate.serving.service import Limits, service
 
 CONFIG = {
@@ -262,3 +263,32 @@ def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: 
         main(["serve", "--help"])
     known = capsys.readouterr().out
     assert all(option in known for option in re.findall(r"--[a-z-]+", command[1]))
+
+
+def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) -> None:
+    """Requests that came together are told so, and the next is taken."""
+
+    class Away(SqliteLog):
+        gone = False
+
+        def __len__(self) -> int:
+            if Away.gone:
+                raise RuntimeError("the connection is gone")
+            return super().__len__()
+
+    (tmp_path / "live").mkdir()
+    opened = partial(LiveRun, run.path, folder=tmp_path / "live", log=Away(tmp_path / "live"))
+    limits, event = Limits(delay=0.3), {"src": "u1", "dst": "v1", "t": 900}
+    with TestClient(service(opened, name="run", limits=limits), raise_server_exceptions=False) as client:
+        Away.gone = True
+        with ThreadPoolExecutor(2) as threads:
+            told = list(threads.map(lambda _: client.post("/events", json={"events": [event]}).status_code, range(2)))
+        assert told == [500, 500]
+        Away.gone = False
+        assert client.post("/events", json={"events": [event]}).status_code == 200
+
+
+def test_no_id_holds_what_texts_drop(client: TestClient) -> None:
+    assert client.post("/rank", json={"source": "u1\0"}).status_code == 422
+    assert infer(client, [("u1\0", "v1")]).status_code == 422
+    assert client.post("/events", json={"events": [{"src": "u1\0", "dst": "v1", "t": 900}]}).status_code == 422

@@ -146,6 +146,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a kind that is none": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "kind": "delete-node"}, "its kind is"),
     "two kinds": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "kind": "add", "op": "add"}, "its kind is"),
     "a long id": ({"src": "u" * 1001, "dst": "v1", "t": 999, "amount": 1.0}, "1 to 1000 characters"),
+    "an id that ends in NUL": ({"src": "u1\0", "dst": "v1", "t": 999, "amount": 1.0}, "without NUL"),
     "half a character": ({"src": "\ud800", "dst": "v1", "t": 999, "amount": 1.0}, "1 to 1000 characters"),
     "an id of another kind": ({"src": "u1", "dst": "v1", "t": 999, "amount": 1.0, "event_id": [1]}, "event_id"),
 }

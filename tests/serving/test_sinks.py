@@ -119,3 +119,10 @@ def test_what_is_no_sink_and_one_that_comes_late(run: Run, tmp_path: Path, postg
         live.take(EVENTS[30:])
     names = sorted(path.name for path in (tmp_path / "scores").iterdir())
     assert names == [f"scores-{10:012}-{19:012}.parquet", f"scores-{30:012}-{59:012}.parquet"]
+
+
+def test_scores_of_another_log_are_not_taken_for_this_ones(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path / "one", sink=ParquetSink(tmp_path / "scores")) as live:
+        live.take(EVENTS[:20])
+    with pytest.raises(ConfigError, match="another log"):
+        LiveRun(run.path, folder=tmp_path / "two", sink=ParquetSink(tmp_path / "scores"))

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.io.opening import read_text
 
 _HERE = "127.0.0.1"
 
@@ -48,11 +49,13 @@ def _serve(argv: list[str]) -> int:
     sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
     o = parser.parse_args(argv)
-    if o.follow and (o.source or o.sink):
-        raise ConfigError("a replica takes no events and writes no scores: leave --source and --sink to the writer")
+    if o.follow and (o.source or o.sink or o.retain):
+        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
+    if not 0 <= o.port < 1 << 16:
+        raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if o.source and o.late == "reject":
         raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
-    token = None if o.token_file is None else Path(o.token_file).read_text("utf-8").strip()
+    token = None if o.token_file is None else read_text(o.token_file).strip()
     if token == "" or (token is None and o.host != _HERE):
         raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
     try:

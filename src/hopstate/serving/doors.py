@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 
-from hopstate.errors import CheckpointError, HopstateError, StorageError
+from hopstate.errors import HopstateError, StorageError
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
@@ -128,8 +128,8 @@ class Doors:
                 self.meters.trouble = ""
                 if receipts:
                     await self._in_thread(self._judge)
-            except HopstateError as error:  # the same again, later
-                receipts, self.meters.trouble = [], str(error)
+            except Exception as error:  # the same again, later
+                receipts, self.meters.trouble = [], str(error) or type(error).__name__
             await asyncio.sleep(0 if receipts else self.limits.look)
 
     async def _follow(self) -> None:
@@ -137,8 +137,8 @@ class Doors:
             try:
                 left = await self._in_thread(self.live.follow)
                 self.meters.lagged(left, self.live)
-            except (StorageError, CheckpointError) as error:  # what is known is still answered
-                self.meters.lagged(None, self.live, str(error))
+            except Exception as error:  # what is known is still answered
+                self.meters.lagged(None, self.live, str(error) or type(error).__name__)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
 
@@ -183,7 +183,11 @@ class Doors:
             await asyncio.sleep(self.limits.delay)
             while not self._events.empty() and sum(len(given.events) for given, _ in group) < self.limits.together:
                 group.append(self._events.get_nowait())
-            found = await self._in_thread(partial(self._take_group, [given for given, _ in group]))
+            found: Sequence[list[Receipt] | Exception]
+            try:
+                found = await self._in_thread(partial(self._take_group, [given for given, _ in group]))
+            except Exception as error:  # nobody waits for ever, and the next ones are taken
+                found = [error] * len(group)
             for (_, future), answer in zip(group, found, strict=True):
                 if not future.done():
                     if isinstance(answer, BaseException):
@@ -204,7 +208,7 @@ class Doors:
     def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
         if len(group) > 1:
-            before = len(self.live.log)
+            before = self.live.position
             try:
                 scored = any(given.score for given in group)
                 whole = iter(self._take(_Request([event for given in group for event in given.events], scored)))
@@ -212,7 +216,7 @@ class Doors:
             except StorageError as error:
                 return [error] * len(group)
             except Exception as error:  # of one of them: which, the next lines tell
-                if len(self.live.log) != before:
+                if self.live.position != before:
                     return [error] * len(group)
         found: list[list[Receipt] | Exception] = []
         for given in group:

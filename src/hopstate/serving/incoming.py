@@ -163,8 +163,8 @@ def _id(value: Any, where: str, text: bool) -> str | int:
         raise DataError(f"{where} is an id, text or a whole number; got {value!r}")
     if text:
         found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
-        if not found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
-            raise DataError(f"{where} is an id of 1 to {LONGEST} characters; got {found[:40]!r}")
+        if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
+            raise DataError(f"{where} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
         return found
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
         raise DataError(f"{where}: ids of this run are whole numbers; got {value[:40]!r}")

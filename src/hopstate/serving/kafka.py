@@ -97,12 +97,13 @@ class Topic:
     def polled(self, consumer: Any, most: int = 16) -> Iterator[tuple[int, int, bytes | None]]:
         """Yield partitions, offsets and values of messages that come next, if any came in time."""
         with self.named():
-            for message in consumer.consume(most, timeout=0.1):
-                error = message.error()
-                if error is None:
-                    yield message.partition(), message.offset(), message.value()
-                elif error.code() != self.kafka.KafkaError._PARTITION_EOF:
-                    raise self.kafka.KafkaException(error)
+            found = consumer.consume(most, timeout=0.1)
+            errors = [message.error() for message in found]
+            wrong = [e for e in errors if e is not None and e.code() != self.kafka.KafkaError._PARTITION_EOF]
+            if wrong and all(e is not None for e in errors):
+                raise self.kafka.KafkaException(wrong[0])
+        # beside messages an error waits: they would be lost with it, and it comes again where it lasts
+        yield from ((m.partition(), m.offset(), m.value()) for m, e in zip(found, errors, strict=True) if e is None)
 
     def delete_before(self, offset: int) -> None:
         """Drop what lies before an offset of partition 0."""

@@ -24,7 +24,7 @@ import torch
 
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
-from hopstate.errors import CheckpointError, ConfigError, HopstateWarning, StorageError
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.lock import locked
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
@@ -33,7 +33,7 @@ from hopstate.runs.queries.session import Session
 from hopstate.serving.event_log import Entry, EventLog, bulks
 from hopstate.serving.incoming import ID, Incoming, Late, id_of
 from hopstate.serving.logs import open_log
-from hopstate.serving.retention import check_retain, past_at_start, retained
+from hopstate.serving.retention import check_duration, check_retain, past_at_start, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, newest
 from hopstate.streaming.live import fingerprint, go_on
@@ -122,6 +122,8 @@ class LiveRun:
             self.method = method
             self._incoming = Incoming(self.run, method, late)
             self._recover()
+            if retain is not None and len(self.past):
+                check_duration(self.past, retain)
         except BaseException:
             self._open.close()
             raise
@@ -152,6 +154,11 @@ class LiveRun:
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
                 "it has been cut; put the whole log back, or move the folder away"
+            )
+        if self.sink is not None and self.sink.next > len(self.log):
+            raise ConfigError(
+                f"the sink holds scores up to event {self.sink.next - 1}, the log {len(self.log)} events: they are of "
+                "another log; give another sink"
             )
         self.kept = self.position
         self._catch_up()
@@ -264,7 +271,7 @@ class LiveRun:
         if self.position - self.kept >= self.snapshot_every:
             try:
                 self.snapshot()
-            except (StorageError, MemoryError) as error:  # the log has all that is needed
+            except (HopstateError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
 
     def _take(
@@ -354,5 +361,5 @@ def replayed(
             scores, live.past = live._after(rows, score=True)
             table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
             yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
-        live.kept = live.position  # nothing to be kept
+            live.kept = live.position  # nothing to be kept
     kept.close()

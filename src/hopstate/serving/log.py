@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.errors import CheckpointError, DataError, MissingExtraError, MissingFileError, StorageError
-from hopstate.io.files import sync_folder
+from hopstate.io.files import named_errors, sync_folder
 from hopstate.io.lock import file_lock
 from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, taken
 
@@ -58,7 +58,8 @@ class SqliteLog:
         try:
             self._open(flags, vfs, read_only=read_only)
             if not read_only:
-                sync_folder(self.path.parent)
+                with named_errors(self.path, "bring to disk"):
+                    sync_folder(self.path.parent)
             found = self.facts().get("format")
             if found != _FORMAT:
                 raise CheckpointError(f"{self.path} is no log of this version (format {found!r}); move it away")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from hopstate.errors import DataError
 
-Id = StrictStr | StrictInt
+Id = Annotated[StrictStr, Field(pattern="^[^\\x00]*$")] | StrictInt  # no id holds NUL, which numpy's texts drop
 Time = StrictInt | StrictFloat | StrictStr
 
 
@@ -70,6 +70,7 @@ class InferIn(BaseModel):
                 raise DataError(f"input {name} has {len(one.data)} values and says shape {one.shape}")
             kinds = (str, int) if name != "time" else (str, int, float)
             wrong = [v for v in one.data if not isinstance(v, kinds) or isinstance(v, bool)]
+            wrong += [v for v in one.data if isinstance(v, str) and "\0" in v]
             if wrong:
                 raise DataError(f"input {name} holds {wrong[0]!r}, which is none")
         if len(lengths) > 1 or lengths == {0}:

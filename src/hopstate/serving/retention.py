@@ -23,6 +23,16 @@ def check_retain(retain: str | int | None) -> None:
         raise ConfigError(f"retain is a number of events, or a duration such as 30d; got {retain!r}")
 
 
+def check_duration(past: Past, retain: str | int) -> None:
+    """Refuse a duration that cannot be told in a past's unit of time.
+
+    Raises:
+        ConfigError: it is none, or the unit is unknown.
+    """
+    if not str(retain).isdecimal():
+        parse_duration(past.events(len(past) - 1), str(retain))
+
+
 def retained(log: EventLog, past: Past, state: Path, own_events: int, retain: str | int) -> int:
     """Cut a log; return where it begins now.
 
