@@ -142,7 +142,10 @@ def test_compare_says_which_floors_a_method_is_no_better_than(tmp_path: Path, ca
         said = "recency" in rows["graphmixer"]["below"]
         under = own[metric][0] <= floor[metric][0]
         assert not under or (said and words in rows["graphmixer"]["below"])
-    assert rows["recency"]["below"] == rows["edgebank"]["below"] == ""
+    for name, other in (("recency", "edgebank"), ("edgebank", "recency")):  # floors too, of one another alone
+        under = any(rows[name]["kinds"][m][0] <= rows[other]["kinds"][m][0] for m in own if m in rows[other]["kinds"])
+        assert (other in rows[name]["below"]) == under
+        assert name not in rows[name]["below"]
     shown = capsys.readouterr().out
     assert "no better" in shown
     assert "(floor)" in shown

@@ -137,9 +137,11 @@ def test_the_default_is_one_random_pair_as_before(tmp_path: Path) -> None:
 
 def test_a_run_from_before_the_setting_has_random_pairs_and_resumes(tmp_path: Path) -> None:
     config = {**LOOP, **SMALL["graphmixer"], "evaluation.strategies": ["random"]}
-    run = fit("graphmixer", events(), out=tmp_path / "run", config=config)
+    before = {"negatives.mixture.random": 1.0, "model.pair_history": False}
+    run = fit("graphmixer", events(), out=tmp_path / "run", config=config | before)
     stored = json.loads((run.path / "config.json").read_text())
     assert stored.pop("negatives")["mixture"]["historical"] == 0
+    assert stored["model"].pop("pair_history") is False
     (run.path / "config.json").write_text(json.dumps(stored))
     again = fit("graphmixer", events(), out=run.path, resume=True, config=config)
     assert again.metrics == run.metrics
