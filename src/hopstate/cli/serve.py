@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from functools import partial
 from pathlib import Path
 
@@ -30,9 +31,24 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
 
 
 def _serve(argv: list[str]) -> int:
+    o = _options().parse_args(argv)
+    if o.follow and (o.source or o.sink or o.retain):
+        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
+    if not 0 <= o.port < 1 << 16:
+        raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
+    if o.source and o.late == "reject":
+        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
+    token = None if o.token_file is None else read_text(o.token_file).strip()
+    if token == "" or (token is None and o.host != _HERE):
+        raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
+    with _bound(o.host, o.port) as place:  # before anything that takes long
+        return _served(o, token, place)
+
+
+def _options() -> argparse.ArgumentParser:
     parser = _parser("serve", "Take events as they happen, durably, and answer over HTTP. Ctrl-C or TERM stops it.")
     parser.add_argument("--host", default=_HERE, help=f"address to listen at (default: {_HERE}, this machine alone)")
-    parser.add_argument("--port", type=int, default=8080, help="port (default: 8080)")
+    parser.add_argument("--port", type=int, default=8080, help="port (default: 8080; 0 takes any that is free)")
     parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
     late = "events earlier than the last one: reject (default), clamp (take its time) or park (keep aside)"
     parser.add_argument("--late", default="reject", help=late)
@@ -48,16 +64,11 @@ def _serve(argv: list[str]) -> int:
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--sink", default=None, metavar="PLACE", help=sink)
-    o = parser.parse_args(argv)
-    if o.follow and (o.source or o.sink or o.retain):
-        raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
-    if not 0 <= o.port < 1 << 16:
-        raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
-    if o.source and o.late == "reject":
-        raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
-    token = None if o.token_file is None else read_text(o.token_file).strip()
-    if token == "" or (token is None and o.host != _HERE):
-        raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
+    return parser
+
+
+def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> int:
+    """Serve at a socket until a signal stops it."""
     try:
         import uvicorn
 
@@ -75,9 +86,32 @@ def _serve(argv: list[str]) -> int:
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, score_events=o.score_events == "always", source=o.source)
     app.state.doors.open()
-    print(f"serving {name} at http://{o.host}:{o.port} (who next: /, doors: /docs)", flush=True)
-    uvicorn.run(app, host=o.host, port=o.port, log_level="warning")
-    return 0
+    port = place.getsockname()[1]
+    print(f"serving {name} at http://{o.host}:{port} (who next: /, doors: /docs)", flush=True)
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, log_level="warning"))
+    server.run(sockets=[place])
+    return 0 if server.started else 1
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, on which nobody is heard yet.
+
+    Raises:
+        ConfigError: there is no such address, or it is another's.
+    """
+    place = None
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        place = socket.socket(family, kind)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+    except (OSError, UnicodeError) as error:
+        if place is not None:
+            place.close()
+        raise ConfigError(
+            f"nothing can listen at port {port} of {host} ({error}); give another --port or --host"
+        ) from None
+    return place
 
 
 def _replay(argv: list[str]) -> int:
