@@ -145,6 +145,9 @@ def test_what_is_no_source(run: Run, tmp_path: Path, postgres: str) -> None:
     for bad in ("nats://h/x", f"{postgres}&table=a;b", f"{postgres}&key=a%20b"):
         with pytest.raises(ConfigError):
             open_source(bad, {})
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("create table if not exists events (id serial primary key)")
     with LiveRun(run.path, folder=tmp_path) as live, pytest.raises(ConfigError, match="--late clamp or --late park"):
         Pump(live, PostgresSource(postgres, None))
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, StorageError
 from hopstate.serving.incoming import ID
 from hopstate.serving.kafka import Topic
 from hopstate.serving.postgres import Database, is_postgres
+from hopstate.serving.postgres_key import check_key, inserting
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
+_HORIZON = """select (select max({column}) from {table}),
+    pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s"""
 
 
 @dataclass(frozen=True)
@@ -89,25 +93,51 @@ class KafkaSource:
         self._consumer.close()
 
 
+@dataclass(frozen=True)
+class _Fence:
+    """What must have ended before no row can come any more up to a key.
+
+    Args:
+        key: the greatest that was there.
+        coming: transactions with lower numbers.
+        inserting: transactions that held the table to insert into it; such as have written nothing have no number.
+    """
+
+    key: int
+    coming: int
+    inserting: frozenset[str]
+
+
 class PostgresSource:
     """Rows of a table by a key that grows (`postgresql://...?table=NAME&key=id`); columns are the events' fields.
 
-    A row is read once no transaction runs any more that may yet add one before it.
+    A row is read once no transaction runs any more that may yet add one before it: none of those that have written
+    anywhere, and none that inserts into the table (it may hold a key and have written nothing yet).
 
     Args:
         url: the address.
         offset: the last key that was read, None for none.
+
+    Raises:
+        ConfigError: the key is none that grows: no whole number, not unique, or handed out ahead of its use.
+        MissingFileError: there is no such table.
     """
 
     def __init__(self, url: str, offset: int | None) -> None:
-        self._database = Database(url, ("table", "key"), _to_read)
+        self._database = Database(url, ("table", "key"), self._begin)
         own = {"table": "events", "key": "id"} | self._database.own
         self.table, self._column = own["table"], own["key"]
         if not _NAME.fullmatch(self.table) or not _NAME.fullmatch(self._column):
             raise ConfigError(f"a table and its key have plain names; got {self.table!r} and {self._column!r}")
         self.key, self._last = f"source {self._database.place}", offset
-        self._fence: tuple[int, int] | None = None  # a key, and the transactions after which none before it can come
+        self._fence: _Fence | None = None
         self._ready: int | None = None
+        with suppress(StorageError), self._database.work():  # a server that is away comes back
+            pass
+
+    def _begin(self, connection: Any) -> None:
+        connection.read_only = True
+        check_key(connection, self.table, self._column)
 
     def read(self, most: int) -> list[Arrived]:
         """See `Source.read`."""
@@ -132,17 +162,16 @@ class PostgresSource:
 
     def _look(self, db: Any) -> None:
         """See up to which key no more rows can come."""
-        query = f"""select (select max({self._column}) from {self.table}),
-            pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s"""
-        last, oldest, coming = db.execute(query).fetchone()
+        last, oldest, coming = db.execute(_HORIZON.format(column=self._column, table=self.table)).fetchone()
         self._ready = None
-        if self._fence is not None and oldest >= self._fence[1]:
-            self._ready, self._fence = self._fence[0], None
-        if last is not None and self._fence is None and (self._last is None or last > self._last):
-            if oldest >= coming:
-                self._ready = int(last)
-            else:
-                self._fence = (int(last), coming)
+        fence = self._fence
+        if fence is not None and oldest >= fence.coming:
+            fence = replace(fence, inserting=fence.inserting & inserting(db, self.table))
+        if fence is None and last is not None and (self._last is None or last > self._last):
+            fence = _Fence(int(last), coming, inserting(db, self.table))
+        if fence is not None and oldest >= fence.coming and not fence.inserting:
+            self._ready, fence = fence.key, None
+        self._fence = fence
 
     def close(self) -> None:
         """See `Source.close`."""
@@ -163,10 +192,6 @@ def open_source(place: str, facts: dict[str, Any]) -> Source:
         return first
     first.close()
     return kind(place, facts[first.key])
-
-
-def _to_read(connection: Any) -> None:
-    connection.read_only = True
 
 
 def _plain(value: Any) -> Any:
