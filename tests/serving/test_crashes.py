@@ -61,6 +61,7 @@ def test_nothing_is_lost(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nothing_is_lost_in_a_campaign(name: str, home: Path, tmp_path: Path) -> None:
     some: dict[Kind, int] = {"kill": 200, "drop": 50, "tear": 50, "eio": 20, "enospc": 20}

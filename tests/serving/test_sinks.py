@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,46 @@ def test_scores_of_another_log_are_not_taken_for_this_ones(run: Run, tmp_path: P
         live.take(EVENTS[:20])
     with pytest.raises(ConfigError, match="another log"):
         LiveRun(run.path, folder=tmp_path / "two", sink=ParquetSink(tmp_path / "scores"))
+
+
+class Away:
+    """A producer whose brokers are away for a while: it keeps what it is given and sends it later."""
+
+    def __init__(self, producer: Any) -> None:
+        self.producer, self.kept, self.away = producer, [], True
+
+    def produce(self, *what: Any, **how: Any) -> None:
+        self.kept.append((what, how))
+
+    def flush(self, timeout: float) -> None:
+        if not self.away:
+            for what, how in self.kept:
+                self.producer.produce(*what, **how)
+            self.kept = []
+            self.producer.flush(timeout)
+
+    def purge(self) -> None:
+        self.kept = []
+
+
+def test_what_brokers_acknowledge_late_is_there_once(run: Run, tmp_path: Path, kafka: Callable[[str], str]) -> None:
+    """Time after time, with more rows between; and where a message was given up for good."""
+    sink = KafkaSink(kafka("late"))
+    with LiveRun(run.path, folder=tmp_path / "live", sink=sink) as live:
+        sink._producer = away = Away(sink._producer)
+        for i in range(0, 30, 10):
+            with pytest.warns(HopstateWarning, match="scores wait"):
+                live.take(EVENTS[i : i + 10])
+        away.away = False
+        live.take(EVENTS[30:40])
+        assert (sink.next, len(held(sink))) == (40, 40)
+        away.away = True
+        sink._lost = "given up"
+        with pytest.warns(HopstateWarning, match="scores wait"):
+            live.take(EVENTS[40:50])
+        live.take(EVENTS[50:])
+        assert sink.next == 60
+    found = held(sink)
+    assert found["position"].tolist() == list(range(60))
+    expected = pd.concat(list(replayed(run.path, tmp_path / "live")), ignore_index=True)
+    assert found["score"].tolist() == expected["score"].tolist()

@@ -140,12 +140,25 @@ class PostgresSink(Sink):
 
 
 class KafkaSink(Sink):
-    """Messages in partition 0 of a topic, each a JSON object; no others may stand there."""
+    """Messages in partition 0 of a topic, each a JSON object; no others may stand there.
+
+    What the brokers have not acknowledged in time stays with the producer, which sends it again under the same number:
+    they take each once. A message's key is its position.
+
+    wait: seconds that an acknowledgement may take before scores wait.
+    """
+
+    wait = 2 * SECONDS
 
     def __init__(self, url: str) -> None:
         self.topic = Topic(url)
-        self._producer = self.topic.producer()
+        self._begin()
         super().__init__()
+
+    def _begin(self) -> None:
+        self._producer = self.topic.producer(**{"message.timeout.ms": 0})  # none is given up, or it might come twice
+        self._sent = self._acknowledged = 0  # of the rows that are held
+        self._lost: Any = None
 
     def _end(self) -> int:
         reader = self.topic.consumer({})
@@ -167,21 +180,46 @@ class KafkaSink(Sink):
         raise StorageError(f"{self.topic.place} cannot be read; see whether its brokers run")
 
     def _write(self, table: pd.DataFrame) -> None:
-        told: list[Any] = []
-        for row in table.to_dict("records"):
-            row["score"] = None if np.isnan(row["score"]) else row["score"]
-            with self.topic.named():
-                value = json.dumps(row).encode()
-                self._producer.produce(
-                    self.topic.name, value, partition=0, on_delivery=lambda error, sent: told.append(error)
-                )
-        self._producer.flush(2 * SECONDS)
-        if len(told) < len(table) or any(error is not None for error in told):
-            end = self._end()  # what is there of it need not be sent again
+        until = time.monotonic() + self.wait
+        with self.topic.named():
+            for row in table.iloc[self._sent :].to_dict("records"):
+                row["score"] = None if np.isnan(row["score"]) else row["score"]
+                self._send(row, until)
+        self._producer.flush(max(until - time.monotonic(), 0))
+        if self._lost is None and self._acknowledged == len(table):
+            self._sent = self._acknowledged = 0
+            return
+        if self._lost is not None:  # see what came, and go on behind it
+            self._producer.purge()
+            self._producer.flush(self.wait)
+            self._begin()
+            end = self._end()
             self._held = [table[table["position"] >= end]] if end <= table["position"].iloc[-1] else []
             self.next = max(self.next, end)
-            if self._held:
-                raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
+        if self._held:
+            raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run")
+
+    def _send(self, row: dict[Any, Any], until: float) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic.name,
+                    json.dumps(row).encode(),
+                    key=str(row["position"]),
+                    partition=0,
+                    on_delivery=self._told,
+                )
+            except BufferError:  # so many wait for the brokers
+                if time.monotonic() > until:
+                    raise StorageError(f"{self.topic.place} cannot be written; see whether its brokers run") from None
+                self._producer.poll(0.1)
+            else:
+                self._sent += 1
+                return
+
+    def _told(self, error: Any, sent: Any) -> None:
+        self._acknowledged += error is None
+        self._lost = self._lost or error
 
 
 def open_sink(place: str) -> Sink:
