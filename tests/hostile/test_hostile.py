@@ -43,6 +43,14 @@ class Server:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | own
         )
 
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait(30)
+
     def run(self, argv: tuple[str, ...], cwd: Path, **more: object) -> dict:
         """Return how a command line ended."""
         assert self.process.stdin
@@ -54,16 +62,18 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("cache"))
-    yield found
-    found.process.stdin.close()
-    found.process.wait(30)
+    with Server(tmp_path_factory.mktemp("cache")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
     """A folder of good files and one finished run."""
-    folder = tmp_path_factory.mktemp("good")
+    return make_good(tmp_path_factory.mktemp("good"), server)
+
+
+def make_good(folder: Path, server: Server) -> Path:
+    """Make good files, and a run of mlp."""
     seeds.make_data(folder)
     special.extra(folder)
     done = server.run((*seeds.RUNS["run-mlp"], "--out=run-mlp"), folder, seconds=300)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from hostile import seeds, special
+from hostile import seeds
 from hostile.corpus import _readers, _runs
-from hostile.test_hostile import OTHERS, Server, make_runs
+from hostile.test_hostile import OTHERS, Server, make_good, make_runs
 
 RIGHTS = "-dac_override,-dac_read_search"
 IS_ROOT = hasattr(os, "getuid") and os.getuid() == 0
@@ -31,20 +31,13 @@ REST = [case for case in FILES if OTHERS & {*case[0]}]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("cache"), *BEFORE)
-    yield found
-    found.process.stdin.close()
-    found.process.wait(30)
+    with Server(tmp_path_factory.mktemp("cache"), *BEFORE) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Path:
-    folder = tmp_path_factory.mktemp("good")
-    seeds.make_data(folder)
-    special.extra(folder)
-    done = server.run((*seeds.RUNS["run-mlp"], "--out=run-mlp"), folder, seconds=300)
-    assert done["code"] == 0, done
-    return folder
+    return make_good(tmp_path_factory.mktemp("good"), server)
 
 
 @pytest.fixture(scope="module")

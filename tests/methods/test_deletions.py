@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hopstate.data.event_build import check_deletes
 from hopstate.data.event_splits import chronological_split
-from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.events import DELETE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.leak import check_leak
@@ -22,6 +21,7 @@ from hopstate.runs.api import evaluate, fit, predict
 from hopstate.sampling.negatives import draw_negatives, one_against_many
 from hopstate.testing.asserts import F32_TIGHT
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from made_events import additions_and_deletions
 
 LOOP = {"loop.epochs": 1, "loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40}
@@ -38,21 +38,7 @@ HISTORY = ("dyg-mamba", "dygformer", "graphmixer")
 
 
 def events(count: int = 300, seed: int = 0, *, features: bool = False) -> EventStream:
-    """Return a stream of additions and deletions, nearly half of each, with ties."""
-    rng, standing = np.random.default_rng(seed), []
-    rows = []
-    for _ in range(count):
-        if standing and rng.random() < 0.45:
-            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
-        else:
-            standing.append((int(rng.integers(0, 12)), int(rng.integers(12, 20))))
-            rows.append((*standing[-1], ADD))
-    src, dst, kind = np.array(rows).T
-    attr = rng.normal(size=(count, 2)).astype(np.float32) if features else None
-    t = np.sort(rng.integers(0, 200, count))
-    stream = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), edge_attr=attr, num_nodes=20)
-    check_deletes(stream)
-    return stream
+    return additions_and_deletions(count, seed, people=12, goods=8, last=200, features=features)
 
 
 def task_of(method: str, stream: EventStream, folder: Path, **settings: Any) -> Any:

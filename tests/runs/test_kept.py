@@ -15,18 +15,9 @@ import hopstate
 from hopstate.errors import ConfigError, DataError
 from hopstate.testing.asserts import F32, F32_TIGHT
 from hopstate.training.checkpoint import load_checkpoint
+from made_tables import N, tables
 
-N = 40
 LOOP = {"epochs": 1, "progress": False}
-
-
-def tables(seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    rng = np.random.default_rng(seed)
-    names = np.array([f"n{i}" for i in range(N)])
-    edges = pd.DataFrame({"source": names[rng.integers(0, N, 120)], "target": names[rng.integers(0, N, 120)]})
-    features = pd.DataFrame({"id": names, "a": rng.normal(size=N), "b": rng.normal(size=N)})
-    labels = pd.DataFrame({"id": names, "label": np.where(features["a"] > 0, "up", "down")})
-    return edges, features, labels
 
 
 def events(seed: int = 0) -> pd.DataFrame:

@@ -10,39 +10,30 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import made_events
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateWarning, TimeOrderError
 from hopstate.runs.api import Run, evaluate, fit, open_run, predict, score_stream
 from hopstate.testing.asserts import F32_TIGHT
+from made_events import LOOP, RANDOM
 
 HISTORY = {"model.channel_dim": 4, "model.time_dim": 8}
 SMALL: dict[str, dict[str, Any]] = {
-    "recency": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
-    "edgebank": {},
-    "graphmixer": {"model.num_links": 4},
+    **{name: made_events.SMALL[name] for name in ("recency", "pair-trees", "edgebank", "graphmixer")},
     "dygformer": {**HISTORY, "model.num_layers": 1, "model.max_length": 6},
     "dyg-mamba": {**HISTORY, "model.out_dim": 12, "history.max_length": 6},
     "dyg-mamba-nodes": {**HISTORY, "model.out_dim": 12, "history.max_length": 6},
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4},
     "ctdg-ssm-nodes": {"model.dim": 6, "model.time_dim": 4},
 }
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
-EVALUATION = {"evaluation.strategies": ["random"], "evaluation.batch_size": 16}
+EVALUATION = {**RANDOM, "evaluation.batch_size": 16}
 READ = {"read.time_column": "when", "read.edge_columns": ["amount"]}
 
 
 def table(first: int, count: int, people: int = 10) -> pd.DataFrame:
-    rng = np.random.default_rng([7, first])
-    return pd.DataFrame(
-        {
-            "source": [f"u{i}" for i in rng.integers(0, people, count)],
-            "target": [f"v{i}" for i in rng.integers(0, 8, count)],
-            "when": first + np.arange(count) * 2 // 3,  # with ties
-            "amount": rng.normal(size=count).round(3),
-            "state": rng.integers(0, 2, count),
-        }
-    )
+    found = made_events.table(first, count, seed=7, people=people, amount=True)
+    state = np.random.default_rng([8, first]).integers(0, 2, count)
+    return found.set_axis(["source", "target", "when", "amount"], axis=1).assign(state=state)
 
 
 @pytest.fixture(scope="module")

@@ -5,44 +5,27 @@ import json
 import shlex
 import shutil
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import hopstate
+import made_events
 from hopstate.cli.main import main
 from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
 from hopstate.runs.api import Run, fit, open_run, predict, score_stream
 from hopstate.runs.queries import rank, score
+from made_events import LOOP, RANDOM
 
-SMALL: dict[str, dict[str, Any]] = {
-    "recency": {},
-    "edgebank": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
-    "graphmixer": {"model.num_links": 4},
-    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8, "model.node_gaps": True},
-}
-LOOP = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
-EVALUATION = {"evaluation.strategies": ["random"], "evaluation.batch_size": 16}
+SMALL = {**made_events.SMALL, "ctdg-ssm": {**made_events.SMALL["ctdg-ssm"], "model.node_gaps": True}}
+EVALUATION = {**RANDOM, "evaluation.batch_size": 16}
 READ = {"read.edge_columns": ["amount"]}
+table = partial(made_events.table, seed=7, amount=True)
 LAST = 106  # of the run's own events
-
-
-def table(first: int, count: int, people: int = 10) -> pd.DataFrame:
-    rng = np.random.default_rng([7, first])
-    return pd.DataFrame(
-        {
-            "src": [f"u{i}" for i in rng.integers(0, people, count)],
-            "dst": [f"v{i}" for i in rng.integers(0, 8, count)],
-            "t": first + np.arange(count) * 2 // 3,  # with ties
-            "amount": rng.normal(size=count).round(3),
-        }
-    )
 
 
 PAIRS = [("u1", "v2"), ("u3", "v3"), ("u9", "v7"), ("u0", "v1"), ("u4", "u5"), ("v1", "v2")]

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+
+from made_events import SMALL, small_run, table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.cli.main import main
 from hopstate.errors import DurabilityError
-from hopstate.runs.api import fit
 from hopstate.serving import crashes as module
 from hopstate.serving.crashes import check_crash, digest
 from hopstate.serving.event_log import Entry
@@ -21,35 +21,23 @@ from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk, Kind
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "recency": {},
-    "edgebank": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
-    "graphmixer": {"model.num_links": 4},
-    "dygformer": {"model.dim": 4, "model.max_length": 6},
-    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
+DYGFORMER: dict[str, dict[str, Any]] = {
+    "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 6}
 }
-CONFIG = {
-    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-    "read.edge_columns": ["amount"],
+SETTINGS: dict[str, dict[str, Any]] = {
+    name: {"read.edge_columns": ["amount"]} | DYGFORMER.get(name, {}) for name in (*SMALL, *DYGFORMER)
 }
 EACH: dict[Kind, int] = {"kill": 6, "drop": 5, "tear": 5, "eio": 2, "enospc": 2}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(5)
-    names = {"src": [f"u{i}" for i in rng.integers(0, 10, 160)], "dst": [f"v{i}" for i in rng.integers(0, 8, 160)]}
-    own = pd.DataFrame(names | {"t": np.arange(160) * 2 // 3, "amount": rng.normal(size=160).round(3)})
-    own.to_csv(home / "own.csv", index=False)
-    return home
+    return tmp_path_factory.mktemp("runs")
 
 
 def trained(home: Path, name: str) -> Path:
     if not (home / name).exists():
-        fit(name, home / "own.csv", out=home / name, config={**CONFIG, **SETTINGS[name]})
+        small_run(name, home, table(0, 160, seed=5, amount=True), **SETTINGS[name])
     return home / name
 
 

@@ -8,20 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from made_events import small_run
+
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.runs.api import Run, fit
+from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import scored
 from hopstate.serving import quality as module
 from hopstate.serving.crashes import digest
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
 from hopstate.testing.asserts import F64_LAST
-
-CONFIG = {
-    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-}
 
 
 def table(first: int, many: int, *, seed: int = 11) -> pd.DataFrame:
@@ -41,9 +38,7 @@ def later(many: int, first: int = 200, *, seed: int = 11) -> list[dict[str, Any]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     home = tmp_path_factory.mktemp("runs")
-    table(0, 160).to_csv(home / "own.csv", index=False)
-    small = {"recency": {}, "ctdg-ssm": {"model": {"dim": 6, "time_dim": 4, "hidden": 8}}}
-    return {n: fit(n, home / "own.csv", out=home / n, config=CONFIG | settings) for n, settings in small.items()}
+    return {name: small_run(name, home, table(0, 160)) for name in ("recency", "ctdg-ssm")}
 
 
 def fed(live: LiveRun, quality: Quality, events: list[dict[str, Any]], each: int = 3) -> None:

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
+
+from made_events import small_run, table
 
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
@@ -15,31 +15,18 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.errors import MissingFileError, StorageError
-from hopstate.runs.api import Run, fit
+from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import scored
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replica import Replica, ReplicaError
 from hopstate.serving.service import Limits, service
 
-CONFIG = {
-    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
-}
 PAIRS = [("u1", "v2"), ("u3", "v3")]
-
-
-def table(first: int, count: int) -> pd.DataFrame:
-    rng = np.random.default_rng([11, first])
-    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
-    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": first + np.arange(count)})
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    home = tmp_path_factory.mktemp("run")
-    table(0, 160).to_csv(home / "own.csv", index=False)
-    return fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG)
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
 
 
 @pytest.mark.parametrize("kind", ["file", "postgres", "kafka"])

@@ -7,28 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import made_events
+from made_events import small_run
+
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
-from hopstate.runs.api import Run, fit
+from hopstate.runs.api import Run
 from hopstate.serving.live import LiveRun, replayed
 from hopstate.serving.snapshots import kept_events
 
 DAY = 86_400
-CONFIG = {
-    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
-    "read.time_unit": "s",
-}
 
 
 def table(first: int, count: int) -> pd.DataFrame:
-    rng = np.random.default_rng([11, first])
-    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
-    t = (first + np.arange(count)) * DAY
-    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+    """Return events a day apart."""
+    return made_events.table(first, count).assign(t=(first + np.arange(count)) * DAY)
 
 
 EVENTS = table(200, 90).to_dict("records")
@@ -37,8 +32,7 @@ EVENTS = table(200, 90).to_dict("records")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     home = tmp_path_factory.mktemp("run")
-    table(0, 160).to_csv(home / "own.csv", index=False)
-    return fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG)
+    return small_run("ctdg-ssm", home, table(0, 160), **{"read.time_unit": "s"})
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+
+import made_events
+from made_events import SMALL, small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
@@ -23,36 +26,12 @@ from hopstate.errors import (
     StorageError,
     TimeOrderError,
 )
-from hopstate.runs.api import Run, fit, score_stream
+from hopstate.runs.api import Run, score_stream
 from hopstate.serving.live import LiveRun, replayed
 from hopstate.serving.log import SqliteLog
 
-SMALL: dict[str, dict[str, Any]] = {
-    "recency": {},
-    "edgebank": {},
-    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
-    "graphmixer": {"model.num_links": 4},
-    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
-    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
-}
-CONFIG = {
-    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-    "evaluation.batch_size": 16,
-    "read.edge_columns": ["amount"],
-}
-
-
-def table(first: int, count: int) -> pd.DataFrame:
-    rng = np.random.default_rng([11, first])
-    return pd.DataFrame(
-        {
-            "src": [f"u{i}" for i in rng.integers(0, 10, count)],
-            "dst": [f"v{i}" for i in rng.integers(0, 8, count)],
-            "t": first + np.arange(count) * 2 // 3,  # with ties
-            "amount": rng.normal(size=count).round(3),
-        }
-    )
+CONFIG = {"evaluation.batch_size": 16, "read.edge_columns": ["amount"]}
+table = partial(made_events.table, amount=True)
 
 
 def later(count: int = 60, first: int = 200) -> list[dict[str, Any]]:
@@ -62,11 +41,7 @@ def later(count: int = 60, first: int = 200) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     home = tmp_path_factory.mktemp("runs")
-    table(0, 160).to_csv(home / "own.csv", index=False)
-    return {
-        name: fit(name, home / "own.csv", out=home / name, config={**CONFIG, **settings})
-        for name, settings in SMALL.items()
-    }
+    return {name: small_run(name, home, table(0, 160), **CONFIG) for name in SMALL}
 
 
 def again(run: Run, folder: Path) -> list[float]:

@@ -8,30 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
+
+from made_events import small_run, table
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 from hopstate.errors import ConfigError, StorageError
-from hopstate.runs.api import Run, fit
+from hopstate.runs.api import Run
 from hopstate.serving.live import LiveRun
 from hopstate.serving.pump import Pump
 from hopstate.serving.sources import PostgresSource, open_source
 
-CONFIG = {
-    "loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"},
-    "evaluation.strategies": ["random"],
-}
 NUMBER = itertools.count()
-
-
-def table(first: int, count: int) -> pd.DataFrame:
-    rng = np.random.default_rng([11, first])
-    src, dst = rng.integers(0, 10, count), rng.integers(0, 8, count)
-    t = first + np.arange(count) * 2 // 3
-    return pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
 
 
 EVENTS = table(200, 60).to_dict("records")
@@ -39,9 +28,7 @@ EVENTS = table(200, 60).to_dict("records")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    home = tmp_path_factory.mktemp("run")
-    table(0, 160).to_csv(home / "own.csv", index=False)
-    return fit("recency", home / "own.csv", out=home / "run", config=CONFIG)
+    return small_run("recency", tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(params=["kafka", "postgres"])

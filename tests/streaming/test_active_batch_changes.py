@@ -6,31 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.event_build import check_deletes
-from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.events import ADD, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents
+from made_events import additions_and_deletions
 
 Edges = list[tuple[int, int]]
 
 
 def events(count: int = 160, seed: int = 0) -> EventStream:
-    rng, standing = np.random.default_rng(seed), []
-    rows = []
-    for _ in range(count):
-        if standing and rng.random() < 0.45:
-            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
-        else:
-            standing.append((int(rng.integers(0, 5)), int(rng.integers(5, 9))))
-            rows.append((*standing[-1], ADD))
-    src, dst, kind = np.array(rows).T
-    t = np.sort(rng.integers(0, 100, count))
-    stream = EventStream(src=src, dst=dst, t=t, kind=kind.astype(np.int8), num_nodes=9)
-    check_deletes(stream)
-    return stream
+    return additions_and_deletions(count, seed, people=5, goods=4, last=100)
 
 
 def inputs_of(stream: EventStream, neighbors: int = 3, order: int = 1) -> ActiveEvents:

@@ -1,7 +1,7 @@
 """The one writer: a file is written under another name, synced to disk, renamed, and its folder synced.
 
 So at every instant, after a kill or a power failure too, what stood at a place or what replaces it stands there whole.
-`folders.py` does the same for whole folders, `locks.py` keeps other processes out.
+`folders.py` does the same for whole folders, `lock.py` keeps other processes out.
 """
 
 from __future__ import annotations
@@ -53,6 +53,15 @@ def write_text(path: Path, text: str) -> None:
         StorageError: writing failed; path is as it was before.
     """
     replace_file(path, lambda part: part.write_bytes(text.encode()))
+
+
+def is_broken(text: str) -> bool:
+    """Return whether a text holds half of a character (a lone surrogate), which no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def replace_files(writes: Mapping[Path, Write], *, marker: Path | None = None) -> None:

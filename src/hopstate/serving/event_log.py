@@ -9,11 +9,12 @@ Every log is held to the same checks (tests/serving/log_conformance.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hopstate.errors import CheckpointError, DataError
+from hopstate.io.files import is_broken
 
 PAGE = 1_000  # commits, or a few more events, that are read at a time
 
@@ -124,18 +125,16 @@ def check_entries(entries: Sequence[Entry]) -> None:
                 raise DataError(f"a text holds half a character, which no file can: {text[:40]!r}; nothing was taken")
 
 
-def is_broken(text: str) -> bool:
-    """Return whether a text holds what no file can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def taken(place: object) -> str:
     """Return what is told of an id that comes twice."""
     return f"an event's id is in {place} already, or stands here twice; nothing was taken"
+
+
+def paged(page: Callable[[int], list[Commit]], at: int) -> Iterator[Commit]:
+    """Give commits from a position on, some at a time."""
+    while found := page(at):
+        yield from found
+        at = found[-1].first + len(found[-1].bodies)
 
 
 def check_start(first: int | None, start: int, place: object) -> int:

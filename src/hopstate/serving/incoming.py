@@ -22,10 +22,10 @@ from hopstate.data.readers.event_tables import FEATURE, KINDS, SOURCES, TARGETS,
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
+from hopstate.io.files import is_broken
 from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import as_trained, own_reading
-from hopstate.serving.event_log import is_broken
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]

@@ -15,7 +15,7 @@ from typing import Any
 from hopstate.errors import CheckpointError, DataError, MissingExtraError, MissingFileError, StorageError
 from hopstate.io.files import named_errors, sync_folder
 from hopstate.io.lock import file_lock
-from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, taken
+from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, paged, taken
 
 NAME = "log.sqlite"
 _FORMAT = "hopstate-log-1"
@@ -117,10 +117,7 @@ class SqliteLog:
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
-        at = check_start(first, self.start, self.path)
-        while found := self._page(at):
-            yield from found
-            at = found[-1].first + len(found[-1].bodies)
+        return paged(self._page, check_start(first, self.start, self.path))
 
     def _page(self, first: int) -> list[Commit]:
         """Return some of the commits from a position on, of one instant."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hopstate.errors import BusyError, CheckpointError, ConfigError, HopstateWarning
-from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start
+from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, paged
 from hopstate.serving.postgres import Database
 
 _FORMAT = "hopstate-log-1"
@@ -139,10 +139,7 @@ class PostgresLog:
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
-        at = check_start(first, self.start, self.place)
-        while found := self._page(at):
-            yield from found
-            at = found[-1].first + len(found[-1].bodies)
+        return paged(self._page, check_start(first, self.start, self.place))
 
     def _page(self, first: int) -> list[Commit]:
         """Return some of the commits from a position on, of one instant."""

@@ -13,6 +13,17 @@ from hopstate.tokens.history import HistoryTokens
 NODE_DIM, EDGE_DIM = 3, 2
 
 
+class Column(torch.nn.Module):
+    """Logits as an (n, 1) column, for the conformance suite."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: object) -> torch.Tensor:
+        return self.model(inputs).unsqueeze(-1)
+
+
 def make_stream(num_events: int = 80, num_nodes: int = 9, *, features: bool = True, seed: int = 1) -> EventStream:
     """Return events with many ties; the last node meets nobody."""
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
+from history_cases import EDGE_DIM, NODE_DIM, Column, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.baselines.dygformer_model import DyGFormer
@@ -80,23 +80,12 @@ def _take(inputs: tuple, rows: torch.Tensor) -> tuple:
     return (take_sequences(inputs[0], torch.cat([rows, rows + half])),)
 
 
-class _Column(torch.nn.Module):
-    """Logits as an (n, 1) column, for the conformance suite."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: object) -> torch.Tensor:
-        return self.model(inputs).unsqueeze(-1)
-
-
 @pytest.mark.parametrize("options", [{}, {"patch_size": 2}, {"padding": "masked"}])
 def test_conformance(options):
     config = DyGFormer.Config(**{**SMALL, "dropout": 0.2, **options})
     check_model(
         ModelCase(
-            make=lambda: _Column(DyGFormer(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)),
+            make=lambda: Column(DyGFormer(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)),
             inputs=(_tokens(),),
             permute=_take,
             take=_take,

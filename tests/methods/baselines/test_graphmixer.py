@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream, take_sequences
+from history_cases import EDGE_DIM, NODE_DIM, Column, make_queries, make_store, make_stream, take_sequences
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
@@ -73,22 +73,11 @@ def _take(inputs: tuple, rows: torch.Tensor) -> tuple:
     return (RecentLinks(take_sequences(links.tokens, keep), ends.view(2, -1), x),)
 
 
-class _Column(torch.nn.Module):
-    """Logits as an (n, 1) column, for the conformance suite."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, inputs: object) -> torch.Tensor:
-        return self.model(inputs).unsqueeze(-1)
-
-
 def test_conformance():
     config = GraphMixer.Config(**{**SMALL, "dropout": 0.2})
     check_model(
         ModelCase(
-            make=lambda: _Column(GraphMixer(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)),
+            make=lambda: Column(GraphMixer(config, node_dim=NODE_DIM, edge_dim=EDGE_DIM)),
             inputs=(_links(),),
             permute=_take,
             take=_take,

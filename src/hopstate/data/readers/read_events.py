@@ -18,7 +18,7 @@ from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
 from hopstate.io.arrays import load_npy
-from hopstate.io.files import replace_file
+from hopstate.io.files import is_broken, replace_file
 from hopstate.io.opening import at_most, exists, expanded, open_regular, parse_json, reading, shown
 
 if TYPE_CHECKING:
@@ -300,14 +300,6 @@ def _ids(values: list[Any], path: Path) -> np.ndarray:
     """Return ids that JSON holds."""
     if not all(type(value) is str for value in values) and not all(type(value) is int for value in values):
         raise FormatError(f"{path}: node ids are all strings or all integers; write the file again")
-    if any(type(value) is str and not value.isprintable() and not _is_text(value) for value in values):
+    if any(type(value) is str and not value.isprintable() and is_broken(value) for value in values):
         raise FormatError(f"{path}: a node id holds half of a character (a lone surrogate); write the file again")
     return np.array(values, None if values else np.int64)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

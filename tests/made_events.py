@@ -1,0 +1,60 @@
+"""Small made events and runs that tests of several rooms share."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.runs.api import Run, fit
+
+LOOP: dict[str, Any] = {"loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}}
+RANDOM: dict[str, Any] = {"evaluation.strategies": ["random"]}
+SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for links
+    "recency": {},
+    "edgebank": {},
+    "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
+    "graphmixer": {"model.num_links": 4},
+    "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
+    "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
+}
+
+
+def table(first: int, count: int, *, seed: int = 11, people: int = 10, amount: bool = False) -> pd.DataFrame:
+    """Return events of buyers and goods from time `first` on, with ties."""
+    rng = np.random.default_rng([seed, first])
+    src, dst = rng.integers(0, people, count), rng.integers(0, 8, count)
+    t = first + np.arange(count) * 2 // 3
+    found = pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
+    return found.assign(amount=rng.normal(size=count).round(3)) if amount else found
+
+
+def small_run(method: str, home: Path, events: pd.DataFrame | None = None, **settings: Any) -> Run:
+    """Train for an epoch on 160 events, or those given, below `home`."""
+    own = home / "own.csv"
+    if not own.exists():
+        (table(0, 160) if events is None else events).to_csv(own, index=False)
+    return fit(method, own, out=home / method, config={**LOOP, **RANDOM, **SMALL.get(method, {}), **settings})
+
+
+def additions_and_deletions(
+    count: int, seed: int, *, people: int, goods: int, last: int, features: bool = False
+) -> EventStream:
+    """Return a stream of additions and deletions, nearly half of each, with ties."""
+    rng, standing = np.random.default_rng(seed), []
+    rows = []
+    for _ in range(count):
+        if standing and rng.random() < 0.45:
+            rows.append((*standing.pop(rng.integers(len(standing))), DELETE))
+        else:
+            standing.append((int(rng.integers(0, people)), int(rng.integers(people, people + goods))))
+            rows.append((*standing[-1], ADD))
+    src, dst, kind = np.array(rows).T
+    attr = rng.normal(size=(count, 2)).astype(np.float32) if features else None
+    t = np.sort(rng.integers(0, last, count))
+    given = {"kind": kind.astype(np.int8), "edge_attr": attr, "num_nodes": people + goods}
+    stream = EventStream(src=src, dst=dst, t=t, **given)
+    check_deletes(stream)
+    return stream
