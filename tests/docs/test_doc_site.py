@@ -81,6 +81,25 @@ def test_the_map_from_paper_to_code_names_what_exists(row: tuple[str, list[Path]
         assert there & set(names), f"none of {names} is in {path}"
 
 
+@pytest.mark.parametrize(
+    ("place", "name", "words"),
+    [
+        ("Eq. 11", "span_step", "equation 11"),
+        ("Alg. 3:", "CTDGSSM", "algorithm 3"),
+        ("Alg. 1, Hop2Token", "hop_powers", "algorithm 1"),
+        ("Alg. 2, Eq. 8-9: bidirectional block", "BidirectionalMamba", "algorithm 2 and equations 8-9"),
+        ("Eq. 4-6: linear compensation", "LinearTop", "compensat"),
+        ("Alg. 2, Eq. 13", "top", "algorithm 2"),
+    ],
+)
+def test_a_reader_of_the_papers_is_there_in_three_steps(place: str, name: str, words: str) -> None:
+    """README, the page, the file; and the file says that this is it."""
+    assert "](docs/paper-to-code.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    ((_, paths, _),) = (row for row in rows() if row[0].startswith(place) and name in row[2])
+    (path,) = (path for path in paths if name in names_in(path))
+    assert words in path.read_text(encoding="utf-8").lower()
+
+
 def test_the_map_is_what_the_packages_say() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "made" / "paper_to_code.py"))
     assert (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8") == made["page"](), (
@@ -104,6 +123,11 @@ def test_every_package_opens_with_at_most_25_lines(path: Path) -> None:
     opening = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert opening
     assert len(opening.splitlines()) <= 25
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("README.md")), ids=lambda path: path.parent.name)
+def test_every_readme_of_a_package_is_at_most_25_lines(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 25
 
 
 @pytest.mark.parametrize("folder", sorted((SOURCE / "ops").glob("*/__init__.py")), ids=lambda path: path.parent.name)

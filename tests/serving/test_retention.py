@@ -86,8 +86,7 @@ def test_what_is_no_retention(bad: str | int, run: Run, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_told_is_refused_before_an_event_is_taken(run: Run, tmp_path: Path) -> None:
-    table(0, 160).to_csv(tmp_path / "own.csv", index=False)
-    bare = fit("recency", tmp_path / "own.csv", out=tmp_path / "bare", config={"evaluation.strategies": ["random"]})
+    bare = small_run("recency", tmp_path, table(0, 160))
     for path, retain in ((run.path, "abcd"), (bare.path, "30d")):
         with pytest.raises(ConfigError):
             LiveRun(path, folder=tmp_path / "live", retain=retain)

@@ -124,7 +124,7 @@ class CTDGSSM(MemoryModel):
         return NodeState.zeros(num_nodes, c.num_layers, c.dim, tag=self.tag, dtype=like.dtype, device=like.device)
 
     def update(self, state: NodeState, batch: ActiveBatch, *, in_place: bool = False) -> NodeState:
-        """Return the memory after a batch; state itself stays as it was, whatever is raised.
+        """Return the memory after a batch (algorithm 3); state itself stays as it was, whatever is raised.
 
         Args:
             state: of this model's widths; new nodes grow it.

@@ -4,7 +4,7 @@
 |---|---|
 | trees over pairs (ours) | `tokens.pair_features.PairFeatures`, `trees.PairTrees` |
 
-README.md has how they are grown.
+FEATURES.md has how they are grown.
 """
 
 # names of methods → the module here that defines them

@@ -40,6 +40,8 @@ def gauss_legendre(count: int) -> tuple[np.ndarray, np.ndarray]:
 def evolve(transition: Transition, H: Tensor, U: Tensor, rate: Tensor, *, count: int = NUM_QUADRATURE_NODES) -> Tensor:
     """Return exp(-G) (H * exp(rate)) + int_0^1 exp(-sG) (P^-1 U * exp(s rate)) ds.
 
+    Lines 3-6 and 26-30 of algorithm 3.
+
     Args:
         transition: P and G of the batch, shared by every layer; of S blocks, or of one that stands for all.
         H: (S, n, d) memory of the active nodes of S blocks.

@@ -6,7 +6,7 @@
 | its definition, for tests | `naive.selective_scan_naive` |
 | Eq. 3, zero-order hold | `ops.discretize.discretize` |
 
-README.md derives the gradients and gives layouts and measurements.
+DERIVATION.md derives the gradients and gives layouts and measurements.
 """
 
 from hopstate.ops.selective_scan.naive import selective_scan_naive

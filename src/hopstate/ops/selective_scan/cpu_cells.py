@@ -11,7 +11,7 @@ units is added in unit order, and so no result depends on the number of threads.
     tokens      [token, channel] or [token, state], as the caller has them
     lanes       [block, state, lane], padded to sixteen channels and to whole wide vectors of states
     checkpoints [cell, block, state, lane]: cell `order` of a sequence that begins at token t is t // CELL + order
-Derivation: README.md beside this file.
+Derivation: DERIVATION.md beside this file.
 """
 
 from numba import njit

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The selective scan's forward pass on CPUs; layouts: `cpu_cells`, derivation: README.md beside this file."""
+"""The selective scan's forward pass on CPUs; layouts: `cpu_cells`, derivation: DERIVATION.md beside this file."""
 
 from hopstate.ops.cpu import processor
 from hopstate.ops.cpu.processor import scratch

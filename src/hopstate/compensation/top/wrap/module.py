@@ -10,7 +10,8 @@ that torch-geometric's own models have for it, edge_weight and edge_attr; a mode
 that a layer makes of degrees are those of the whole graph. A layer of which a batch cannot be exact even with
 the rows of all neighbours is refused when the model is wrapped.
 
-Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), appendix B.1.
+Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), algorithm 2 and
+appendix B.1.
 """
 
 from __future__ import annotations
