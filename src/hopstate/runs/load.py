@@ -87,13 +87,13 @@ class load_run:  # noqa: N801 - a context manager
 
     def _load(self) -> tuple[Trainer, Task]:
         method, settings = settings_of_run(self.folder, self.method)
-        saved = load_checkpoint(self.folder.weights)
+        saved, cells = load_checkpoint(self.folder.weights), settings.get("read", {}).get("label_cells")
         config = self._config(method, settings)
         in_memory = self.data is not None and not isinstance(self.data, (str, Path))
         load = partial(load_data, config.data, config.read, method.data)
         if in_memory or self.tables:
             load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
-        facts = known_data(self.folder)
+        facts = known_data(self.folder) | {"label_cells": cells}
         record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
         if self.data is not None and settings.get("task") == "link" and not same_data(self.folder, record):
             warnings.warn(

@@ -99,7 +99,7 @@ def _targets(
 ) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
     """Return the targets that columns hold, the names of classes or of several targets, and notes."""
     if len(chosen) > 1:
-        return targets_of_columns(table, chosen)
+        return targets_of_columns(table, chosen, amounts=options.task == "regression")
     if options.cells == "all":
         return targets_of_cells(table, chosen[0], options.unlabelled)
     if options.label_column is None:

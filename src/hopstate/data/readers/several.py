@@ -29,8 +29,12 @@ def named_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
     return parts
 
 
-def targets_of_columns(table: Table, columns: Sequence[str]) -> Targets:
+def targets_of_columns(table: Table, columns: Sequence[str], *, amounts: bool = False) -> Targets:
     """Return columns of numbers as targets, NaN where a cell is empty: 0/1 labels where nothing else occurs.
+
+    Args:
+        table, columns: where they stand.
+        amounts: they are amounts even where they are all 0 and 1.
 
     Raises:
         DataError: a text, or an infinity; its row is named.
@@ -47,7 +51,7 @@ def targets_of_columns(table: Table, columns: Sequence[str]) -> Targets:
         )
     if np.isnan(y).all():
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
-    kind = "labels of 0 and 1" if np.isin(y[~np.isnan(y)], (0, 1)).all() else "amounts"
+    kind = "amounts" if amounts or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
     return y.astype(np.float32), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
 

@@ -42,8 +42,9 @@ from hopstate.methods.gmn.structural import relative_encoding
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features
 from hopstate.methods.shared.floors import graph_floors
-from hopstate.methods.shared.node import save_npz, targets_as_trained
+from hopstate.methods.shared.node import save_npz
 from hopstate.methods.shared.suit_nodes import metric_of
+from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.checkpoint import replace_file

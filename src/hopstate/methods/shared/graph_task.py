@@ -26,7 +26,8 @@ def graph_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> N
         from hopstate.methods.shared.static_link import link_task
 
         return link_task(graph, config, context, make)
-    labels = node_labels(graph, config.split, config.metric, context, config.class_weights)
+    amounts = config.read.task == "regression"
+    labels = node_labels(graph, config.split, config.metric, context, config.class_weights, amounts=amounts)
     made = make(graph, context, labels, len(labels.class_names))
     return NodeTask(made.model, made.source, walks=made.walks)
 

@@ -15,9 +15,10 @@ from hopstate.errors import DataError, HopstateWarning
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig
+from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, target_of, trained_target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,20 @@ class NodeRun:
 
 
 def node_labels(
-    graph: Graph, split: SplitConfig, metric: str, context: Context, weights: ClassWeights = "none"
+    graph: Graph,
+    split: SplitConfig,
+    metric: str,
+    context: Context,
+    weights: ClassWeights = "none",
+    *,
+    amounts: bool = False,
 ) -> NodeLabels:
     """Return targets, split rows, metrics and names of a node run; a new run saves its split.
+
+    Args:
+        graph, split, metric, weights: of the run.
+        context: of the build.
+        amounts: floats are amounts even where they are all 0 and 1.
 
     Raises:
         DataError: no targets, an empty split, or a training node without a class.
@@ -69,7 +81,8 @@ def node_labels(
         )
     rows = split_rows(graph, split)
     check_split(graph, rows)
-    target = target_of(graph.y, rows["train"], graph.class_names, metric, context.metrics, weights=weights)
+    own = context.metrics
+    target = target_of(graph.y, rows["train"], graph.class_names, metric, own, weights=weights, amounts=amounts)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
     return NodeLabels(y=graph.y, split=rows, target=target, node_ids=graph.node_ids)
 
@@ -77,70 +90,11 @@ def node_labels(
 def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
     """Return targets as the trained model has them, unknown where there is none; splits where the data have them."""
     target = trained_target(context.trained or {}, metric)
-    y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name)
+    listed = (context.trained or {}).get("label_cells") == "all"
+    y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name, listed=listed)
     labelled = bool(target.known(y).any())
     rows = split_rows(graph, split) if labelled or graph.num_splits else {}
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
-
-
-def targets_as_trained(
-    y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str
-) -> np.ndarray:
-    """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
-
-    Args:
-        y: see `hopstate.training.tasks.target.goal_of`, or None.
-        names: names of the data's own classes, or None.
-        target: the trained model's.
-        count: rows.
-        what: the data's name, for messages.
-
-    Raises:
-        DataError: targets of another kind, or another number of columns.
-    """
-    if target.goal != "classes":
-        if y is None:
-            return np.full((count, target.width), np.nan, np.float32)
-        own = _by_name(target.rows(_amounts(y, names, what)), names, target)
-        if own.shape[1] != target.width:
-            raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
-        return own
-    if y is None or y.dtype.kind == "f":
-        if y is not None and not np.isnan(y).all():
-            raise DataError(f"{what} holds numbers, the model was trained on classes")
-        return np.full(count, -1, np.int64)
-    own_names = names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
-    place = {name: c for c, name in enumerate(target.names)}
-    moved = np.array([place.get(name, -1) for name in own_names] + [-1], np.int64)  # the last stands for "unknown"
-    return moved[y]
-
-
-def _by_name(y: np.ndarray, names: tuple[str, ...] | None, target: Target) -> np.ndarray:
-    """Return (n, T) targets in the order of a trained model's, NaN for one that the data do not have."""
-    if names is None or len(names) != y.shape[1] or not set(names) & set(target.names):
-        return y
-    place = {name: at for at, name in enumerate(names)}
-    unknown = np.full((len(y), 1), np.nan, y.dtype)
-    return np.hstack([y, unknown])[:, [place.get(name, -1) for name in target.names]]
-
-
-def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
-    """Return targets as float32 amounts, NaN where unknown; classes stand for the numbers that they are called by.
-
-    Raises:
-        DataError: classes whose names are no numbers.
-    """
-    if y.dtype.kind == "f":
-        return np.asarray(y, np.float32)
-    if y.ndim > 1 or names is None:
-        return np.where(y < 0, np.nan, y).astype(np.float32)
-    values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
-    for c, name in enumerate(names):
-        try:
-            values[c] = float(name)
-        except ValueError:
-            raise DataError(f"{what} holds classes such as {name!r}, the model was trained on numbers") from None
-    return values[y].astype(np.float32)
 
 
 def check_width(graph: Graph, context: Context) -> None:

@@ -176,7 +176,7 @@ class Target:
 
 def target_of(
     y: np.ndarray, train: np.ndarray, names: tuple[str, ...] | None, metric: str, own: tuple[str, ...] = (),
-    *, weights: ClassWeights = "none",
+    *, weights: ClassWeights = "none", amounts: bool = False,
 ) -> Target:  # fmt: skip
     """Return how the targets of a data set are learned.
 
@@ -187,11 +187,12 @@ def target_of(
         metric: what chooses the model; "auto" takes the data set's own, else the usual one of the goal.
         own: the data set's metrics.
         weights: weights of the classes: "balanced" (the inverse of a class's share), "complement" (1 - its share).
+        amounts: floats are values even where they are all 0 and 1.
 
     Raises:
         ConfigError: a metric that is unknown or of another goal, or weights where there are no classes.
     """
-    goal = goal_of(y)
+    goal: Goal = "values" if amounts and y.dtype.kind == "f" else goal_of(y)
     count = max(int(y.max(initial=-1)) + 1, len(names or ())) if goal == "classes" else y.reshape(len(y), -1).shape[1]
     if names is None or len(names) != count:
         names = tuple(map(str, range(count))) if goal == "classes" else default_names(count)

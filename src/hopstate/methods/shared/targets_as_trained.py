@@ -1,0 +1,137 @@
+"""Targets of other data in the classes or columns of a trained model: by name, and what has none is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.training.tasks.target import Target, default_names
+
+SHOWN = 10  # names in a message
+
+
+def targets_as_trained(
+    y: np.ndarray | None,
+    names: tuple[str, ...] | None,
+    target: Target,
+    count: int,
+    what: str,
+    *,
+    listed: bool = False,
+) -> np.ndarray:
+    """Return the targets of other data in a trained model's classes or columns, unknown where there is none.
+
+    Several targets stand by place where either side has no names for them; else by name, as classes do.
+
+    Args:
+        y: see `hopstate.training.tasks.target.goal_of`, or None.
+        names: names of the data's own classes or targets, or None.
+        target: the trained model's.
+        count: rows.
+        what: the data's name, for messages.
+        listed: rows list the labels that they have, so that a row with labels lacks those that no row lists.
+
+    Raises:
+        DataError: targets of another kind, another number of columns without names, or none that the model knows.
+
+    Warns:
+        HopstateWarning: classes or targets that the model does not know, or that the data do not have.
+    """
+    if target.goal == "classes":
+        return _classes(y, names, target, count, what)
+    if y is None:
+        return np.full((count, target.width), np.nan, np.float32)
+    own = target.rows(_amounts(y, names, what))
+    named = names is not None and len(names) == own.shape[1] and names != default_names(len(names))
+    if named and names is not None and target.names != default_names(target.width):
+        own = _by_name(own, names, target, what, listed)
+    if own.shape[1] != target.width:
+        raise DataError(f"{what} has {own.shape[1]} targets a row, the model was trained on {target.width}")
+    if target.goal == "labels":
+        other = own[~np.isnan(own) & (own != 0) & (own != 1)]
+        if len(other):
+            raise DataError(f"{what} holds {other[0]} among its labels, the model was trained on labels of 0 and 1")
+    return own
+
+
+def _classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str) -> np.ndarray:
+    """Return (n,) classes of a trained model, -1 for unknown ones."""
+    if y is None or y.dtype.kind == "f":
+        if y is not None and not np.isnan(y).all():
+            raise DataError(f"{what} holds numbers, the model was trained on classes")
+        return np.full(count, -1, np.int64)
+    own = names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
+    place = {name: c for c, name in enumerate(target.names)}
+    moved = np.array([place.get(name, -1) for name in own] + [-1], np.int64)  # the last stands for "unknown"
+    found = moved[y]
+    counts = np.bincount(y[y >= 0], minlength=len(own))
+    new = [(name, int(n)) for name, n in zip(own, counts) if n and name not in place]
+    if new and not (found >= 0).any():
+        raise _nothing_left(what, [name for name, _ in new], target)
+    if new:
+        _warn(f"{what} has classes that the run does not know: {_counted(new)}; these rows count as without a class")
+    return found
+
+
+def _by_name(y: np.ndarray, names: tuple[str, ...], target: Target, what: str, listed: bool) -> np.ndarray:
+    """Return (n, T) targets in the order of a trained model's; one that the data lack is NaN, or 0 of listed labels."""
+    place = {name: at for at, name in enumerate(names)}
+    absent = [name for name in target.names if name not in place]
+    kind = "label" if listed else "target"
+    if len(absent) == target.width:
+        raise _nothing_left(what, names, target)
+    if absent:
+        means = "rows with a label have 0 there" if listed else "it is unknown in every row"
+        _warn(f"{what} has no {kind} {_shown(absent)}, which the run knows; {means}")
+    known = ~np.isnan(y)
+    had = known & (y != 0) if listed else known
+    new = [(name, int(had[:, at].sum())) for name, at in place.items() if name not in target.names]
+    if new:
+        _warn(f"{what} has {kind}s that the run does not know and leaves out: {_counted(new)}")
+    filled = np.where(known.any(1) & listed, 0, np.nan).astype(y.dtype)[:, None]
+    return np.hstack([y, filled])[:, [place.get(name, -1) for name in target.names]]
+
+
+def _nothing_left(what: str, names: Sequence[str], target: Target) -> DataError:
+    return DataError(
+        f"{what} has the labels {_shown(names)}, the run knows {_shown(target.names)}: none of them is the same; write "
+        "them as the run's own file did (names, letters, the sign between several in a cell), or give no labels"
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def _counted(found: Sequence[tuple[str, int]]) -> str:
+    told = ", ".join(f"{name!r} ({n:,} rows)" for name, n in found[:SHOWN])
+    return told + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, HopstateWarning, stacklevel=6)
+
+
+def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
+    """Return targets as float32 amounts, NaN where unknown; classes stand for the numbers that they are called by.
+
+    Raises:
+        DataError: classes whose names are no numbers.
+    """
+    if y.dtype.kind == "f":
+        return np.asarray(y, np.float32)
+    if y.ndim > 1 or names is None:
+        return np.where(y < 0, np.nan, y).astype(np.float32)
+    values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
+    for c, name in enumerate(names):
+        try:
+            values[c] = float(name)
+        except ValueError:
+            raise DataError(f"{what} holds classes such as {name!r}, the model was trained on numbers") from None
+    return values[y].astype(np.float32)
+
+
+__all__ = ["targets_as_trained"]

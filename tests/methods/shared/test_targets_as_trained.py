@@ -1,0 +1,149 @@
+"""Labels of other files in the classes and targets of a run: by name, whatever their order, number and sign."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.training.tasks.target import Target
+
+NAN = np.nan
+ABC = Target(goal="labels", names=("a", "b", "c"), metrics=("micro_f1",))
+VENUES = Target(goal="classes", names=("KDD", "WWW"), metrics=("accuracy",))
+
+
+def rows(values):
+    return np.array(values, np.float32)
+
+
+def taken(y, names, target=ABC, *, listed=False):
+    return targets_as_trained(y, names, target, len(y), "later", listed=listed)
+
+
+def test_targets_are_taken_by_name_in_any_order():
+    y = rows([[1, 0, NAN], [0, 1, 1]])
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        names = tuple("abc"[i] for i in order)
+        np.testing.assert_array_equal(taken(y[:, list(order)], names), y)
+
+
+@pytest.mark.parametrize(
+    "names", [("x", "y", "z"), ("A", "B", "C"), ("a|b", "c|a", "b|c"), ("x",), ("w", "x", "y", "z")]
+)
+def test_disjoint_names_are_refused_with_both_lists(names):
+    y = np.ones((4, len(names)), np.float32)
+    with pytest.raises(DataError, match=r"later has the labels .*the run knows 'a', 'b', 'c'") as told:
+        taken(y, names)
+    assert all(repr(name) in str(told.value) for name in names)
+
+
+def test_names_that_are_numbers_alone_stand_by_place():
+    y = rows([[1, 0, 1]])
+    for names in (None, ("value_0", "value_1", "value_2")):
+        np.testing.assert_array_equal(taken(y, names), y)
+    plain = Target(goal="labels", names=("value_0", "value_1", "value_2"), metrics=("micro_f1",))
+    np.testing.assert_array_equal(taken(y, ("z", "y", "x"), plain), y)
+    with pytest.raises(DataError, match="1 targets a row, the model was trained on 3"):
+        taken(y[:, :1], None)
+
+
+@pytest.mark.parametrize("goal", ["labels", "values"])
+def test_a_target_that_is_absent_is_unknown_and_said(goal):
+    target = Target(goal=goal, names=("a", "b", "c"), metrics=("micro_f1" if goal == "labels" else "mae",))
+    with pytest.warns(HopstateWarning, match="no target 'b'.*unknown"):
+        found = taken(rows([[1, 0], [NAN, 1]]), ("c", "a"), target)
+    np.testing.assert_array_equal(found, rows([[0, NAN, 1], [1, NAN, NAN]]))
+
+
+def test_a_label_that_no_cell_lists_is_not_had():
+    y = rows([[1, 0], [NAN, NAN], [0, 1]])
+    with pytest.warns(HopstateWarning, match="no label 'b'.*0"):
+        found = taken(y, ("c", "a"), listed=True)
+    np.testing.assert_array_equal(found, rows([[0, 0, 1], [NAN, NAN, NAN], [1, 0, 0]]))
+
+
+def test_new_labels_are_said_by_name_and_number():
+    y = rows([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 1]])
+    with pytest.warns(HopstateWarning, match=r"does not know.*'d' \(2 rows\)"):
+        found = taken(y, ("a", "b", "c", "d"), listed=True)
+    np.testing.assert_array_equal(found, y[:, :3])
+
+
+def test_a_complete_file_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        taken(rows([[1, 0, 1]]), ("c", "b", "a"), listed=True)
+        taken(np.array([1, -1, 0]), ("WWW", "KDD"), VENUES)
+
+
+def test_new_classes_are_unknown_and_said():
+    with pytest.warns(HopstateWarning, match=r"'ICML' \(2 rows\)"):
+        found = taken(np.array([0, 1, 2, 1, -1]), ("WWW", "ICML", "KDD"), VENUES)
+    np.testing.assert_array_equal(found, [1, -1, 0, -1, -1])
+
+
+@pytest.mark.parametrize("names", [("ICML", "VLDB"), None])
+def test_classes_that_are_all_new_are_refused_with_both_lists(names):
+    with pytest.raises(DataError, match=r"the run knows 'KDD', 'WWW'") as told:
+        taken(np.array([0, 1, 1, -1]), names, VENUES)
+    assert "'ICML'" in str(told.value) if names else "'0'" in str(told.value)
+
+
+def test_rows_without_any_class_are_no_mistake():
+    np.testing.assert_array_equal(taken(np.array([-1, -1]), ("ICML",), VENUES), [-1, -1])
+
+
+def test_amounts_are_no_labels_of_0_and_1():
+    with pytest.raises(DataError, match=r"holds 5.0 .*0 and 1"):
+        taken(rows([[1, 0, 5]]), ("a", "b", "c"))
+
+
+# ---- from files --------------------------------------------------------------------------------------------
+TOPICS = ["a", "b", "c", "a;b", "b;c", "a;c"]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Return a run on labels of cells, its edges, features and labels."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(0, len(TOPICS), 60)
+    edges = pd.DataFrame(rng.integers(0, 60, (120, 2)), columns=["source", "target"])
+    features = pd.DataFrame({"id": np.arange(60), "one": kind == 0, "two": kind + rng.normal(size=60)})
+    labels = pd.DataFrame({"id": np.arange(60), "topic": [TOPICS[k] for k in kind]})
+    run = hopstate.fit(
+        "mlp", edges, features=features, labels=labels, read={"label_cells": "all"},
+        out=tmp_path_factory.mktemp("several") / "run", loop={"epochs": 2, "progress": False},
+    )  # fmt: skip
+    return run, edges, features, labels
+
+
+def judged(several, labels):
+    run, edges, features, _ = several
+    return run.predict(edges, read={"features": features, "labels": labels}).filter(like="label_")
+
+
+def test_the_sign_between_labels_changes_nothing(several):
+    labels = several[3]
+    own = judged(several, labels)
+    other = judged(several, labels.assign(topic=labels["topic"].str.replace(";", "|")))
+    pd.testing.assert_frame_equal(own, other)
+    with pytest.raises(DataError, match="the run knows 'a', 'b', 'c'"):
+        judged(several, labels.assign(topic=labels["topic"].str.replace(";", "~").map("{}~z".format)))
+
+
+def test_a_later_file_of_fewer_labels_has_zeros_and_of_more_says_so(several):
+    labels = several[3]
+    fewer = labels[~labels["topic"].str.contains("c")]
+    with pytest.warns(HopstateWarning, match="no label 'c'"):
+        found = judged(several, fewer)
+    own = judged(several, labels)
+    at = fewer.index
+    np.testing.assert_array_equal(found.loc[at], own.loc[at])
+    assert found.drop(at).isna().all(axis=None)
+    with pytest.warns(HopstateWarning, match="'new'"):
+        more = judged(several, labels.assign(topic=labels["topic"] + ";new"))
+    pd.testing.assert_frame_equal(more, own)
