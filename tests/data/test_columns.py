@@ -9,6 +9,9 @@ import pytest
 
 import hopstate
 from hopstate.errors import DataError, HopstateWarning
+from hopstate.methods.message_passing.method import FullBatchRun
+from hopstate.methods.method import Context
+from hopstate.runs.prepare import prepared
 from hopstate.serving.live import LiveRun
 
 N = 60
@@ -119,6 +122,19 @@ def test_what_stands_in_test_rows_alone_changes_nothing_in_training(tmp_path):
     )
     found = figures(trained(edges, gaps, labels, out=tmp_path / "1"))
     assert np.array_equal(found[:45], want[:45])
+
+
+def test_texts_of_held_out_rows_do_not_decide_what_is_read(tmp_path):
+    edges, features, labels = tables()
+    config, found = FullBatchRun(data="made"), []
+    for text in ("KDD", "new {}", "w{}"):
+        own = [text.format(i % 7 if text[0] == "w" else i) for i in features["id"]]
+        table = features.assign(venue=features["venue"].where(features.index < 30, own))
+        graph = hopstate.read_graph(edges, features=table, labels=labels, missing="auto")
+        ready, kept = prepared(graph, config, Context(run=tmp_path, cache=tmp_path))
+        found.append((json.dumps(kept), ready.x[:30].tobytes()))
+    assert len(set(found)) == 1
+    assert "category venue=KDD" in found[0][0]
 
 
 def test_gaps_are_filled_by_the_mean_and_told(tmp_path):

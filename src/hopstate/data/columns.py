@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from hopstate.data.texts import CATEGORY, LEAST, OTHER, TextColumn, decoded, text_of
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 
 
@@ -30,6 +31,11 @@ class Table(Protocol):
         """(N, F)."""
         ...
 
+    @property
+    def texts(self) -> tuple[TextColumn, ...]:
+        """Its columns of texts, none where columns of 0 and 1 are all that there is of them."""
+        ...
+
     def __len__(self) -> int:
         """N."""
         ...
@@ -37,9 +43,8 @@ class Table(Protocol):
 
 Kind = Literal["number", "category", "date", "drop"]
 KINDS = ("number", "category", "date", "drop")
-CATEGORY, OTHER, DATE = "category ", "other ", "date "
+DATE = "date "
 IF_THERE = "?"  # at the end of a kind: of a column that a table need not have
-LEAST = 2  # training rows of a category of its own; rarer ones are "other"
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def kinds_of(columns: Sequence[str], said: Sequence[str] | None = ()) -> tuple[s
             found[name.removeprefix(OTHER)] = "category"
         elif name.startswith(DATE):
             found[name.removeprefix(DATE)] = "date"
-        elif _text_of(name, texts) is None:
+        elif text_of(name, texts) is None:
             found[name] = "number"
     kept = [f"{name}={kind}{IF_THERE}" for name, kind in found.items() if name not in own]
     return (*map(_if_there, said or ()), *kept)
@@ -115,23 +120,23 @@ def _texts(columns: Sequence[str]) -> set[str]:
     return {name.removeprefix(OTHER) for name in columns if name.startswith(OTHER)}
 
 
-def _text_of(name: str, texts: set[str]) -> str | None:
-    """Return the column of texts that one of a table's columns is of, None for numbers and dates."""
-    if name.startswith(OTHER):
-        return name.removeprefix(OTHER)
-    if not name.startswith(CATEGORY):
-        return None
-    ends = [at for at, sign in enumerate(name) if sign == "="]
-    return next((name[len(CATEGORY) : at] for at in ends if name[len(CATEGORY) : at] in texts), None)
+def _parted(table: Table) -> tuple[tuple[TextColumn, ...], list[int]]:
+    """Return the columns of texts of a table, and the places of its others."""
+    texts = table.texts or decoded(table.columns, table.values)
+    own = {text.name for text in texts}
+    return texts, [at for at, name in enumerate(table.columns) if text_of(name, own) is None]
 
 
 def of_training(table: Table, rows: np.ndarray) -> tuple[str, ...]:
-    """Return a table's columns without categories that fewer than `LEAST` of its training rows (n,) have."""
-    texts = _texts(table.columns)
-    at = [i for i, name in enumerate(table.columns) if name.startswith(CATEGORY) and _text_of(name, texts) is not None]
-    counts = table.values[rows][:, at].sum(0)
-    rare = {i for i, count in zip(at, counts.tolist(), strict=True) if count < LEAST}
-    return tuple(name for i, name in enumerate(table.columns) if i not in rare)
+    """Return a table's columns, of its columns of texts those that its training rows (n,) say and none beside."""
+    texts, rest = _parted(table)
+    found: list[str] = []
+    for place in range(len(rest) + 1):
+        for text in texts:
+            words = text.categories(rows) if text.before == place else None
+            found += () if words is None else text.names(words)
+        found += [table.columns[at] for at in rest[place : place + 1]]
+    return tuple(found)
 
 
 def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tell: bool = True) -> np.ndarray:
@@ -147,8 +152,9 @@ def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tel
     Raises:
         DataError: columns that are absent, unknown, or of another kind; they are named.
     """
-    texts, own = _texts(columns), _texts(table.columns)
-    mixed = [(name, "numbers", "texts") for name in table.columns if name in texts]
+    texts, (mine, rest) = _texts(columns), _parted(table)
+    own = {text.name for text in mine}
+    mixed = [(table.columns[at], "numbers", "texts") for at in rest if table.columns[at] in texts]
     mixed += [(name, "texts", "numbers") for name in sorted(own) if name in columns]
     if mixed:
         name, there, trained = mixed[0]
@@ -157,35 +163,42 @@ def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tel
             f"{what}: column {name!r} holds {there}, the model was trained with {trained} in it; mend the column, or "
             f"read it with columns ['{name}={kind}']"
         )
-    mine = [_text_of(name, own) for name in table.columns]
-    _check_names(table, mine, columns, what, texts, tag)
+    plain = [table.columns[at] for at in rest]
+    _check_names(plain, own, columns, what, texts, tag)
     if tell:
-        _tell(table, mine, columns, what, texts)
+        _tell(mine, columns, what, texts)
     place = {name: i for i, name in enumerate(columns)}
     found = np.zeros((len(table), len(columns)), table.values.dtype)
-    for i, (name, text) in enumerate(zip(table.columns, mine, strict=True)):
-        if name in place:
-            found[:, place[name]] += table.values[:, i]
-        elif text in texts:
-            found[:, place[f"{OTHER}{text}"]] += table.values[:, i]
+    for at, name in zip(rest, plain, strict=True):
+        found[:, place[name]] = table.values[:, at]
+    for text in mine:
+        if text.name in texts:
+            text.add_to(found, columns)
     return found
 
 
 def _check_names(
-    table: Table, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str], tag: str
+    plain: list[str], own: set[str], columns: tuple[str, ...], what: str, texts: set[str], tag: str
 ) -> None:
-    """Raise DataError where columns of a run are not there, or others are that it does not know."""
-    there = {*table.columns, *(name for name in columns if _text_of(name, texts) in set(mine) - {None})}
-    absent = {_text_of(name, texts) or _plain(name): 0 for name in columns if name not in there}
-    absent = {name: 0 for name in absent if not name.startswith(tag)}
-    more = [_plain(name) for name, text in zip(table.columns, mine) if text is None and name not in columns]
+    """Raise DataError where columns of a run are not there, or others are that it does not know.
+
+    Args:
+        plain: names of the table's columns of numbers and dates.
+        own: of its columns of texts.
+        columns: of the run.
+        what, tag: see `arranged`.
+        texts: the run's columns of texts.
+    """
+    absent = {text_of(name, texts) or name: 0 for name in columns}
+    absent = {_plain(name): 0 for name in absent if name not in {*plain, *own} and not name.startswith(tag)}
+    more = [_plain(name) for name in plain if name not in columns]
     if absent or more:
         first = next(iter(absent), "")
         parts = [f"no column {', '.join(map(repr, absent))}{nearest(first, more)}"] if absent else []
         parts += [f"{', '.join(map(repr, more))}, which it does not know"] if more else []
         raise DataError(
-            f"{what} has {len({*mine} - {None}) + mine.count(None)} features, the model was trained with "
-            f"{len({_text_of(name, texts) or name for name in columns})}: there is {' and there is '.join(parts)}; "
+            f"{what} has {len(own) + len(plain)} features, the model was trained with "
+            f"{len({text_of(name, texts) or name for name in columns})}: there is {' and there is '.join(parts)}; "
             "give the columns that it was trained with"
         )
 
@@ -194,26 +207,41 @@ def _plain(name: str) -> str:
     return name.removeprefix(DATE)
 
 
-def _tell(table: Table, mine: list[str | None], columns: tuple[str, ...], what: str, texts: set[str]) -> None:
+def _tell(mine: Sequence[TextColumn], columns: tuple[str, ...], what: str, texts: set[str]) -> None:
     """Warn of rows whose texts the run does not know, and of columns of texts that it does not know."""
-    new = [i for i, (name, text) in enumerate(zip(table.columns, mine)) if text in texts and name not in columns]
-    new = [i for i in new if table.columns[i].startswith(CATEGORY) and table.values[:, i].any()]
+    rows, shown, strange = np.zeros(len(mine[0].codes) if mine else 0, bool), [], []
+    for text in mine:
+        if text.name not in texts:
+            continue
+        new = np.array([name not in columns for name in text.names(text.words)[:-1]] + [True], bool)[text.codes]
+        rows |= new
+        first = np.unique(text.codes[new])
+        shown += [repr(f"{text.name}={text.words[at]}") for at in first[first >= 0].tolist()]
+        if new.all():
+            strange.append(_all_new(text, columns))
     said = []
-    if new:
-        rows = int((table.values[:, new] != 0).any(1).sum())
-        shown = ", ".join(repr(table.columns[i].removeprefix(CATEGORY)) for i in new[:5])
-        said.append(
-            f"{rows:,} rows have texts that fewer than {LEAST} training rows had ({shown}{', ...' * (len(new) > 5)}); "
-            "they count as other texts"
+    if shown:
+        more = ", ..." * (len(shown) > 5)
+        told = (
+            f"{int(rows.sum()):,} rows have texts that fewer than {LEAST} training rows had "
+            f"({', '.join(shown[:5])}{more}); they count as other texts"
         )
-    idle = sorted({text for text in mine if text is not None and text not in texts})
+        said.append("; ".join([told, *strange]))
+    idle = sorted(text.name for text in mine if text.name not in texts)
     if idle:
         said.append(f"columns of texts that the run does not know are left out: {', '.join(idle)}")
-    for text in said:
-        warnings.warn(f"{what}: {text}", HopstateWarning, stacklevel=6)
+    for one in said:
+        warnings.warn(f"{what}: {one}", HopstateWarning, stacklevel=6)
 
 
-__all__ = [
-    "CATEGORY", "DATE", "LEAST", "OTHER", "Declared", "arranged", "check_declared", "declared", "kinds_of",
-    "of_training",
-]  # fmt: skip
+def _all_new(text: TextColumn, columns: tuple[str, ...]) -> str:
+    """Return what is said of a column of texts none of which the run knows."""
+    start = f"{CATEGORY}{text.name}="
+    known = [repr(name.removeprefix(start)) for name in columns if name.startswith(start)]
+    return (
+        f"no row has a text in column {text.name!r} that the run knows ({', '.join(known[:5])}"
+        f"{', ...' * (len(known) > 5)}), so that the column tells it nothing; write them as the run's own file did"
+    )
+
+
+__all__ = ["DATE", "Declared", "arranged", "check_declared", "declared", "kinds_of", "of_training"]

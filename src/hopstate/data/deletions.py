@@ -7,12 +7,12 @@ of edges needs to know nothing of nodes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from hopstate.data.event_record import ADD, GONE, IMPLIED, EventRecord
-from hopstate.data.features import FeatureTable
 
 S = TypeVar("S", bound=EventRecord)
 LASTS = np.iinfo(np.int64).max  # the end of an edge that nothing ends
@@ -110,6 +110,6 @@ def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) ->
     if stream.labels is not None:
         columns["labels"] = np.where(own, stream.labels[place], -1).astype(stream.labels.dtype)
     if stream.edge_table is not None:
-        table = stream.edge_table
-        columns["edge_table"] = FeatureTable(table.columns, np.where(own[:, None], table.values[place], 0))
+        table = stream.edge_table.take(place)
+        columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))
     return stream.with_(**columns)

@@ -206,6 +206,8 @@ class EventRecord:
                 digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
         if self.edge_table is not None and self.edge_table.has_missing:
             digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
+        for array in () if self.edge_table is None else self.edge_table.text_arrays():
+            digest.update(np.ascontiguousarray(array).data)
         if self.class_names is not None:
             digest.update("\n".join(["classes", *self.class_names]).encode())
         if self.node_ids is not None:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hopstate.data.events import EventStream
-from hopstate.data.features import FeatureTable
-from hopstate.data.store import read_folder, write_folder
+from hopstate.data.store import codes_of, lines_of, read_folder, table_of, write_folder
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
@@ -30,9 +29,13 @@ def save_events(stream: EventStream, folder: str | Path) -> None:
     arrays = {key: getattr(stream, key) for key in _ARRAYS}
     arrays["node_ids"] = None if stream.node_ids is None else stream.node_ids.ids
     table = stream.edge_table
-    arrays["edge_table"] = None if table is None else table.values
+    arrays |= {
+        "edge_table": None if table is None else table.values,
+        "texts": None if table is None else codes_of(table),
+    }
     meta = {"version": VERSION} | {key: getattr(stream, key) for key in _FACTS}
     meta |= {"columns": None if table is None else list(table.columns), "notes": list(stream.notes)}
+    meta["texts"] = None if table is None else lines_of(table)
     meta |= {"class_names": stream.class_names, "dates": [stream.dates] if stream.dates else None}
     write_folder(Path(folder), META, "event stream", meta, arrays)
 
@@ -49,9 +52,10 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
-    later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None}
+    later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None, "texts": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
+    texts = facts.pop("texts"), arrays.pop("texts", None)
     if not {"src", "dst", "t"} <= arrays.keys() <= set(_ARRAYS):
         raise FormatError(f"{folder} holds other arrays than a saved event stream: {sorted(arrays)}; save it again")
     if arrays.get("x") is None and ids is None:
@@ -59,7 +63,7 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
     if facts["first_id"] < 0:
         raise FormatError(f"{folder}: first_id is {facts['first_id']}; save the event stream again")
     with reading(folder, "a saved event stream"):
-        facts["edge_table"] = None if values is None else FeatureTable(tuple(columns or ()), values)
+        facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
         return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
 

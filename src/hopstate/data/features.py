@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hopstate.data.columns import OTHER, arranged
+from hopstate.data.columns import arranged
+from hopstate.data.texts import OTHER, TextColumn, text_of
 from hopstate.errors import ConfigError, DataError
 
 Scale = Literal["auto", "standard", "robust", "none"]
@@ -32,6 +33,8 @@ class FeatureTable:
     Args:
         columns: (F,) their names.
         values: (N, F) float32, or float64 where float32 would lose digits; NaN or infinite where a value is missing.
+        texts: columns of texts as they stand in the file; columns of 0 and 1 of the most frequent ones are in values,
+            for whoever looks at these alone.
 
     Raises:
         DataError: names and values that do not match.
@@ -39,10 +42,13 @@ class FeatureTable:
 
     columns: tuple[str, ...]
     values: np.ndarray
+    texts: tuple[TextColumn, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.columns):
             raise DataError(f"{len(self.columns)} names of columns for features of shape {self.values.shape}")
+        if any(len(text.codes) != len(self.values) for text in self.texts):
+            raise DataError(f"columns of texts of other rows than the {len(self.values)} of their table")
         view = self.values.view()
         view.flags.writeable = False
         object.__setattr__(self, "values", view)
@@ -51,13 +57,13 @@ class FeatureTable:
         return len(self.values)
 
     @classmethod
-    def of(cls, columns: tuple[str, ...], values: np.ndarray) -> FeatureTable:
+    def of(cls, columns: tuple[str, ...], values: np.ndarray, texts: tuple[TextColumn, ...] = ()) -> FeatureTable:
         """Return a table of float64 values, kept as float32 where that loses nothing."""
         if values.dtype != np.float32:
             with np.errstate(over="ignore"):
                 small = values.astype(np.float32)
             values = small if np.array_equal(small, values, equal_nan=True) else values
-        return cls(columns, values)
+        return cls(columns, values, texts)
 
     @property
     def has_missing(self) -> bool:
@@ -75,7 +81,20 @@ class FeatureTable:
 
     def take(self, rows: np.ndarray | slice) -> FeatureTable:
         """Return some rows."""
-        return FeatureTable(self.columns, self.values[rows])
+        return FeatureTable(self.columns, self.values[rows], tuple(text.take(rows) for text in self.texts))
+
+    def text_arrays(self) -> list[np.ndarray]:
+        """Return what columns of texts hold, as arrays of numbers."""
+        lines = [np.frombuffer(text.as_text().encode("utf-8", "surrogatepass"), np.uint8) for text in self.texts]
+        return lines + [text.codes for text in self.texts]
+
+    def without(self, place: int) -> FeatureTable:
+        """Return the table without its column of numbers at a place."""
+        texts, kept = tuple(self.texts), [at for at in range(len(self.columns)) if at != place]
+        own = {text.name for text in texts}
+        ahead = sum(text_of(name, own) is None for name in self.columns[:place])
+        texts = tuple(replace(text, before=text.before - (text.before > ahead)) for text in texts)
+        return FeatureTable(tuple(self.columns[at] for at in kept), self.values[:, kept], texts)
 
     def in_order_of(self, columns: tuple[str, ...], what: str, *, tell: bool = True) -> np.ndarray:
         """Return the values with columns in the order that a model was trained with; see `hopstate.data.columns`.

@@ -255,6 +255,7 @@ class Graph(GraphArrays):
         masks = [self.masks[name] for name in sorted(self.masks)]
         for table in (self.table, self.edge_table):
             masks += [] if table is None or not table.has_missing else [~np.isfinite(table.values)]
+            masks += [] if table is None else table.text_arrays()
         arrays = [a for a in (self.x, self.y, self.edge_attr, self.edge_weight, *masks) if a is not None]
         return _digest(self.indptr, self.indices, *arrays)
 

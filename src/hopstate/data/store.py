@@ -6,7 +6,7 @@ Arrays are read back as memory maps, so that a record larger than memory opens a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +15,9 @@ import numpy as np
 
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
+from hopstate.data.texts import TextColumn
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import FormatError, MissingFileError, StorageError
+from hopstate.errors import DataError, FormatError, MissingFileError, StorageError
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import save_array
 from hopstate.io.folders import recover_folder, replace_folder
@@ -29,6 +30,7 @@ _DTYPES: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int64"
 _DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",)}
 
 _COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand
+_TEXTS = {"table": "texts", "edge_table": "edge_texts"}  # where its columns of texts stand
 
 
 def save_graph(graph: GraphArrays, folder: str | Path) -> None:
@@ -42,10 +44,12 @@ def save_graph(graph: GraphArrays, folder: str | Path) -> None:
     arrays["node_ids"] = None if graph.node_ids is None else graph.node_ids.ids
     tables = {"table": graph.table, "edge_table": graph.edge_table}
     arrays |= {key: None if table is None else table.values for key, table in tables.items()}
+    arrays |= {_TEXTS[key]: None if table is None else codes_of(table) for key, table in tables.items()}
     names = None if graph.class_names is None else list(graph.class_names)
     meta = {"version": VERSION, "name": graph.name, "source": graph.source, "class_names": names}
     named = {name: tables[key] for key, name in _COLUMNS.items()}
     meta |= {name: None if table is None else list(table.columns) for name, table in named.items()}
+    meta |= {_TEXTS[key]: None if table is None else lines_of(table) for key, table in tables.items()}
     meta["notes"] = list(graph.notes)
     write_folder(Path(folder), META, "graph", meta, arrays)
 
@@ -57,10 +61,11 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
         MissingFileError: no such folder.
         FormatError: not a saved graph, of a newer version, or damaged.
     """
-    later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": []}
+    later: dict[str, Any] = {"columns": None, "edge_columns": None, "notes": [], "texts": None, "edge_texts": None}
     fields, arrays = read_folder(Path(folder), META, "graph", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids = arrays.pop("node_ids", None)
     tables = {key: (arrays.pop(key, None), fields.pop(name)) for key, name in _COLUMNS.items()}
+    texts = {key: (fields.pop(name), arrays.pop(name, None)) for key, name in _TEXTS.items()}
     masks = {key.removeprefix("mask_"): arrays.pop(key) for key in list(arrays) if key.startswith("mask_")}
     wrong = {key: str(a.dtype) for key, a in arrays.items() if str(a.dtype) not in _DTYPES.get(key, ())}
     wrong |= {f"mask_{key}": str(mask.dtype) for key, mask in masks.items() if mask.dtype != bool}
@@ -68,9 +73,36 @@ def load_fields(folder: str | Path, *, mmap: bool = True) -> dict[str, Any]:
         raise FormatError(f"{folder} holds other arrays than a saved graph: {wrong or sorted(arrays)}; save it again")
     with reading(folder, "a saved graph"):
         for key, (values, columns) in tables.items():
-            fields[key] = None if values is None else FeatureTable(tuple(columns or ()), values)
+            fields[key] = None if values is None else table_of(columns, values, *texts[key])
         fields["notes"] = tuple(fields["notes"])
         return {**arrays, **fields, "masks": masks, "node_ids": None if ids is None else Vocabulary(ids)}
+
+
+def codes_of(table: FeatureTable) -> np.ndarray | None:
+    """Return (N, T) int32 codes of a table's columns of texts, None where it has none."""
+    return np.stack([text.codes for text in table.texts], 1) if table.texts else None
+
+
+def lines_of(table: FeatureTable) -> list[str]:
+    """Return a line for each of a table's columns of texts; see `TextColumn.as_text`."""
+    return [text.as_text() for text in table.texts]
+
+
+def table_of(
+    columns: Sequence[str] | None, values: np.ndarray, lines: Sequence[str] | None, codes: np.ndarray | None
+) -> FeatureTable:
+    """Return a table of what was saved of it; folders from before have no lines and codes of texts.
+
+    Raises:
+        DataError: they do not match.
+    """
+    lines = lines or ()
+    if codes is None:
+        codes = np.empty((len(values), 0), np.int32)
+    if codes.ndim != 2 or codes.shape[1] != len(lines):
+        raise DataError(f"{len(lines)} columns of texts have codes of shape {codes.shape}")
+    texts = tuple(TextColumn.from_text(line, codes[:, at]) for at, line in enumerate(lines))
+    return FeatureTable(tuple(columns or ()), values, texts)
 
 
 def write_folder(

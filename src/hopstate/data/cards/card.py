@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.cards.targets import label_facts, table_facts
-from hopstate.data.columns import OTHER
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
 from hopstate.data.events import GONE, EventStream
 from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
+from hopstate.data.texts import OTHER
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0}
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.columns import CATEGORY, DATE, OTHER, kinds_of
+from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.features import FeatureTable
+from hopstate.data.texts import CATEGORY, OTHER
 
 SHOWN = 12  # columns that are told one by one
 

@@ -1,27 +1,29 @@
 """Columns of features as tables hold them, each as a user said or as it looks: numbers, dates, texts as categories.
 
 Nothing is taken for what it may not be: a text among numbers and a date of another form among dates are refused by
-their row, texts that hardly ever recur are left out. Which texts a column has is read from all of it; which are
-categories of their own follows from training rows alone (`hopstate.data.columns.of_training`).
+their row, texts that hardly ever recur are left out. Which texts a column has is read from all of it; whether a model
+reads them, and which are categories of their own, follows from training rows alone
+(`hopstate.data.columns.of_training`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.data.columns import CATEGORY, DATE, OTHER, Declared
+from hopstate.data.columns import DATE, Declared
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.table import Table, is_numeric
+from hopstate.data.texts import MOST, TextColumn, coded
 from hopstate.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST = 256  # categories of a column; other texts are others
 ISO = r"\s*\d{4}-\d\d-\d\d"
 LOOKS_LIKE_DATE = r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{1,4}\b"
 Block = tuple[tuple[str, ...], np.ndarray]  # names of columns (C,) and their values (N, C)
@@ -32,6 +34,7 @@ class _Read:
     """What was made of the columns so far: numbers to be, blocks of columns by name, and notes."""
 
     numbers: dict[str, pd.Series] = field(default_factory=dict)
+    texts: list[TextColumn] = field(default_factory=list)
     blocks: dict[str, Block] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -60,10 +63,15 @@ def encoded(
             read.numbers[f"{DATE}{name}"] = _dates(table, name, one.format, what)
             read.notes.append(f"column {name!r} holds dates, read as seconds since 1970")
         elif one.kind == "category":
-            found = _categories(_texts(table, name), name, asked=name in (said or {}))
-            read.notes.append(found[1])
-            if found[0] is not None:
-                read.blocks[name] = found[0]
+            column = coded(name, _texts(table, name), asked=name in (said or {}), before=len(read.numbers))
+            words = column.categories(least=1)
+            read.notes.append(_told(column, words))
+            read.texts.append(column if words is not None else column.thin())
+            if words is not None:
+                own = column.names(words)
+                found = np.zeros((len(table.frame), len(own)), np.float32)
+                column.add_to(found, own)
+                read.blocks[name] = own, found
     return _joined(table, columns, read, what, nan, missing), tuple(read.notes)
 
 
@@ -91,7 +99,7 @@ def _joined(
             part = values[:, [numeric.index(n) for n in own]]
         names += own
         parts.append(part)
-    return FeatureTable.of(tuple(names), np.concatenate(parts, 1)) if names else None
+    return FeatureTable.of(tuple(names), np.concatenate(parts, 1), tuple(read.texts)) if names else None
 
 
 def _looks(table: Table, name: str) -> Declared:
@@ -146,26 +154,25 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
     return (found - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
 
 
-def _categories(text: pd.Series, name: str, *, asked: bool) -> tuple[Block | None, str]:
-    """Return a column's categories as columns of 0 and 1, and what is to be told; None where it holds no categories."""
-    counts = text[text != ""].value_counts()
-    some = int((text != "").sum())
-    if not asked and len(text) >= 20 and 2 * len(counts) > some:
-        dates = float(text.str.match(LOOKS_LIKE_DATE).mean()) > 0.5
-        hint = f"{name}=date:%d/%m/%Y" if dates else f"{name}=category"
-        told = f"column {name!r} holds {len(counts):,} different texts in {some:,} rows; it is not used"
-        return None, f"{told} (--read.columns '[{hint}]' takes it)"
-    order = sorted(counts.index, key=lambda one: (-counts[one], one))[:MOST]
-    kept = sorted(order) + ([""] if some < len(text) else [])
-    place = text.map({one: at for at, one in enumerate(kept)}).fillna(len(kept)).to_numpy(np.int64)
-    found = np.zeros((len(text), len(kept) + 1), np.float32)
-    found[np.arange(len(text)), place] = 1
+def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
+    """Return what is to be told of a column of texts of which words are categories, None where they hardly recur."""
+    counts, _ = column.counts()
+    held = {one: int(n) for one, n in zip(column.words, counts) if one}
+    some = sum(held.values())
+    if words is None:
+        dates = sum(n for one, n in held.items() if re.match(LOOKS_LIKE_DATE, one)) > 0.5 * len(column.codes)
+        hint = f"{column.name}=date:%d/%m/%Y" if dates else f"{column.name}=category"
+        told = f"column {column.name!r} holds {len(held):,} different texts in {some:,} rows; it is not used"
+        return f"{told} (--read.columns '[{hint}]' takes it)"
+    order = sorted((one for one in words if one), key=lambda one: (-held[one], one))
     shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
-    told = f"column {name!r} holds texts, read as {len(order)} categories ({shown})"
-    told += f", {len(text) - some:,} rows without one" if some < len(text) else ""
-    if len(counts) > MOST:
-        told += f"; {len(counts) - MOST:,} rarer ones, {int(found[:, -1].sum()):,} rows, are one more"
-    return ((*(f"{CATEGORY}{name}={one}" for one in kept), f"{OTHER}{name}"), found), told
+    told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
+    empty = len(column.codes) - some
+    told += f", {empty:,} rows without one" if empty else ""
+    if len(held) > MOST:
+        rarer = some - sum(held[one] for one in order)
+        told += f"; {len(held) - MOST:,} rarer ones, {rarer:,} rows, are one more"
+    return told
 
 
 __all__ = ["MOST", "encoded"]

@@ -154,14 +154,9 @@ def without_time(graph: Graph, link: LinkConfig) -> Graph:
     if column is None or graph.edge_attr is None or graph.edge_table is None:
         return graph
     rest = [number for number in range(graph.edge_attr.shape[1]) if number != column]
-    kept = [number for number in range(len(graph.edge_table.columns)) if number != column]
-    if not kept:
+    if len(graph.edge_table.columns) == 1:
         return graph.with_(edge_attr=None, edge_table=None)
-    table = replace(
-        graph.edge_table,
-        columns=tuple(graph.edge_table.columns[number] for number in kept),
-        values=graph.edge_table.values[:, kept],
-    )
+    table = graph.edge_table.without(column)
     return graph.with_(edge_attr=graph.edge_attr[:, rest], edge_table=table)
 
 

@@ -1,0 +1,138 @@
+"""Texts of columns: training rows alone decide which are told apart, and a row means the same in any company."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.data.columns import arranged, declared, kinds_of, of_training
+from hopstate.data.event_store import load_events, save_events
+from hopstate.data.features import FeatureTable
+from hopstate.data.graph import Graph
+from hopstate.data.readers.encode import encoded
+from hopstate.data.readers.table import Table
+from hopstate.data.texts import MOST, decoded
+from hopstate.errors import DataError, HopstateWarning
+
+TRAIN = ["known"] * 10 + [f"v{i:03d}" for i in range(300) for _ in range(2)] + ["", ""]
+
+
+def table(said=None, **columns):
+    frame = pd.DataFrame(columns)
+    return encoded(Table(frame, Path("x.csv"), 2), list(frame), "features", "error", "auto", said)[0]
+
+
+def run_columns(made, rows=None):
+    return of_training(made, np.arange(len(made)) if rows is None else rows)
+
+
+def quiet(made, columns):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return arranged(made, columns, "later", "tag ")
+
+
+# ---- a row alone and among others --------------------------------------------------------------------------
+def test_a_row_alone_is_the_same_among_hundreds_of_unknown_texts():
+    columns = run_columns(table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4))
+    said = declared(kinds_of(columns))
+    new = [f"w{i:03d}" for i in range(300) for _ in range(3)]
+    mixed = ["known", "v004", "", "w001", *new]
+    price = np.arange(len(mixed)) / 2
+    among = quiet(table(said, venue=mixed, price=price), columns)
+    order = np.random.default_rng(0).permutation(len(mixed))
+    turned = quiet(table(said, price=price[order], venue=[mixed[i] for i in order]), columns)
+    np.testing.assert_array_equal(turned, among[order])
+    for row, name in enumerate(("category venue=known", "category venue=v004", "category venue=", "other venue")):
+        alone = quiet(table(said, venue=[mixed[row]], price=price[[row]]), columns)
+        np.testing.assert_array_equal(alone[0], among[row])
+        assert alone[0, columns.index(name)] == 1
+    cut = np.concatenate(
+        [quiet(table(said, venue=mixed[a:b], price=price[a:b]), columns) for a, b in ((0, 3), (3, 904))]
+    )
+    np.testing.assert_array_equal(cut, among)
+
+
+def test_all_rows_unknown_is_said_with_what_the_run_knows():
+    columns = run_columns(table(venue=["KDD", "ICML"] * 10))
+    later = table(declared(kinds_of(columns)), venue=["kdd", "icml"])
+    with pytest.warns(HopstateWarning, match=r"no row has a text in column 'venue' that the run knows .'ICML', 'KDD'."):
+        arranged(later, columns, "later", "tag ")
+
+
+# ---- held-out rows -----------------------------------------------------------------------------------------
+TAILS = [
+    ["KDD"] * 60,
+    [f"u{i}" for i in range(60)],  # hardly any text recurs over all rows
+    [f"w{i % 20}" for i in range(60)],
+    [""] * 60,
+    [f"v{i:03d}" for i in range(60)],
+]
+
+
+@pytest.mark.parametrize(
+    "head", [["KDD", "ICML"] * 20, [f"t{i}" for i in range(40)], [f"v{i:03d}" for i in range(300)] * 2]
+)
+def test_held_out_rows_decide_nothing(head):
+    rows, found = np.arange(len(head)), []
+    for tail in TAILS:
+        made = table(venue=head + tail, price=np.arange(len(head) + 60.0))
+        columns = run_columns(made, rows)
+        found.append((columns, quiet(made, columns)[rows].tobytes()))
+    assert len(set(found)) == 1
+    count = sum(name.startswith("category ") for name in found[0][0])
+    assert count == {40: 2 if head[0] == "KDD" else 0, 600: MOST}[len(head)]
+
+
+def test_a_column_that_training_rows_do_not_repeat_is_left_out_in_its_place():
+    made = table(a=[1.0] * 40, venue=["x", "y"] * 20, title=[f"t{i}" for i in range(40)], b=[2.0] * 40)
+    assert run_columns(made) == ("a", "category venue=x", "category venue=y", "other venue", "b")
+    assert run_columns(made, np.arange(4))[-3:] == ("other venue", "other title", "b")  # too few to tell
+
+
+# ---- kept -------------------------------------------------------------------------------------------------
+def test_codes_go_with_their_rows_and_through_files(tmp_path):
+    made = table(venue=TRAIN, price=np.arange(len(TRAIN)) / 4)
+    rows = np.random.default_rng(0).permutation(len(TRAIN))[:50]
+    columns = run_columns(made)
+    np.testing.assert_array_equal(quiet(made.take(rows), columns), quiet(made, columns)[rows])
+    features = pd.DataFrame(
+        {"id": np.arange(len(TRAIN)), "venue": TRAIN, "title": [f"t{i}" for i in range(len(TRAIN))]}
+    )
+    edges = pd.DataFrame({"source": [0, 1], "target": [1, 2], "how": ["mail", "call"]})
+    graph = hopstate.read_graph(edges, features=features, edge_columns=["how"])
+    graph.save(str(tmp_path / "graph"))
+    held = Graph.load(str(tmp_path / "graph"))
+    assert run_columns(held.table) == run_columns(graph.table)
+    assert run_columns(held.edge_table) == run_columns(graph.edge_table)
+    assert held.content_hash == graph.content_hash
+    other = features.assign(venue=features["venue"].replace("v299", "v2xx"))  # beyond the most frequent ones
+    assert hopstate.read_graph(edges, features=other, edge_columns=["how"]).content_hash != graph.content_hash
+    events = hopstate.read_events(
+        pd.DataFrame({"src": [0, 1], "dst": [2, 3], "t": [0, 1], "how": ["a", "b"]}), columns=["how=category"]
+    )
+    save_events(events, tmp_path / "events")
+    again = load_events(tmp_path / "events")
+    assert [text.words for text in again.edge_table.texts] == [("a", "b")]
+    assert again.content_hash == events.content_hash
+
+
+def test_tables_of_columns_of_0_and_1_are_read_as_before():
+    made = table(price=[1.0, 2.0, 3.0], venue=["KDD", "", "ICML"])
+    plain = FeatureTable(made.columns, made.values)
+    (text,) = decoded(plain.columns, plain.values)
+    assert (text.words, text.codes.tolist(), text.before) == (("ICML", "KDD", ""), [1, 2, 0], 1)
+    np.testing.assert_array_equal(quiet(plain, made.columns[::-1]), quiet(made, made.columns[::-1]))
+
+
+def test_damaged_columns_of_texts_are_refused(tmp_path):
+    graph = hopstate.read_graph(
+        pd.DataFrame({"source": [0], "target": [1]}), features=pd.DataFrame({"id": [0, 1], "venue": ["a", "b"]})
+    )
+    graph.save(str(tmp_path / "graph"))
+    np.save(tmp_path / "graph" / "texts.npy", np.array([[0], [7]], np.int32))
+    with pytest.raises(DataError, match="codes of the column of texts 'venue' are none of its 2 texts"):
+        Graph.load(str(tmp_path / "graph"))
