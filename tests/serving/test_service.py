@@ -1,5 +1,6 @@
 """The doors of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
 
+import asyncio
 import json
 import random
 import re
@@ -278,3 +279,28 @@ def test_no_id_holds_what_texts_drop(client: TestClient) -> None:
     assert client.post("/rank", json={"source": "u1\0"}).status_code == 422
     assert infer(client, [("u1\0", "v1")]).status_code == 422
     assert client.post("/events", json={"events": [{"src": "u1\0", "dst": "v1", "t": 900}]}).status_code == 422
+
+
+def test_a_request_that_does_not_arrive_holds_nothing_up(run: Run, tmp_path: Path) -> None:
+    app, sent = service(partial(LiveRun, run.path, folder=tmp_path), name="run", limits=Limits(arrival=0.05)), []
+    headers = [(b"content-length", b"50"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/events", "query_string": b"", "headers": headers}
+    halves = [{"type": "http.request", "body": b'{"events": [', "more_body": True}]
+
+    async def receive() -> dict[str, Any]:
+        return halves.pop() if halves else await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(asyncio.wait_for(app(scope, receive, send), 30))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 408
+    assert b"within 0.05 s" in sent[1]["body"]
+
+
+def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
+    """Nor what JSON has no word for, which would be an error of the server's."""
+    for body in (b"[Infinity]", b'{"source": {"\\ud800": "secret"}}', b'{"secret": 1}'):
+        answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, "secret" in answer.text.replace('"secret"]', "")) == (422, False)
+    assert client.post("/rank", content=b"{}").status_code == 415

@@ -38,6 +38,7 @@ class Limits:
         together: events that are committed together.
         delay: seconds that events wait for others.
         look: seconds between two looks of a replica into its log.
+        arrival: seconds in which a request must have arrived, whole.
     """
 
     body: int = 8 << 20
@@ -46,6 +47,7 @@ class Limits:
     together: int = 5_000
     delay: float = 0.005
     look: float = 0.1
+    arrival: float = 30.0
 
 
 @dataclass(frozen=True)

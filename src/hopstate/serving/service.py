@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -23,6 +24,7 @@ from hopstate import __version__
 from hopstate.errors import ConfigError, DataError, HopstateError, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import ranked, scored
 from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
+from hopstate.serving.arrival import Arrival
 from hopstate.serving.doors import BusyServiceError, Doors, Limits
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn
@@ -59,6 +61,8 @@ def service(
     app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "")
     app.state.doors = doors
 
+    app.add_middleware(Arrival, seconds=limits.arrival)  # behind the guard: what is refused is not read
+
     @app.middleware("http")
     async def guarded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         door, start = request.url.path, time.perf_counter()
@@ -71,6 +75,10 @@ def service(
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
         return _error(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _unreadable(request, error)
 
     @app.exception_handler(RecursionError)
     @app.exception_handler(OverflowError)
@@ -99,14 +107,27 @@ def _refused(request: Request, token: str | None, limits: Limits) -> Response | 
     return None
 
 
+def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
+    """Return what does not fit the description, and where; what was sent is not sent back."""
+    if "json" not in request.headers.get("content-type", ""):
+        return JSONResponse({"error": "a request says what it holds: Content-Type: application/json"}, 415)
+    told = [{"loc": [_text(at) for at in one["loc"]], "msg": _text(one["msg"])} for one in error.errors()[:10]]
+    return JSONResponse({"detail": told}, 422)
+
+
+def _text(value: object) -> str:
+    """Return what can be sent, and is not long."""
+    return str(value)[:1_000].encode("utf-8", "replace").decode()
+
+
 def _error(error: HopstateError) -> JSONResponse:
     if isinstance(error, BusyServiceError):
-        return JSONResponse({"error": str(error)}, 429, headers={"Retry-After": "1"})
+        return JSONResponse({"error": _text(error)}, 429, headers={"Retry-After": "1"})
     if isinstance(error, StorageError):
-        return JSONResponse({"error": str(error)}, 503, headers={"Retry-After": "5"})
+        return JSONResponse({"error": _text(error)}, 503, headers={"Retry-After": "5"})
     if isinstance(error, ReplicaError):
-        return JSONResponse({"error": str(error)}, 403)
-    return JSONResponse({"error": str(error)}, 409 if isinstance(error, TimeOrderError) else 422)
+        return JSONResponse({"error": _text(error)}, 403)
+    return JSONResponse({"error": _text(error)}, 409 if isinstance(error, TimeOrderError) else 422)
 
 
 # ---- doors -------------------------------------------------------------------------------------------------

@@ -1,0 +1,174 @@
+"""Requests made from the service's own description, spoiled in every way: no answer is an error of the server's, none
+is missing, and of a request either all events are in the log or none."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from made_events import small_run
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hopstate.serving.live import LiveRun
+from hopstate.serving.service import Limits, service
+
+FIELDS = ["src", "dst", "t", "kind", "event_id", "events", "score", "source", "time", "data", "name", "shape", "id", ""]
+ODD: list[Any] = [None, True, 0, -1, 1, 900, 2**31, 2**63 - 1, 2**63, -(2**70), 0.5, -0.0, 5e-324, 1e308, "", " ", "u1"]
+ODD += [
+    "v1",
+    "nan",
+    "\0",
+    "é\u0301",
+    "\ud800",
+    "u" * 1001,
+    "2024-02-30",
+    "2024-03-01T00:00:00+25:00",
+    "../../etc/passwd",
+    "=1+1",
+]
+# no bounds of a schema are drawn from beyond these, so that most of what is not spoiled is taken
+LEAVES = {"string": st.sampled_from(["u1", "u2", "v1", "new", "900", "2024-03-01"]), "boolean": st.booleans()}
+LEAVES |= {"integer": st.integers(1, 30), "number": st.integers(1, 30)}
+ODDITY = st.recursive(
+    st.sampled_from(ODD) | st.text(max_size=5) | st.integers() | st.floats(allow_nan=True),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    run = small_run("recency", tmp_path_factory.mktemp("run"))
+    limits = Limits(events=50, body=20_000, delay=0.0)
+    with TestClient(service(partial(LiveRun, run.path), name="run", limits=limits)) as client:
+        yield client
+
+
+def valid(schema: dict[str, Any], known: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """What a schema of the description admits."""
+    if "$ref" in schema:
+        return valid(known[schema["$ref"].rpartition("/")[2]], known)
+    if "anyOf" in schema:
+        return st.one_of([valid(one, known) for one in schema["anyOf"]])
+    kind = schema.get("type")
+    if kind == "array":
+        return st.lists(valid(schema["items"], known), min_size=1, max_size=4)
+    if kind == "object" and "properties" in schema:
+        made = {name: valid(one, known) for name, one in schema["properties"].items()}
+        needed = {name: made.pop(name) for name in schema.get("required", [])}
+        return st.fixed_dictionaries(needed, optional=made)
+    if kind == "object":  # an event
+        ends = {"src": LEAVES["string"], "dst": LEAVES["string"], "t": st.integers(160, 2_000)}
+        return st.fixed_dictionaries(ends, optional={"event_id": LEAVES["string"], "kind": st.just("delete")})
+    return LEAVES.get(str(kind), st.none())
+
+
+@st.composite
+def spoiled(draw: Any, whole: Any) -> Any:
+    """A value, in which something may stand for something else, be missing, or be too much."""
+    if draw(st.integers(0, 3)) == 0 or not isinstance(whole, (dict, list)) or not whole:
+        return draw(ODDITY)
+    places = list(whole) if isinstance(whole, dict) else list(range(len(whole)))
+    at, how = draw(st.sampled_from(places)), draw(st.integers(0, 9))
+    made = whole.copy()
+    if how == 0:
+        del made[at]
+    elif how == 1 and isinstance(made, list):
+        made += [made[at]] * draw(st.sampled_from([1, 60, 3_000]))
+    elif how == 1:
+        made[draw(st.sampled_from(FIELDS))] = draw(ODDITY)
+    else:
+        made[at] = draw(spoiled(made[at]))
+    return made
+
+
+@st.composite
+def requests(
+    draw: Any, doors: list[tuple[str, str, Any]], known: dict[str, Any]
+) -> tuple[str, str, bytes, dict[str, str]]:
+    """A method, a path, a body and headers."""
+    method, path, schema = draw(st.sampled_from(doors))
+    model = draw(st.sampled_from(["run", "run", "run", "other", "..", "\0", "é", "a" * 300]))
+    path = path.replace("{model}", quote(model, safe=""))
+    if draw(st.integers(0, 9)) == 0:
+        method = draw(st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"]))
+    if draw(st.integers(0, 9)) == 0:
+        path += draw(st.sampled_from(["/", "?", "?a=1&a=2", "?score=false", "/..", "//", "/%00", "?%ff"]))
+    body = draw(valid(schema, known)) if schema else None
+    for _ in range(draw(st.integers(0, 3))):
+        body = draw(spoiled(body))
+    text = json.dumps(body).encode() if body is not None else b""
+    if draw(st.integers(0, 9)) == 0 and text:
+        at = draw(st.integers(0, len(text) - 1))
+        text = text[:at] + draw(st.binary(max_size=4)) + text[at + draw(st.integers(0, 4)) :]
+    kinds = ["application/json"] * 8 + ["", "text/plain", "application/json; charset=utf-16", "multipart/form-data"]
+    return method, path, text, {"Content-Type": draw(st.sampled_from(kinds))}
+
+
+def ids(text: bytes) -> set[str]:
+    """The ids that a request gives its events, as far as it has any."""
+    try:
+        events = json.loads(text)["events"]
+        return {str(e["event_id"]) for e in events if isinstance(e.get("event_id"), (str, int))}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def fuzz(client: TestClient, count: int) -> dict[int, int]:
+    """Send so many requests; return how many had each status."""
+    described = client.get("/openapi.json").json()
+    known, doors = described["components"]["schemas"], []
+    for path, methods in described["paths"].items():
+        for method, one in methods.items():
+            body = one.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            doors += [(method.upper(), path, body)] * (6 if body else 1)
+    live, told = client.app.state.doors.live, dict[int, int]()  # type: ignore[attr-defined]
+
+    @settings(
+        max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(requests(doors, known))
+    def send(request: tuple[str, str, bytes, dict[str, str]]) -> None:
+        method, path, text, headers = request
+        before, mine = live.position, {one for one in ids(text) if one.isprintable()}
+        there = set(live.log.positions(sorted(mine)))
+        answer = client.request(method, path, content=text, headers=headers)
+        told[answer.status_code] = told.get(answer.status_code, 0) + 1
+        assert answer.status_code < 500, answer.text
+        came = live.position - before
+        if answer.status_code == 200 and path.startswith("/events") and method == "POST":
+            receipts = answer.json()["receipts"]
+            assert came == sum(not r["again"] for r in receipts)
+            assert came == len({r["position"] for r in receipts if not r["again"]})
+        else:
+            assert came == 0
+            assert set(live.log.positions(sorted(mine))) == there
+        assert len(live.log) == live.position
+
+    send()
+    return told
+
+
+def check(told: dict[int, int], count: int) -> None:
+    assert sum(told.values()) >= count * 0.9
+    assert told[200] > count * 0.05  # some of them are whole
+    assert sum(n for status, n in told.items() if status >= 400) > count * 0.5
+
+
+def test_requests_made_from_the_description_break_nothing(client: TestClient) -> None:
+    check(fuzz(client, 300), 300)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_ten_thousand_requests_made_from_the_description_break_nothing(client: TestClient) -> None:
+    check(fuzz(client, 14_000), 10_000)
