@@ -7,9 +7,13 @@ import os
 import socket
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
+
+if TYPE_CHECKING:
+    from hopstate.serving.live import LiveRun
 
 _HERE = "127.0.0.1"
 
@@ -86,6 +90,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, score_events=o.score_events == "always", source=o.source)
     app.state.doors.open()
+    _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     print(f"serving {name} at http://{o.host}:{port} (who next: /, doors: /docs)", flush=True)
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, log_level="warning"))
@@ -112,6 +117,19 @@ def _bound(host: str, port: int) -> socket.socket:
             f"nothing can listen at port {port} of {host} ({error}); give another --port or --host"
         ) from None
     return place
+
+
+def _tell_unknown(live: LiveRun) -> None:
+    """Say where a live run that has just begun does not know what `stream` has added."""
+    from hopstate.runs.going_on import kept_state
+
+    kept = kept_state(live.run)
+    if kept is not None and not live.position and not live.follows:
+        print(
+            f"note: a live run begins at the end of the run's own data; what `hopstate stream` has added in {kept} is "
+            "not known to it: send it those events first, if it is to know them",
+            flush=True,
+        )
 
 
 def _replay(argv: list[str]) -> int:

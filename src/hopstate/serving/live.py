@@ -22,11 +22,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from hopstate.data.dates import shown_times
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.lock import locked
-from hopstate.runs.data import settings_of_run
+from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
@@ -338,7 +339,7 @@ def replayed(
         options: device and method, as in `LiveRun`.
 
     Yields:
-        Columns position, src, dst, t and score.
+        Columns position, src, dst, t (dates where the run's own file has dates) and score.
 
     Raises:
         MissingFileError: there is no log.
@@ -348,7 +349,7 @@ def replayed(
     import tempfile
 
     kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
-    facts = kept.facts()
+    facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         own: dict[str, Any] = {"model": fingerprint(live.task), "own_events": live.own_events}
         if {key: facts.get(key) for key in own} != own:
@@ -360,6 +361,7 @@ def replayed(
             first, rows = live.position, [json.loads(body) for body in bodies]
             scores, live.past = live._after(rows, score=True)
             table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
+            table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
             yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
             live.kept = live.position  # nothing to be kept
     kept.close()

@@ -1,0 +1,64 @@
+"""What a live run and `hopstate replay` tell of a run whose file has dates, and of what `stream` knew before."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.cli.main import main
+from hopstate.runs.api import Run, fit, score_stream
+from hopstate.serving.live import LiveRun
+
+
+def table(first: str, count: int) -> pd.DataFrame:
+    """Return events an hour apart, by the clock of a zone two hours ahead of UTC."""
+    t = pd.date_range(first, periods=count, freq="h", tz="UTC+02:00").map(lambda value: value.isoformat())
+    rng = np.random.default_rng(count)
+    ends = {"src": rng.integers(0, 6, count), "dst": rng.integers(6, 12, count)}
+    return pd.DataFrame({name: [f"n{i}" for i in column] for name, column in ends.items()} | {"t": t})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    table("2021-03-01", 60).to_csv(tmp_path / "own.csv", index=False)
+    return fit("recency", tmp_path / "own.csv", out=tmp_path / "run", loop={"progress": False})
+
+
+def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_path: Path) -> None:
+    later = table("2021-04-01", 3)
+    with LiveRun(run.path) as live:
+        live.take(later.assign(event_id=["a", "b", "c"]).to_dict("records"))
+    assert main(["replay", str(run.path), "--out", str(tmp_path / "again.csv")]) == 0
+    again = pd.read_csv(tmp_path / "again.csv")
+    assert again["t"].tolist() == later["t"].tolist()
+    assert again["t"][0] == "2021-04-01T00:00:00+02:00"
+
+
+def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the first event alone."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'hopstate[serve]'")
+
+    class Stopped(uvicorn.Server):
+        def run(self, sockets: Any = None) -> None:
+            self.started = True
+            self.config.app.state.doors.live.close()
+            sockets[0].close()
+
+    monkeypatch.setattr(uvicorn, "Server", Stopped)
+
+    def served() -> str:
+        assert main(["serve", str(run.path), "--port", "0"]) == 0
+        return capsys.readouterr().out
+
+    assert "note" not in served()
+    score_stream(run.path, table("2021-04-01", 3))
+    assert f"what `hopstate stream` has added in {run.path / 'state'} is not known to it" in served()
+    with LiveRun(run.path) as live:
+        live.take([{"event_id": "a", "src": "n1", "dst": "n7", "t": "2021-04-01"}])
+    assert "note" not in served()
