@@ -86,8 +86,8 @@ def print_result(done: Run) -> None:
     console.print(table)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves
-    held = ", ".join(name for name in names if (done.path / name).is_file())
-    console.print(f"run folder: {done.path}  ({held})", soft_wrap=True)
+    left = ", ".join(name for name in names if (done.path / name).is_file())
+    console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
 
 
 def print_floors(done: Run, console: Console) -> None:
@@ -98,10 +98,10 @@ def print_floors(done: Run, console: Console) -> None:
     result = RunFolder(done.path).result()
     metric, mode = result["metric"], result["mode"]
     own = done.metrics.get("test", {}).get(metric)
-    held = {name: values[metric] for name, values in done.floors.items() if metric in values}
-    if own is None or not held:
+    floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
+    if own is None or not floors:
         return
-    beside = ", ".join(f"{name} {value:.4f}" for name, value in held.items())
+    beside = ", ".join(f"{name} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
     under = below(done.metrics["test"], done.floors, metric, mode)
     if under:

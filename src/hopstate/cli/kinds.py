@@ -27,17 +27,17 @@ def with_floors(rows: list[dict[str, Any]], floors: dict[str, dict[str, float | 
     rivals = others | {r["method"]: _means(r) for r in rows if r["method"] in FLOORS}
 
     def below(name: str, own: dict[str, float]) -> str:
-        return below_words(own, {rival: held for rival, held in rivals.items() if rival != name})
+        return below_words(own, {rival: values for rival, values in rivals.items() if rival != name})
 
     return [row | {"below": below(row["method"], _means(row))} for row in rows] + [
         {
             "method": name,
             "floor": True,
-            "kinds": {m: (value, None) for m, value in held.items()},
-            "below": below(name, held),
+            "kinds": {m: (value, None) for m, value in figures.items()},
+            "below": below(name, figures),
         }
-        for name, held in others.items()
-        if held
+        for name, figures in others.items()
+        if figures
     ]
 
 
@@ -61,8 +61,8 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
         table.add_column(tables.kind_words(metric), justify="right")
     table.add_column("no better than")
     for row in rows:
-        held = row["kinds"]
-        figures = [tables.figure(m, *held[m]) if m in held else "" for m in metrics]
+        kinds = row["kinds"]
+        figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
         name = f"{row['method']} (floor)" if row.get("floor") or row["method"] in tables.FLOORS else row["method"]
         table.add_row(name, *figures, row["below"])
     Console().print(table)

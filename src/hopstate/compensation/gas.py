@@ -160,8 +160,8 @@ class Journal:
         new = rows[~self._written[layer][rows]]
         if not len(new):
             return
-        held = np.array([layer, len(new)], np.int64), new.numpy(), self.tables[layer][new].numpy()
-        append_file(self._path(self._last), b"".join(array.tobytes() for array in held))
+        arrays = np.array([layer, len(new)], np.int64), new.numpy(), self.tables[layer][new].numpy()
+        append_file(self._path(self._last), b"".join(array.tobytes() for array in arrays))
         sync_file(self._path(self._last))  # the system may bring the table's change to disk at any time after this
         self._written[layer][new] = True
 

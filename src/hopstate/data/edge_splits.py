@@ -120,8 +120,8 @@ def message_edges(graph: Graph, messages: np.ndarray) -> Graph:
         "edge_table": None if graph.edge_table is None else graph.edge_table.take(rows),
     }
     for name in ("edge_attr", "edge_weight"):
-        held = getattr(graph, name)
-        changes[name] = None if held is None else held[rows]
+        values = getattr(graph, name)
+        changes[name] = None if values is None else values[rows]
     return graph.with_(**changes)
 
 

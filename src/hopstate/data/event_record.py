@@ -58,8 +58,8 @@ class EventBatch:
 
     def take(self, rows: np.ndarray | slice) -> EventBatch:
         """Return the events at rows of the batch."""
-        held: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
-        return EventBatch(**held)
+        taken: dict[str, Any] = {k: v[rows] for k, v in vars(self).items() if v is not None}
+        return EventBatch(**taken)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -155,13 +155,13 @@ class EventRecord:
     def slice(self, start: int, stop: int) -> Self:
         """Return events start..stop-1 by position, as views; ids, nodes and node features stay those of the whole."""
         start, stop, _ = slice(start, stop).indices(len(self))
-        part = {name: column[start : max(start, stop)] for name, column in self._columns().items()}
-        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in part}
+        columns = {name: column[start : max(start, stop)] for name, column in self._columns().items()}
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in columns}
         rest["first_id"] = self.first_id + start
         if self.edge_table is not None:
             rest["edge_table"] = self.edge_table.take(slice(start, max(start, stop)))
         view = object.__new__(type(self))  # a view of checked columns needs no second check
-        for name, value in (rest | part).items():
+        for name, value in (rest | columns).items():
             object.__setattr__(view, name, value)
         return view
 

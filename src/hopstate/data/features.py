@@ -146,13 +146,13 @@ class FeatureScaler:
         marked = np.zeros(width, bool)
         step = max(1, _BLOCK // max(1, len(rows)))
         for start in range(0, width, step):
-            part = slice(start, start + step)
-            block = np.asarray(values[rows, part], np.float64)
+            chunk = slice(start, start + step)
+            block = np.asarray(values[rows, chunk], np.float64)
             facts = _facts(block, np.finfo(values.dtype).eps, median=missing == "median" or kind == "robust")
-            fill[part] = 0 if missing == "zero" else facts["median" if missing == "median" else "mean"]
-            marked[part] = facts["some missing"]
+            fill[chunk] = 0 if missing == "zero" else facts["median" if missing == "median" else "mean"]
+            marked[chunk] = facts["some missing"]
             if kind != "none":
-                shift[part], scale[part] = _middle(facts, kind)
+                shift[chunk], scale[chunk] = _middle(facts, kind)
         return cls(
             kind=kind, columns=columns, fill=fill, shift=shift, scale=scale, marked=np.flatnonzero(marked),
             rows=len(rows),
@@ -194,17 +194,17 @@ class FeatureScaler:
         return {"kind": self.kind, "columns": names, **arrays, "rows": self.rows}
 
     @classmethod
-    def from_json(cls, held: Mapping[str, Any]) -> FeatureScaler:
+    def from_json(cls, record: Mapping[str, Any]) -> FeatureScaler:
         """Return what `as_json` gave.
 
         Raises:
             DataError: something is missing or of another shape.
         """
         try:
-            fill, shift, scale = (np.array(held[name], np.float64) for name in ("fill", "shift", "scale"))
-            marked, columns = np.array(held["marked"], np.int64), held["columns"]
+            fill, shift, scale = (np.array(record[name], np.float64) for name in ("fill", "shift", "scale"))
+            marked, columns = np.array(record["marked"], np.int64), record["columns"]
             names = None if columns is None else tuple(str(name) for name in columns)
-            rows, kind = int(held["rows"]), str(held["kind"])
+            rows, kind = int(record["rows"]), str(record["kind"])
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the scales kept with the run are damaged ({error!r})") from None
         known = fill.ndim == 1 and fill.shape == shift.shape == scale.shape and marked.ndim == 1
@@ -246,12 +246,12 @@ def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
     size, spread = np.zeros(values.shape[1]), np.full(values.shape[1], np.inf)
     step = max(1, _BLOCK // max(1, len(values)))
     for start in range(0, values.shape[1], step):
-        part = slice(start, start + step)
-        found = _facts(np.asarray(values[:, part], np.float64), np.finfo(values.dtype).eps)
+        chunk = slice(start, start + step)
+        found = _facts(np.asarray(values[:, chunk], np.float64), np.finfo(values.dtype).eps)
         own = np.where(found["two"], found["width"], found["deviation"])
         with np.errstate(over="ignore"):
-            size[part] = np.where(found["constant"], 0, np.hypot(found["mean"], found["deviation"]))
-        spread[part] = np.where(found["constant"] | (own == 0), np.inf, own)
+            size[chunk] = np.where(found["constant"], 0, np.hypot(found["mean"], found["deviation"]))
+        spread[chunk] = np.where(found["constant"] | (own == 0), np.inf, own)
     if not np.isfinite(spread).any():
         return 1.0, 0, 0
     with np.errstate(over="ignore"):

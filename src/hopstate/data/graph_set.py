@@ -177,10 +177,10 @@ def folds(train: list[np.ndarray], test: list[np.ndarray], num_graphs: int, *, s
         seed: draws the validation graphs.
     """
     masks = {name: np.zeros((len(train), num_graphs), bool) for name in SPLITS}
-    for k, (own, held) in enumerate(zip(train, test)):
+    for k, (own, test_rows) in enumerate(zip(train, test)):
         order = named_rng(seed, k).permutation(own)
         cut = len(own) // 9
-        masks["val"][k, order[:cut]], masks["train"][k, order[cut:]], masks["test"][k, held] = True, True, True
+        masks["val"][k, order[:cut]], masks["train"][k, order[cut:]], masks["test"][k, test_rows] = True, True, True
     return masks
 
 

@@ -38,21 +38,21 @@ class LayeredStore:
             asked = np.flatnonzero((left > 0) & (local < len(layer.nodes)))
             if not len(asked):
                 continue
-            part = self._of(layer).last(local[asked], times[asked], k)
-            layer.check_found(part)
-            count = np.minimum(part.lengths, left[asked])
+            lookup = self._of(layer).last(local[asked], times[asked], k)
+            layer.check_found(lookup)
+            count = np.minimum(lookup.lengths, left[asked])
             left[asked] -= count
-            found.append((layer, asked, part, count))
+            found.append((layer, asked, lookup, count))
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(k - left)])
         out = [np.empty(offsets[-1], kind) for kind in (np.int64, np.int64, self.time_dtype)]
         end = offsets[1:].copy()
-        for layer, asked, part, count in found:  # newest first, so each query is filled from its end
+        for layer, asked, lookup, count in found:  # newest first, so each query is filled from its end
             end[asked] -= count
-            to, source = ranges(end[asked], count), ranges(part.offsets[1:] - count, count)
+            to, source = ranges(end[asked], count), ranges(lookup.offsets[1:] - count, count)
             out[0][to], out[1][to], out[2][to] = (
-                layer.nodes[part.nodes[source]],
-                part.event_ids[source],
-                part.times[source],
+                layer.nodes[lookup.nodes[source]],
+                lookup.event_ids[source],
+                lookup.times[source],
             )
         return PackedNeighbors(offsets, *out)
 

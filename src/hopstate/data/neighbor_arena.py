@@ -59,8 +59,8 @@ class HistoryArena:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what `of_arrays` takes; once events are appended, they may have room between histories."""
-        held = (self._start, self._length, self._codes, self._events, self._times)
-        return dict(zip(ARRAYS, held, strict=True))
+        columns = (self._start, self._length, self._codes, self._events, self._times)
+        return dict(zip(ARRAYS, columns, strict=True))
 
     def append(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None = None) -> None:
         """Add events after all that are stored; new nodes raise num_nodes.

@@ -97,20 +97,20 @@ class Past:
             return self._events(first, stop)
 
     def _events(self, first: int, stop: int) -> EventStream:
-        parts = [x for x in self.layers if x.first < stop and x.last > first]
-        cuts = [slice(max(first - x.first, 0), stop - x.first) for x in parts]
+        layers = [x for x in self.layers if x.first < stop and x.last > first]
+        cuts = [slice(max(first - x.first, 0), stop - x.first) for x in layers]
         columns: dict[str, Any] = {
-            name: np.concatenate([getattr(x, name)[cut] for x, cut in zip(parts, cuts)])
-            if parts
+            name: np.concatenate([getattr(x, name)[cut] for x, cut in zip(layers, cuts)])
+            if layers
             else np.empty(0, np.int64)
             for name in ("src", "dst", "t")
         }
-        if any(x.kind is not None for x in parts):
-            kinds = [np.full(len(x), ADD, np.int8) if x.kind is None else x.kind for x in parts]
+        if any(x.kind is not None for x in layers):
+            kinds = [np.full(len(x), ADD, np.int8) if x.kind is None else x.kind for x in layers]
             columns["kind"] = np.concatenate([kind[cut] for kind, cut in zip(kinds, cuts)])
-        if parts and all(x.edge_attr is not None and x.last - len(x.edge_attr) <= max(first, x.first) for x in parts):
+        if layers and all(x.edge_attr is not None and x.last - len(x.edge_attr) <= max(first, x.first) for x in layers):
             columns["edge_attr"] = np.concatenate(
-                [x.features(np.arange(x.first + cut.start, min(x.last, stop))) for x, cut in zip(parts, cuts)]
+                [x.features(np.arange(x.first + cut.start, min(x.last, stop))) for x, cut in zip(layers, cuts)]
             )
         facts: dict[str, Any] = {
             "num_nodes": self.num_nodes,
@@ -122,10 +122,10 @@ class Past:
     def memories(self, nodes: np.ndarray) -> Memories | None:
         """Return what is remembered of those of nodes (q,), rising, that were ever active; None where none was."""
         missing, parts = nodes, []
-        for held in (layer.memories for layer in reversed(self.layers)):
-            if held is not None and len(missing):
-                here, rows = held.find(missing)
-                parts.append(Memories(nodes=missing[here], **{k: getattr(held, k)[rows] for k in _REMEMBERED}))
+        for memories in (layer.memories for layer in reversed(self.layers)):
+            if memories is not None and len(missing):
+                here, rows = memories.find(missing)
+                parts.append(Memories(nodes=missing[here], **{k: getattr(memories, k)[rows] for k in _REMEMBERED}))
                 missing = missing[~here]
         found = Memories.newest(parts) if parts else None
         if found is not None and not _sound(found):
@@ -158,21 +158,21 @@ class Past:
             )
         (src, dst), ids, num_nodes = _rows(self, new)
         rest = {"x": None, "num_nodes": num_nodes, "node_ids": ids, "first_id": len(self), "labels": new.labels}
-        part = new.with_(src=src, dst=dst, **rest)
-        digest = _digest(part)
-        if len(part) and digest == self.last and not again:
+        added = new.with_(src=src, dst=dst, **rest)
+        digest = _digest(added)
+        if len(added) and digest == self.last and not again:
             raise DataError(
                 f"{new.name} has been streamed already: it holds the events that the memory took last; give later "
                 "ones, go on from another state (--state) or from the end of the run's own data (--fresh), or say "
                 "that they happened once more (--again)"
             )
-        part, ended = resolved(self.layers, part)
+        added, ended = resolved(self.layers, added)
         fresh = None if ids is None else ids.ids[self.num_nodes :]
-        bare = part.with_(labels=None, edge_attr=None if skip_features else part.edge_attr)
+        bare = added.with_(labels=None, edge_attr=None if skip_features else added.edge_attr)
         layer = Layer.of(bare, ids=fresh, ended=ended)
-        layers = (*self.layers, layer) if len(part) else self.layers
-        grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": part.time_unit}
-        return part, replace(self, layers=layers, **grown, last=digest if len(part) else self.last)
+        layers = (*self.layers, layer) if len(added) else self.layers
+        grown: dict[str, Any] = {"num_nodes": num_nodes, "node_ids": ids, "time_unit": added.time_unit}
+        return added, replace(self, layers=layers, **grown, last=digest if len(added) else self.last)
 
     def _in_clock(self, new: EventStream) -> EventStream:
         """Return new events with times of the past's type."""
@@ -199,11 +199,11 @@ def _sound(found: Memories) -> bool:
 _REMEMBERED = ("memory", "output", "last_time")
 
 
-def _digest(part: EventStream) -> str:
+def _digest(added: EventStream) -> str:
     """Return a hash of events in rows, which does not depend on how many nodes there are."""
     digest = hashlib.sha256()
     for name in ("src", "dst", "t", "kind", "edge_attr"):
-        column = getattr(part, name)
+        column = getattr(added, name)
         if column is not None:
             digest.update(f"{name} {column.dtype.str} {column.shape}".encode())
             digest.update(np.ascontiguousarray(column).data)

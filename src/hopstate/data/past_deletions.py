@@ -29,7 +29,7 @@ class PastEnds:
         return found
 
 
-def resolved(layers: Sequence[Layer], part: EventStream) -> tuple[EventStream, np.ndarray | None]:
+def resolved(layers: Sequence[Layer], added: EventStream) -> tuple[EventStream, np.ndarray | None]:
     """Return new events with the edges of deleted nodes deleted, and what they end; see `Layer.ended`.
 
     Args:
@@ -39,29 +39,29 @@ def resolved(layers: Sequence[Layer], part: EventStream) -> tuple[EventStream, n
     Raises:
         DataError: a deletion of what does not stand; see `check_deletes`.
     """
-    part = stated(part)
-    if not part.has_deletes or part.kind is None:
-        return part, None
-    left = np.unique(part.src[part.kind == GONE])
-    edges = part.kind == DELETE
-    ids, src, dst = _standing(layers, part.num_nodes, part.src[edges], part.dst[edges], left)
+    added = stated(added)
+    if not added.has_deletes or added.kind is None:
+        return added, None
+    left = np.unique(added.src[added.kind == GONE])
+    edges = added.kind == DELETE
+    ids, src, dst = _standing(layers, added.num_nodes, added.src[edges], added.dst[edges], left)
     front = len(ids)
-    src, dst = np.concatenate([src, part.src]), np.concatenate([dst, part.dst])
-    kind = np.concatenate([np.zeros(front, np.int8), part.kind])
-    rows, place = expansion(src, dst, kind, part.num_nodes)
+    src, dst = np.concatenate([src, added.src]), np.concatenate([dst, added.dst])
+    kind = np.concatenate([np.zeros(front, np.int8), added.kind])
+    rows, place = expansion(src, dst, kind, added.num_nodes)
     src, dst, kind = src[rows], dst[rows], np.where(rows == place, kind[rows], IMPLIED).astype(np.int8)
-    if len(rows) > front + len(part):
+    if len(rows) > front + len(added):
         shift = np.maximum(rows[front:] - front, -1)
         shift[rows[front:] != place[front:]] = -1
-        part = taken(part, shift, place[front:] - front, src=src[front:], dst=dst[front:])
+        added = taken(added, shift, place[front:] - front, src=src[front:], dst=dst[front:])
     whole = {"src": src, "dst": dst, "kind": kind, "t": np.zeros(len(src), np.int64)}
-    bare = EventStream(**whole, num_nodes=part.num_nodes, node_ids=part.node_ids, name=part.name)
-    check_deletes(bare, alive=_alive(layers, part.num_nodes, left), before=front)
-    ends = edge_ends(src, dst, kind, part.num_nodes)
-    known = np.concatenate([ids, part.event_ids])
+    bare = EventStream(**whole, num_nodes=added.num_nodes, node_ids=added.node_ids, name=added.name)
+    check_deletes(bare, alive=_alive(layers, added.num_nodes, left), before=front)
+    ends = edge_ends(src, dst, kind, added.num_nodes)
+    known = np.concatenate([ids, added.event_ids])
     gone = np.flatnonzero((kind == ADD) & (ends < LASTS))
     ended = np.stack([known[gone], known[ends[gone]]])
-    return part, ended[:, np.argsort(ended[0])]
+    return added, ended[:, np.argsort(ended[0])]
 
 
 def gone_nodes(layers: Sequence[Layer], nodes: np.ndarray) -> np.ndarray:

@@ -250,11 +250,11 @@ _OF_INDEX = {"codes": "i4i8", "events": "i4i8", "times": "i8f8", "start": "i8", 
 
 def _check_kinds(layer: Layer) -> None:
     """Raise DataError where arrays of a layer are missing, or of another kind than was written."""
-    held = {key: getattr(layer, key) for key in _EVENTS}
+    arrays = {key: getattr(layer, key) for key in _EVENTS}
     for name, index in (("index", layer.index), ("added", layer.added)):
-        held |= {} if index is None else {f"{name}.{key}": index.get(key) for key in _OF_INDEX}
+        arrays |= {} if index is None else {f"{name}.{key}": index.get(key) for key in _OF_INDEX}
     kinds = _KINDS | {f"{name}.{key}": kind for name in ("index", "added") for key, kind in _OF_INDEX.items()}
-    for key, array in held.items():
+    for key, array in arrays.items():
         if array is None and key in ("kind", "edge_attr", "ended", "gone"):
             continue
         axes = 1 + (key in ("edge_attr", "ended", "gone"))
@@ -285,8 +285,8 @@ def _check(past: Past) -> None:
         if layer.first != after:
             raise DataError(f"event {after} is followed by event {layer.first}")
         after = layer.last
-        held = [layer.nodes, *([] if layer.memories is None else [layer.memories.nodes])]
-        if any(len(nodes) and not 0 <= nodes[0] <= nodes[-1] < past.num_nodes for nodes in held):
+        node_arrays = [layer.nodes, *([] if layer.memories is None else [layer.memories.nodes])]
+        if any(len(nodes) and not 0 <= nodes[0] <= nodes[-1] < past.num_nodes for nodes in node_arrays):
             raise DataError(f"its layer from event {layer.first} has nodes beyond the {past.num_nodes} there are")
         for index in (layer.index, layer.index if layer.added is None else layer.added):
             sizes = {len(index[key]) for key in ("codes", "events", "times")}

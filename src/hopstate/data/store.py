@@ -115,12 +115,12 @@ def write_folder(
     """
     if folder.exists() and not (folder / marker).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise StorageError(f"{folder} exists and holds no {what}; choose another folder")
-    held = {key: array for key, array in arrays.items() if array is not None}
+    present = {key: array for key, array in arrays.items() if array is not None}
 
     def fill(part: Path) -> None:
-        for key, array in held.items():
+        for key, array in present.items():
             save_array(part / f"{key}.npy", array)
-        (part / marker).write_text(json.dumps(meta | {"arrays": list(held)}, indent=1), "utf-8")
+        (part / marker).write_text(json.dumps(meta | {"arrays": list(present)}, indent=1), "utf-8")
 
     replace_folder(folder, fill)
 

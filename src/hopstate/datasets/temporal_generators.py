@@ -95,14 +95,14 @@ def path_sequences(
     messages = rng.uniform(-1, 1, (count, length - 1, x.shape[2]))
     messages[:, 0] = sign
     order = np.arange(count) if ctan else rng.permutation(count)
-    parts = np.split(order, [round(0.7 * count), round(0.85 * count)])
+    splits = np.split(order, [round(0.7 * count), round(0.85 * count)])
     return PathSequences(
         pairs=np.stack([events, events + 1], 1),
         t=t,
         x=x.astype(np.float32),
         edge_attr=messages.astype(np.float32),
         y=labels.astype(np.int64),
-        split=dict(zip(("train", "val", "test"), parts, strict=True)),
+        split=dict(zip(("train", "val", "test"), splits, strict=True)),
     )
 
 

@@ -105,8 +105,8 @@ def event_classes(
         if len(names) < 2:
             raise DataError(f"{stream.name}: all labels are of only the class {names[0]}; there is nothing to learn")
     else:
-        held = (trained.get("target") or {}).get("names") or trained.get("class_names") or ("0", "1")
-        names = tuple(held)
+        class_names = (trained.get("target") or {}).get("names") or trained.get("class_names") or ("0", "1")
+        names = tuple(class_names)
         named = names != ("0", "1") or bool(trained.get("class_names"))
         codes, own = _codes(stream) if stream.labels is not None else (np.full(len(stream), -1), ())
         place = {name: c for c, name in enumerate(names)}

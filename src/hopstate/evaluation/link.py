@@ -150,13 +150,13 @@ def evaluate_link(
         whole_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
     )
     rows, reliability = [], {}
-    for (name, strategy), held in scores.items():
+    for (name, strategy), scored in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
-        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(held.rows)}
-        rows.append(row | _metrics(held, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
-        values = np.concatenate([held.positive, held.negative])
+        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(scored.rows)}
+        rows.append(row | _metrics(scored, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
+        values = np.concatenate([scored.positive, scored.negative])
         if strategy != "many" and values.min() >= 0 and values.max() <= 1:
-            reliability[name, strategy] = found = calibration(*held.pooled())
+            reliability[name, strategy] = found = calibration(*scored.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     return LinkReport(rows=rows, scores=scores, reliability=reliability)
 
@@ -222,7 +222,7 @@ def score_queries(
 
 
 def _metrics(
-    held: LinkScores,
+    scored: LinkScores,
     strategy: str,
     protocol: str,
     bootstrap: int,
@@ -232,32 +232,32 @@ def _metrics(
 ) -> dict[str, float]:
     """Return AP and ROC AUC, or those of ranks for "many", with intervals where asked for."""
     if strategy == "many":
-        ranked = np.diff(held.offsets) > 0  # alone, a positive would be first of one
+        ranked = np.diff(scored.offsets) > 0  # alone, a positive would be first of one
         if not ranked.all():
             left = int((~ranked).sum())
             message = f"{left} of {len(ranked)} events have no negative to be ranked against; MRR leaves them out"
             warnings.warn(message, HopstateWarning, stacklevel=2)
         if not ranked.any():
             return {"mrr": float("nan")} | {f"hits@{k}": float("nan") for k in HITS}
-        bounds = np.concatenate([[0], np.cumsum(np.diff(held.offsets)[ranked])])
-        own = (held.rows[ranked], held.positive[ranked], held.negative, bounds, candidates)
+        bounds = np.concatenate([[0], np.cumsum(np.diff(scored.offsets)[ranked])])
+        own = (scored.rows[ranked], scored.positive[ranked], scored.negative, bounds, candidates)
         return ranking_metrics(stream, *own, bootstrap=bootstrap, seed=seed)
-    labels, scores = held.pooled()
+    labels, scores = scored.pooled()
     if protocol == "dyglib":
-        return _batch_means(held)
+        return _batch_means(scored)
     found = {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
     if bootstrap:
-        areas = bootstrap_areas(held.positive, held.negative, held.offsets, repeats=bootstrap, seed=seed)
+        areas = bootstrap_areas(scored.positive, scored.negative, scored.offsets, repeats=bootstrap, seed=seed)
         found |= limits_of(areas)
     return found
 
 
-def _batch_means(held: LinkScores) -> dict[str, float]:
+def _batch_means(scored: LinkScores) -> dict[str, float]:
     """Return AP and ROC AUC of each batch of 200 positives, averaged."""
     values = []
-    for a in range(0, len(held.positive), _DYGLIB_BATCH):
-        b = min(a + _DYGLIB_BATCH, len(held.positive))
-        own = held.positive[a:b], held.negative[held.offsets[a] : held.offsets[b]]
+    for a in range(0, len(scored.positive), _DYGLIB_BATCH):
+        b = min(a + _DYGLIB_BATCH, len(scored.positive))
+        own = scored.positive[a:b], scored.negative[scored.offsets[a] : scored.offsets[b]]
         labels, scores = np.repeat(np.array([1, 0]), [len(own[0]), len(own[1])]), np.concatenate(own)
         values.append((average_precision(labels, scores), roc_auc(labels, scores)))
     return dict(zip(("average_precision", "roc_auc"), np.mean(values, axis=0).tolist(), strict=True))

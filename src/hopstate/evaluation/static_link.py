@@ -59,10 +59,10 @@ class Question:
         most = self.free.num_nodes if self.candidates is None else self.candidates
         step = max(1, PAIRS // max(most, 1))
         for start in range(0, len(nodes), step):
-            part = nodes[start : start + step]
+            block = nodes[start : start + step]
             rng = named_rng(self.seed, "candidates", start)
-            found, cuts = self.free.some(part, most, rng)
-            rows = order[bounds[start] : bounds[start + len(part)]]
+            found, cuts = self.free.some(block, most, rng)
+            rows = order[bounds[start] : bounds[start + len(block)]]
             yield rows, which[rows] - start, found, cuts
 
     def negatives(self) -> np.ndarray:

@@ -37,13 +37,13 @@ class Scratch:
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 if hasattr(os, "posix_fallocate"):  # a full disk is told here, not by a fault when a page is written
                     os.posix_fallocate(file.fileno(), 0, size)
-                held = np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
+                mapped = np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
         except OSError as error:
             raise StorageError(
                 f"could not put an array of {size / 2**20:,.0f} MiB in {self.folder}: {error}; free some space there, "
                 f"let it be written to, or raise the memory budget so that the array stays in memory"
             ) from error
-        return torch.from_numpy(held).view(dtype).view(rows, columns)
+        return torch.from_numpy(mapped).view(dtype).view(rows, columns)
 
 
 __all__ = ["Scratch"]

@@ -100,7 +100,7 @@ class Adjacency:
             num_nodes=self.num_nodes,
             **{name: None if t is None else t.to(device) for name, t in others.items()},
         )
-        moved._normalized = {key: form.to(device) for key, form in self._normalized.items()}
+        moved._normalized = {key: matrix.to(device) for key, matrix in self._normalized.items()}
         return moved
 
     def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
@@ -116,19 +116,19 @@ class Adjacency:
             ConfigError: edges carry weights or features that the layer has no place for.
         """
         self._check(conv, normalization)
-        form = self.normalized_adjacency(normalization, wide(nodes[0]))
+        matrix = self.normalized_adjacency(normalization, wide(nodes[0]))
         if normalization == "edges":
             carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
-            return self.own(conv(*nodes, form, **carried))
+            return self.own(conv(*nodes, matrix, **carried))
         if self.num_receivers == self.num_nodes and self.receivers is None:
-            return conv(*nodes, form)
+            return conv(*nodes, matrix)
         from torch_geometric.nn import GCNConv
 
         if isinstance(conv, GCNConv):  # its sum first and its linear map after: fewer rows to map
-            return F.linear(conv.propagate(form, x=nodes[0], edge_weight=None), conv.lin.weight, conv.bias)
+            return F.linear(conv.propagate(matrix, x=nodes[0], edge_weight=None), conv.lin.weight, conv.bias)
         if normalization == "symmetric":  # GCN2Conv
-            return conv(nodes[0], *(self.own(h) for h in nodes[1:]), form)
-        return conv((nodes[0], self.own(nodes[0])), form)
+            return conv(nodes[0], *(self.own(h) for h in nodes[1:]), matrix)
+        return conv((nodes[0], self.own(nodes[0])), matrix)
 
     def _check(self, conv: nn.Module, normalization: Normalization) -> None:
         takes = normalization == "edges" and (getattr(conv, "edge_dim", None) is not None or _is_gine(conv))

@@ -159,9 +159,9 @@ class Parser(ArgumentParser):
             name, sign, value = arg.removeprefix("--").partition("=")
             if name == "config" and arg.startswith("--"):
                 path = value if sign else next(rest, "")
-                held = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
-                if former_names(held, known) or (self.own and former_values(held)):
-                    made += arguments_of(with_todays_names(held, path, known, values=self.own))
+                settings = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
+                if former_names(settings, known) or (self.own and former_values(settings)):
+                    made += arguments_of(with_todays_names(settings, path, known, values=self.own))
                 else:
                     made.append(f"--config={path}")
             elif arg.startswith("--") and (names := former_names({name: None}, known)):

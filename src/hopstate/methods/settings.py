@@ -131,11 +131,13 @@ def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
         config: of the run's method.
         settings: the run's own, as its folder holds them.
     """
-    read, held = config.read, settings.get("read")
-    if not isinstance(held, Mapping):
+    read, reading = config.read, settings.get("read")
+    if not isinstance(reading, Mapping):
         return config
     usual = {f.name: f.default for f in dataclasses.fields(read)}
-    changes = {k: v for k, v in BEFORE.items() if k in usual and held.get(k, v) == v and getattr(read, k) == usual[k]}
+    changes = {
+        k: v for k, v in BEFORE.items() if k in usual and reading.get(k, v) == v and getattr(read, k) == usual[k]
+    }
     return dataclasses.replace(config, read=dataclasses.replace(read, **changes)) if changes else config
 
 

@@ -157,18 +157,18 @@ def fit(
         CheckpointError: out holds a checkpoint of something else.
     """
     chosen = get_method(method)
-    held = given_data(chosen.data, data, features, labels)
+    given = given_data(chosen.data, data, features, labels)
     own = flatten({**(config or {}), **{key.replace("__", "."): value for key, value in settings.items()}})
-    parse = parse_given(chosen, {**own, **held.read, "data": held.source})
-    in_memory = held.record is not None or bool(held.tables)
+    parse = parse_given(chosen, {**own, **given.read, "data": given.source})
+    in_memory = given.record is not None or bool(given.tables)
     record = None
     if in_memory and not resume:
         with idle_reset():
-            record = record_of(chosen.data, data, held.tables, reading(parse({}).read))
+            record = record_of(chosen.data, data, given.tables, reading(parse({}).read))
     built, record = settle(chosen, parse, out=out, resume=resume, record=record)
     if in_memory and resume:
-        record = record_of(chosen.data, data, held.tables, reading(built.read))
-    kept = partial(keep, tables=held.tables, wanted=keep_data) if in_memory else None
+        record = record_of(chosen.data, data, given.tables, reading(built.read))
+    kept = partial(keep, tables=given.tables, wanted=keep_data) if in_memory else None
     return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True, kept=kept)
 
 
@@ -206,10 +206,10 @@ def fit_config(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     defaults, idle = None, {}
     if resume:
-        held = RunFolder(str(out)).settings()
-        idle = idle_of(method, held) if held.get("method") == method.name else {}
-        config = config if settled or not held else as_made(resumed(method, config, held), held)
-        defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), held))
+        stored = RunFolder(str(out)).settings()
+        idle = idle_of(method, stored) if stored.get("method") == method.name else {}
+        config = config if settled or not stored else as_made(resumed(method, config, stored), stored)
+        defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), stored))
     record = load_data(config.data, config.read, method.data) if record is None else record
     folder = out or new_folder(method.name, config.data)
     with locked(folder):

@@ -63,12 +63,12 @@ def _new(run: RunFolder, graph: Graph, num_nodes: int) -> tuple[np.ndarray, int]
         own = np.arange(graph.num_nodes) if ids is None else ids.ids
         known = (own >= 0) & (own < num_nodes)
         return own[~known], int(known.sum())
-    held = load_npy(path, mmap=True)
+    run_ids = load_npy(path, mmap=True)
     own = np.arange(graph.num_nodes) if ids is None else ids.ids
-    if own.dtype.kind != held.dtype.kind:  # texts beside numbers: numbers may be written as texts
+    if own.dtype.kind != run_ids.dtype.kind:  # texts beside numbers: numbers may be written as texts
         own = own.astype(str)
-        held = held.astype(str)
-    known = np.isin(own, held)
+        run_ids = run_ids.astype(str)
+    known = np.isin(own, run_ids)
     return own[~known], int(known.sum())
 
 

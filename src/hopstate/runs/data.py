@@ -56,15 +56,15 @@ def config_of_run(folder: RunFolder, method: Method, settings: Mapping[str, Any]
         return config_from(method, settings)
 
 
-def idle_of(method: Method, held: Mapping[str, Any]) -> dict[str, Any]:
+def idle_of(method: Method, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run that do nothing beside its others, by dotted name, at their defaults.
 
     Args:
         method: the method.
-        held: what the run's config.json holds.
+        stored: what the run's config.json holds.
     """
     known = {field.name for field in fields(method.config)}
-    own = {k: v for k, v in flatten(held).items() if k.partition(".")[0] in known}
+    own = {k: v for k, v in flatten(stored).items() if k.partition(".")[0] in known}
     with idle_reset():
         stood = flatten(as_dict(config_from(method, own)))
     return {k: stood[k] for k, v in own.items() if k in stood and stood[k] != v}
@@ -145,10 +145,10 @@ def settle(
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
     if resume and out is not None and (Path(out) / "config.json").is_file():
-        held = flatten(with_earlier(method, RunFolder(out).settings()))
+        stored = flatten(with_earlier(method, RunFolder(out).settings()))
         before = {f"read.{key}": value for key, value in BEFORE.items()}
         known = flatten(as_dict(config))
-        return parse({k: v for k, v in (before | held | idle_of(method, held)).items() if k in known}), record
+        return parse({k: v for k, v in (before | stored | idle_of(method, stored)).items() if k in known}), record
     begun = isinstance(config, EventNodeRun) and config.init is not None
     if method.suit is None or not (suit or begun):
         return parse({}), record

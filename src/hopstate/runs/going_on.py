@@ -167,8 +167,8 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
 
 def _columns_of(folder: RunFolder, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the columns of a run's own tables held, as an option of reading; nothing where they had no names."""
-    held = (known_data(folder).get("features") or {}).values()
-    names = [name for scaler in held for name in scaler.get("columns") or ()]
+    scalers = (known_data(folder).get("features") or {}).values()
+    names = [name for scaler in scalers for name in scaler.get("columns") or ()]
     kinds = kinds_of(tuple(dict.fromkeys(names)), own.get("columns"))
     return {"columns": list(kinds)} if kinds else {}
 

@@ -143,7 +143,7 @@ def notes_of(kept: dict[str, Any], record: Record) -> list[str]:
     graphs = isinstance(record, (Graph, GraphSet))
     of_edges = ("edge features", "training edges") if graphs else ("features", "training events")
     what = {"x": ("features", "training nodes"), "edge_attr": of_edges}
-    return [FeatureScaler.from_json(held).told(*what[name]) for name, held in kept.items()]
+    return [FeatureScaler.from_json(scaler).told(*what[name]) for name, scaler in kept.items()]
 
 
 def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
@@ -153,9 +153,9 @@ def _tables(record: Graph | EventStream) -> dict[str, FeatureTable | None]:
 
 
 def _applied(
-    values: np.ndarray, table: FeatureTable | None, held: dict[str, Any], record: str, name: str, *, tell: bool
+    values: np.ndarray, table: FeatureTable | None, stored: dict[str, Any], record: str, name: str, *, tell: bool
 ) -> np.ndarray:
-    scaler = FeatureScaler.from_json(held)
+    scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
         return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell))
@@ -168,9 +168,9 @@ def _applied(
 
 
 def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureScaler]:
-    held = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
+    features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
     meant: dict[str, str] = {}
-    for name, (values, table) in held.items():
+    for name, (values, table) in features.items():
         kind = _kind(config.read.scale, table is not None)
         if values is None or (kind == "none" and table is None):
             what = "node" if name == "x" else "edge"
@@ -178,13 +178,13 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
         else:
             meant[name] = kind
     if meant and isinstance(config, NodeRun) and config.task == "link":
-        return _fitted_links(graph, config, {name: (*held[name], kind) for name, kind in meant.items()})
+        return _fitted_links(graph, config, {name: (*features[name], kind) for name, kind in meant.items()})
     unlabelled = graph.y is None or (graph.y.dtype.kind == "i" and not graph.num_classes)
     if not meant or unlabelled or not isinstance(config.split, SplitConfig):
         return {}  # the build says what is amiss
     nodes = split_rows(graph, config.split).get("train", np.empty(0, np.int64))
     rows = {"x": nodes, "edge_attr": _edges_at(graph, nodes) if "edge_attr" in meant else nodes}
-    found = {name: (*held[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
+    found = {name: (*features[name], rows[name], kind) for name, kind in meant.items() if len(rows[name])}
     return {
         name: _fit(values, table, own, kind, config.read)
         for name, (values, table, own, kind) in found.items()
@@ -192,10 +192,10 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
     }
 
 
-def _fitted_links(graph: Graph, config: Any, held: dict[str, Any]) -> dict[str, FeatureScaler]:
+def _fitted_links(graph: Graph, config: Any, features: dict[str, Any]) -> dict[str, FeatureScaler]:
     """Return scales of features of all nodes, which are all known in training, and of the training links' edges."""
     found = {}
-    for name, (values, table, kind) in held.items():
+    for name, (values, table, kind) in features.items():
         rows = np.arange(graph.num_nodes)
         if name == "edge_attr":
             pairs = edge_split(graph, config.link, config.split).pairs["train"]
@@ -208,8 +208,8 @@ def _fitted_set(graphs: GraphSet, config: Any, edges: bool) -> dict[str, Feature
     from hopstate.methods.gmn.graphs import training_graphs
 
     union, found = graphs.union, {}
-    held = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
-    for name, (values, table) in held.items():
+    features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
+    for name, (values, table) in features.items():
         kind = _kind(config.read.scale, table is not None)
         if values is None or (kind == "none" and table is None):
             what = "node" if name == "x" else "edge"
@@ -246,12 +246,12 @@ def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]
 
 def _fit(values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: Any) -> FeatureScaler:
     columns = None if table is None else of_training(table, rows)
-    held = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
+    ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
     if read.missing == "error" and table is not None and table.has_missing:
         raise DataError(
             "there are missing values among the features; say how to fill them: --read.missing mean or median"
         )
-    return FeatureScaler.fit(held, rows, kind=kind, missing=read.missing, columns=columns)
+    return FeatureScaler.fit(ordered, rows, kind=kind, missing=read.missing, columns=columns)
 
 
 def _kind(asked: str, own: bool) -> str:

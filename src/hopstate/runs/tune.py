@@ -176,11 +176,11 @@ def _study(optuna: Any, path: Path, name: str) -> Any:
             storage=f"sqlite:///{path}", study_name=name, direction="maximize", load_if_exists=True
         )
         for trial in study.trials:
-            held = trial.user_attrs
+            attributes = trial.user_attrs
             kinds = {"settings": dict, "metric": str, "mode": str, "value": float, "seconds": float, "error": str}
-            wrong = [key for key, kind in kinds.items() if key in held and not isinstance(held[key], kind)]
+            wrong = [key for key, kind in kinds.items() if key in attributes and not isinstance(attributes[key], kind)]
             if wrong:
-                raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(held[wrong[0]])}")
+                raise CheckpointError(f"{path}: trial {trial.number} gives {wrong[0]} as {shown(attributes[wrong[0]])}")
     return study
 
 
@@ -248,18 +248,18 @@ def _search(study: Any, folder: Path, *, interrupted: bool = False) -> Search:
     """Return what the study holds."""
     rows, best, order = [], None, -math.inf
     for trial in study.trials:
-        held = trial.user_attrs
+        attributes = trial.user_attrs
         rows.append(
             {
                 "trial": trial.number,
-                "value": held.get("value", math.nan),
-                "seconds": held.get("seconds", math.nan),
-                **held.get("settings", {}),
-                "error": held.get("error", ""),
+                "value": attributes.get("value", math.nan),
+                "seconds": attributes.get("seconds", math.nan),
+                **attributes.get("settings", {}),
+                "error": attributes.get("error", ""),
             }
         )
         if trial.value is not None and trial.value > order:
-            best, order = held, trial.value
+            best, order = attributes, trial.value
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
     return Search(

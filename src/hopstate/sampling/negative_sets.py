@@ -70,10 +70,10 @@ class Negatives:
         path = Path(path)
         if not exists(path):
             raise MissingFileError(f"no negatives at {path}")
-        with Archive(path) as held:
+        with Archive(path) as archive:
             try:
-                arrays: dict[str, Any] = {name: held[name] for name in ("rows", "offsets", "src", "dst")}
-                facts = parse_json(held["facts"].tobytes(), f"the settings in {path}")
+                arrays: dict[str, Any] = {name: archive[name] for name in ("rows", "offsets", "src", "dst")}
+                facts = parse_json(archive["facts"].tobytes(), f"the settings in {path}")
                 loaded = cls(**arrays, **facts)
             except (KeyError, TypeError) as error:
                 raise FormatError(f"{path} does not hold saved negatives: {error}") from None

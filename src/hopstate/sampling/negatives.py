@@ -243,13 +243,13 @@ def load_or_draw(
     """Load saved negatives of this split of a stream, or draw and save them; strategy, seed as in `draw_negatives`."""
     path = Path(path)
     if exists(path):
-        held = Negatives.load(path, stream)
+        loaded = Negatives.load(path, stream)
         wanted = (strategy, SEEDS.get(split, 0) if seed is None else seed, batch_size)
-        if (held.strategy, held.seed, held.batch_size) == wanted and np.array_equal(
-            held.rows, stream.additions(splits.rows(split))
+        if (loaded.strategy, loaded.seed, loaded.batch_size) == wanted and np.array_equal(
+            loaded.rows, stream.additions(splits.rows(split))
         ):
-            return held
-        raise DataError(f"{path} holds {held.strategy} negatives of other settings; remove it or use another name")
+            return loaded
+        raise DataError(f"{path} holds {loaded.strategy} negatives of other settings; remove it or use another name")
     drawn = draw_negatives(stream, splits, split, strategy, seed=seed, batch_size=batch_size)
     drawn.save(path)
     return drawn

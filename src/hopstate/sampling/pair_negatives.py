@@ -103,9 +103,9 @@ def _distinct(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.nda
         if not len(rows):
             return drawn
         at = np.nonzero(again[rows])
-        part = drawn[rows]
-        part[at] = np.floor(rng.random(len(at[0])) * counts[rows][at[0]]).astype(np.int64)
-        drawn[rows] = np.sort(part, 1)
+        candidates = drawn[rows]
+        candidates[at] = np.floor(rng.random(len(at[0])) * counts[rows][at[0]]).astype(np.int64)
+        drawn[rows] = np.sort(candidates, 1)
 
 
 def _shuffled(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:

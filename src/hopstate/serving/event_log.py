@@ -152,11 +152,11 @@ def check_start(first: int | None, start: int, place: object) -> int:
 
 def bulks(log: EventLog, first: int, least: int) -> Iterator[list[str]]:
     """Yield the events of a log from a position on, whole commits together until they are so many."""
-    held: list[str] = []
+    bodies: list[str] = []
     for commit in log.commits(first):
-        held += commit.bodies
-        if len(held) >= least:
-            yield held
-            held = []
-    if held:
-        yield held
+        bodies += commit.bodies
+        if len(bodies) >= least:
+            yield bodies
+            bodies = []
+    if bodies:
+        yield bodies

@@ -126,10 +126,10 @@ class SqliteLog:
         at = first
         with _named(self.path), self._file:
             for begin, count in self._file.execute(bounds, (first, PAGE)).fetchall():
-                held = tuple(body for (body,) in self._file.execute(bodies, (at, begin + count)))
-                if begin > at or len(held) != begin + count - at:
+                texts = tuple(body for (body,) in self._file.execute(bodies, (at, begin + count)))
+                if begin > at or len(texts) != begin + count - at:
                     raise CheckpointError(f"{self.path} lacks events of the commit at {begin}; use a copy")
-                found.append(Commit(at, held))
+                found.append(Commit(at, texts))
                 at = begin + count
                 if at - first >= PAGE:
                     break

@@ -163,10 +163,10 @@ class Quality:
 
         Average precision has one other target beside each event, pooled over the window; ranks have all of the kind.
         """
-        held = np.stack(self._window)
+        window = np.stack(self._window)
         found = {}
         for k, kind in enumerate(KINDS):
-            others = held[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
+            others = window[:, :, 1 + k * BESIDE : 1 + (k + 1) * BESIDE]
             there = ~np.isnan(others[:, 0])
             some = there.any(1)
             if not some.any():
@@ -174,7 +174,7 @@ class Quality:
             row: dict[str, float] = {"events": int(some.sum())}
             at = there[some].argmax(1)
             for name, scores, rest in zip(
-                ("", "recency_"), held[some, :, 0].T, others[some].swapaxes(0, 1), strict=True
+                ("", "recency_"), window[some, :, 0].T, others[some].swapaxes(0, 1), strict=True
             ):
                 y = np.repeat([1, 0], len(at))
                 row[f"{name}average_precision"] = average_precision(
@@ -182,7 +182,7 @@ class Quality:
                 )
                 offsets = np.concatenate([[0], np.cumsum(there[some].sum(1))])
                 row[f"{name}mrr"] = mrr(ranks(scores, rest[there[some]], offsets))
-            row |= self._calibrated(held[some, 0, 0], others[some][np.arange(len(at)), 0, at])
+            row |= self._calibrated(window[some, 0, 0], others[some][np.arange(len(at)), 0, at])
             found[kind] = row
         return found
 

@@ -52,14 +52,14 @@ class Sink:
         Warns:
             HopstateWarning: it cannot be written now, or events before have never been scored for it.
         """
-        held = self.next + sum(map(len, self._held))
-        if first > held > 0:
-            warnings.warn(f"scores of events {held} to {first - 1} are not there; `hopstate replay` gives them",
+        until = self.next + sum(map(len, self._held))
+        if first > until > 0:
+            warnings.warn(f"scores of events {until} to {first - 1} are not there; `hopstate replay` gives them",
                           HopstateWarning, stacklevel=3)  # fmt: skip
         table = pd.DataFrame({name: [body[name] for body in bodies] for name in ("src", "dst", "t")}, dtype=object)
         table.insert(0, "position", np.arange(first, first + len(bodies)))
         table["score"] = scores
-        table = table[table["position"] >= held]
+        table = table[table["position"] >= until]
         if not len(table):
             return
         if not self._held:

@@ -258,9 +258,9 @@ class MemoryScorer:
         parts = []
         with evaluating(self.model), alike() if self.alike else nullcontext():
             for start in range(0, len(gaps), self.max_pairs):
-                part = slice(start, start + self.max_pairs)
-                ends = (torch.from_numpy(np.ascontiguousarray(v[part])).to(self._device) for v in nodes)
-                gap = gaps[part].to(self._device)
+                chunk = slice(start, start + self.max_pairs)
+                ends = (torch.from_numpy(np.ascontiguousarray(v[chunk])).to(self._device) for v in nodes)
+                gap = gaps[chunk].to(self._device)
                 parts.append(chances(logits(self.memory, *ends, gap, back=True)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 

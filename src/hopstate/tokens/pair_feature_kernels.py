@@ -94,17 +94,17 @@ def _of_node(t, begin, end, codes, times, unit, sends, other, near, row):
         sends: whether the node is the source asked about, so that what it sent counts; else what it received.
         other: the node at the other end.
     """
-    held = end - begin
+    met = end - begin
     back = 1
     for k in range(9):  # ages of the last event, the 2nd, 4th, ..., 256th last
-        row[k] = _age(t, times[end - back], unit) if held >= back else NONE
+        row[k] = _age(t, times[end - back], unit) if met >= back else NONE
         back *= 2
-    row[9] = _age(t, times[begin], unit) if held else NONE
-    row[10] = _log(held)
+    row[9] = _age(t, times[begin], unit) if met else NONE
+    row[10] = _log(met)
     row[11], row[12], row[14], row[15] = NONE, NONE, NONE, NONE
-    few = min(held, LAST)
+    few = min(met, LAST)
     outgoing, counted, with_other = 0, 0, 0
-    for i in range(min(held, WIDE)):
+    for i in range(min(met, WIDE)):
         p = end - 1 - i
         code = codes[p]
         out = code >= 0

@@ -128,8 +128,8 @@ class PairFeatures:
         u, v, t = store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         latest = np.empty((len(u), 3), np.int64)
-        held = store.arrays()
-        arrays = (held[name] for name in ("start", "length", "codes", "events", "times"))
+        columns = store.arrays()
+        arrays = (columns[name] for name in ("start", "length", "codes", "events", "times"))
         pair_features(u, v, t, *arrays, self.clock.unit, out, latest)
         if len(self.columns):
             self._last_values(latest, out[:, len(NAMES) :])

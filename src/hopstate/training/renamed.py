@@ -42,7 +42,7 @@ def todays_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
 def former_values(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return setting → today's name of its value, of the settings whose value has another today."""
     found = {key: _value(settings, key) for key in VALUES if _holds(settings, key)}
-    return {key: VALUES[key][held] for key, held in found.items() if isinstance(held, str) and held in VALUES[key]}
+    return {key: VALUES[key][value] for key, value in found.items() if isinstance(value, str) and value in VALUES[key]}
 
 
 def former_names(settings: Mapping[str, Any], known: Container[str] | None = None) -> dict[str, str]:
@@ -94,8 +94,8 @@ def _place(settings: Mapping[str, Any], name: str) -> tuple[Any, str]:
     if name in settings or "." not in name:
         return settings, name
     group, _, rest = name.partition(".")
-    held = settings.get(group)
-    return _place(held, rest) if isinstance(held, Mapping) else (settings, name)
+    inner = settings.get(group)
+    return _place(inner, rest) if isinstance(inner, Mapping) else (settings, name)
 
 
 def _holds(settings: Mapping[str, Any], name: str) -> bool:

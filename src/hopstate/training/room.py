@@ -68,8 +68,8 @@ def not_beyond(weights: Mapping[str, Tensor], where: object, data: object) -> It
         CheckpointError: the settings beside the weights ask for much more.
     """
     known = sum(t.numel() * t.element_size() for t in weights.values())
-    held = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else SPARE
-    limit = SPARE + 16 * known + 64 * held
+    own_bytes = sum(v.nbytes for v in vars(data).values() if isinstance(v, np.ndarray)) if is_dataclass(data) else SPARE
+    limit = SPARE + 16 * known + 64 * own_bytes
 
     def refuse(wanted: int, total: int, shape: tuple[int, ...]) -> None:
         if total > limit:

@@ -128,8 +128,8 @@ class RunFolder:
             CheckpointError: they are damaged.
         """
         path = self.path / "config.json"
-        held = self.read_json("config.json") if path.is_file() else {}
-        return with_todays_names(held, str(path)) if isinstance(held, dict) and _of_library(held) else held
+        stored = self.read_json("config.json") if path.is_file() else {}
+        return with_todays_names(stored, str(path)) if isinstance(stored, dict) and _of_library(stored) else stored
 
     def _only_left(self) -> bool:
         """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
@@ -274,9 +274,9 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300  # neither NaN nor infinite
 
 
-def _of_library(held: Any) -> bool:
+def _of_library(settings: Any) -> bool:
     """Return whether config.json or result.json is of a method of the library, not of a user's own."""
-    return isinstance(held, dict) and ":" not in str(held.get("method"))
+    return isinstance(settings, dict) and ":" not in str(settings.get("method"))
 
 
 def _null(value: Any) -> Any:

@@ -201,9 +201,9 @@ class Trainer:
     def _backward(self, batch: Any) -> torch.Tensor | None:
         """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
         losses = []
-        for part in batch if isinstance(batch, Microbatches) else (batch,):
+        for microbatch in batch if isinstance(batch, Microbatches) else (batch,):
             with self.precision():
-                loss = self.task.loss(self.fabric.to_device(part))
+                loss = self.task.loss(self.fabric.to_device(microbatch))
             if loss is None:
                 continue
             with matmul_precision(self.config.matmul_precision):
@@ -300,10 +300,10 @@ class Trainer:
         metrics = {split: self.evaluate(split) for split in self.splits}
         weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
-        held, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
+        weights_file, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
         marker = self.run.path / "result.json"  # says that the weights are there, so it comes last
         writes: dict[Path, Callable[[Path], object]] = {
-            self.run.weights: lambda part: write_checkpoint(part, held),
+            self.run.weights: lambda part: write_checkpoint(part, weights_file),
             marker: lambda part: part.write_text(result, encoding="utf-8"),
         }
         replace_files(writes, marker=marker)

@@ -58,15 +58,15 @@ class WholePass:
 
     def __call__(self, model: nn.Module) -> list[list[LayerInputs]]:
         """Return what each layer of model receives with its present weights."""
-        form = None if self.form is None else self.form()
-        if form is not None and self.rows is not None:
-            form = select_rows(form, self.rows)
-        return current_embeddings(model, self.forward, lambda values: self._kept(values, form))
+        matrix = None if self.form is None else self.form()
+        if matrix is not None and self.rows is not None:
+            matrix = select_rows(matrix, self.rows)
+        return current_embeddings(model, self.forward, lambda values: self._kept(values, matrix))
 
-    def _kept(self, values: Tensor, form: Tensor | None) -> LayerInputs:
+    def _kept(self, values: Tensor, matrix: Tensor | None) -> LayerInputs:
         values = values.cpu()
         kept = values if self.rows is None else values[self.rows]
-        return LayerInputs(kept, kept[:, :0] if form is None else form.to(values.dtype) @ values)
+        return LayerInputs(kept, kept[:, :0] if matrix is None else matrix.to(values.dtype) @ values)
 
 
 class BlockPass:
@@ -94,14 +94,14 @@ class BlockPass:
                 yield [LayerInputs(kept, kept[:, :0] if self.sums is None else self.sums(sent, self.rows))]
 
 
-def select_rows(form: Tensor, rows: Tensor) -> Tensor:
+def select_rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Return the given rows (n,) of a sparse CSR matrix (m, N) as one (n, N)."""
-    starts = form.crow_indices()[rows]
-    counts = form.crow_indices()[rows + 1] - starts
+    starts = matrix.crow_indices()[rows]
+    counts = matrix.crow_indices()[rows + 1] - starts
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     place = torch.arange(int(indptr[-1]), device=rows.device) + (starts - indptr[:-1]).repeat_interleave(counts)
-    parts = indptr, form.col_indices()[place], form.values()[place]
-    return torch.sparse_csr_tensor(*parts, (len(rows), form.shape[1]), check_invariants=False)
+    parts = indptr, matrix.col_indices()[place], matrix.values()[place]
+    return torch.sparse_csr_tensor(*parts, (len(rows), matrix.shape[1]), check_invariants=False)
 
 
 def basic_embeddings(model: nn.Module, embed: Embed, *, initialisations: int, seed: int) -> list[list[LayerInputs]]:

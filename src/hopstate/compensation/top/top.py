@@ -249,9 +249,9 @@ class Top:
         rows, found = self._at(nodes), []
         for basis in self.bases:
             if self.linear:  # A_B,out times values
-                form = adjacency.normalized_adjacency(self.normalization)
+                adjacency_matrix = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
-                    total[rows] - form.to(values.dtype) @ values[rows]
+                    total[rows] - adjacency_matrix.to(values.dtype) @ values[rows]
                     for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))
                 )
             else:

@@ -29,17 +29,17 @@ def inspect_set(graphs: GraphSet) -> Card:
         "edge features": feature_text(union.edge_attr),
     }
     facts |= missing_facts(union.table) | missing_facts(union.edge_table, "missing values of edges")
-    held = _targets(graphs)
-    for level, y in held.items():
+    targets = _targets(graphs)
+    for level, y in targets.items():
         facts |= _target_facts(level, y, graphs)
-    facts["to fit"] = _suggestion(held)
+    facts["to fit"] = _suggestion(targets)
     if graphs.num_splits:
         facts["stored splits"] = graphs.num_splits
         facts |= {f"{name} graphs": len(ids) for name, ids in graphs.split(0).items()}
     return Card(
         title=f"{graphs.name} (set of graphs{f', {graphs.source}' if graphs.source else ''})",
         facts=facts,
-        suspicious=tuple(_doubts(graphs, sizes, edges, held)),
+        suspicious=tuple(_doubts(graphs, sizes, edges, targets)),
         notes=union.notes,
     )
 
@@ -81,17 +81,17 @@ def _classes(level: str, y: np.ndarray, graphs: GraphSet) -> list[tuple[str, int
     return [*listed[:24], ("others", int(counts[24:].sum()))] if len(listed) > 24 else listed
 
 
-def _suggestion(held: dict[str, np.ndarray]) -> str:
-    if not held:
+def _suggestion(targets: dict[str, np.ndarray]) -> str:
+    if not targets:
         return "there are no targets"
-    level = next(iter(held))
-    what = {"classes": "classes", "labels": "several labels", "values": "values"}[_goal(held[level])]
+    level = next(iter(targets))
+    what = {"classes": "classes", "labels": "several labels", "values": "values"}[_goal(targets[level])]
     return f"{what} of {level}s: gmn-graphs{'' if level == 'graph' else f' --level {level}'}" + (
         " or gin-graphs" if level == "graph" else ""
     )
 
 
-def _doubts(graphs: GraphSet, sizes: np.ndarray, edges: np.ndarray, held: dict[str, np.ndarray]) -> Iterator[str]:
+def _doubts(graphs: GraphSet, sizes: np.ndarray, edges: np.ndarray, targets: dict[str, np.ndarray]) -> Iterator[str]:
     union = graphs.union
     bare = int((edges == 0).sum())
     if bare:
@@ -106,7 +106,7 @@ def _doubts(graphs: GraphSet, sizes: np.ndarray, edges: np.ndarray, held: dict[s
     yield from feature_doubts("edge", union.edge_attr, union.edge_table)
     if union.x is None:
         yield "there are no node features"
-    for level, y in held.items():
+    for level, y in targets.items():
         yield from _target_doubts(level, y, graphs)
 
 

@@ -59,12 +59,12 @@ def label_facts(y: np.ndarray | None, names: Sequence[str] | None) -> dict[str, 
     own = names if names is not None and len(names) == wide.shape[1] else [f"value {t}" for t in range(wide.shape[1])]
     told = []
     for name, column, there in list(zip(own, wide.T, known.T, strict=True))[:SHOWN]:
-        held = column[there].astype(np.float64)
-        if len(held) and np.isin(held, (0, 1)).all():
-            told.append(f"{name}: {held.mean():.0%} of {len(held):,} are 1")
-        elif len(held):
-            middle = f"median {np.median(held):.4g}, mean {held.mean():.4g}, sd {held.std():.4g}"
-            told.append(f"{name}: {held.min():.4g} to {held.max():.4g}, {middle} ({len(held):,} known)")
+        values = column[there].astype(np.float64)
+        if len(values) and np.isin(values, (0, 1)).all():
+            told.append(f"{name}: {values.mean():.0%} of {len(values):,} are 1")
+        elif len(values):
+            middle = f"median {np.median(values):.4g}, mean {values.mean():.4g}, sd {values.std():.4g}"
+            told.append(f"{name}: {values.min():.4g} to {values.max():.4g}, {middle} ({len(values):,} known)")
         else:
             told.append(f"{name}: none known")
     return facts | {"targets": "; ".join(told)}

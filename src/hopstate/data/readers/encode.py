@@ -83,8 +83,8 @@ def _joined(
     numeric = list(read.numbers)
     values = np.empty((len(table.frame), 0))
     if numeric:
-        held = Table(pd.DataFrame(read.numbers), table.path, table.first_line, table.rows)
-        values = held.numbers(numeric, what, nan, missing)
+        numbers = Table(pd.DataFrame(read.numbers), table.path, table.first_line, table.rows)
+        values = numbers.numbers(numeric, what, nan, missing)
     if numeric == list(columns):
         return FeatureTable.of(tuple(columns), values)
     empty = [name for name in numeric if read.numbers[name].isna().all()]

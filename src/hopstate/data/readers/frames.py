@@ -42,11 +42,11 @@ def is_array(value: Any) -> bool:
 
 
 @contextmanager
-def files_of(held: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
+def files_of(tables: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
     """Yield the files of tables and arrays for as long as they are read; errors and warnings name the tables.
 
     Args:
-        held: a key of `FILES` → table or array.
+        tables: a key of `FILES` → table or array.
 
     Raises:
         DataError: a table that no file can hold; see `write_frame`.
@@ -54,7 +54,7 @@ def files_of(held: Mapping[str, Any]) -> Iterator[dict[str, Path]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hopstate-", ignore_cleanup_errors=True)))
         stack.enter_context(_told(folder))
-        yield {stem: write_held(value, folder, stem) for stem, value in held.items()}
+        yield {stem: write_held(value, folder, stem) for stem, value in tables.items()}
 
 
 @contextmanager

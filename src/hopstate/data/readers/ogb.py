@@ -46,12 +46,12 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
     dataset = _opened(name)
     number = len(dataset)
     with reading(f"ogb:{name}", "a data set of the Open Graph Benchmark"), _tensors_only(name):
-        held = {_SPLITS[key]: np.asarray(rows) for key, rows in dataset.get_idx_split().items()}
+        splits = {_SPLITS[key]: np.asarray(rows) for key, rows in dataset.get_idx_split().items()}
         listed = [dataset[i] for i in range(number if name.startswith("ogbg") else 1)]
         items = number if name.startswith("ogbg") else int(listed[0].num_nodes)
-        _check_split(name, held, items)
+        _check_split(name, splits, items)
     if name.startswith("ogbg"):
-        masks = {key: np.isin(np.arange(number), rows) for key, rows in held.items()}
+        masks = {key: np.isin(np.arange(number), rows) for key, rows in splits.items()}
         return GraphSet.from_pyg(
             with_features(listed), **{"name": name, "source": f"ogb:{name}", "masks": masks, **fields}
         )
@@ -63,7 +63,7 @@ def read_ogb(name: str, /, **fields: Any) -> Graph | GraphSet:
     labels = y.astype(np.float32)  # several 0/1 labels a node, NaN where unknown
     if y.shape[1] == 1:
         labels = np.where(np.isnan(y[:, 0]), -1, y[:, 0]).astype(np.int64)
-    masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in held.items()}
+    masks = {key: np.isin(np.arange(len(labels)), rows) for key, rows in splits.items()}
     own = {"name": name, "source": f"ogb:{name}", "masks": masks, "y": labels, "undirected": True, "duplicates": "drop"}
     return Graph.from_pyg(data, **{**own, **fields})
 
@@ -110,12 +110,12 @@ def _tensors_only(name: str) -> Iterator[None]:
         raise FormatError(f"{where}: a saved file of {name} holds more than tensors; {UNPICKLED}") from None
 
 
-def _check_split(name: str, held: dict[str, np.ndarray], items: int) -> None:
+def _check_split(name: str, splits: dict[str, np.ndarray], items: int) -> None:
     """Raise FormatError where an official split does not name each of its nodes or graphs once."""
-    for key, rows in held.items():
+    for key, rows in splits.items():
         if rows.ndim != 1 or rows.dtype.kind not in "iu" or not len(rows) or not 0 <= rows.min() <= rows.max() < items:
             raise FormatError(f"ogb:{name}: the official split {key!r} is no list of numbers in 0..{items - 1}")
-    rows = np.concatenate(list(held.values()))
+    rows = np.concatenate(list(splits.values()))
     if len(np.unique(rows)) < len(rows):
         raise FormatError(f"ogb:{name}: the official split names something twice; fetch it again")
 

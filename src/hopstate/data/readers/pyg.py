@@ -42,7 +42,7 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
         checked_zip(path).close()
     try:
         with weights_only():
-            held = torch.load(path, map_location="cpu", weights_only=True)
+            record = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, AttributeError) as error:
         raise FormatError(
             f"{path} holds more than tensors and torch-geometric's own classes{_what(error)}; "
@@ -50,13 +50,13 @@ def read_pyg_file(path: Path, **fields: Any) -> Graph:
         ) from None
     except (RuntimeError, EOFError, ValueError) as error:
         raise FormatError(f"{path} is damaged or no torch file: {str(error).splitlines()[0]}") from None
-    if isinstance(held, tuple):
-        held, slices = held[0], held[1]
+    if isinstance(record, tuple):
+        record, slices = record[0], record[1]
         if slices and len(next(iter(slices.values()))) > 2:
             raise FormatError(f"{path} holds many graphs; a node task needs one: pass one of its Data objects")
-    data = Data.from_dict(held) if isinstance(held, dict) else held
+    data = Data.from_dict(record) if isinstance(record, dict) else record
     if not isinstance(data, Data):
-        raise FormatError(f"{path} holds a {type(held).__name__}, not a torch-geometric Data")
+        raise FormatError(f"{path} holds a {type(record).__name__}, not a torch-geometric Data")
     _check_tensors(data, path)
     return Graph.from_pyg(data, **{"source": str(path), "name": path.stem, **fields})
 
@@ -65,9 +65,11 @@ def _check_tensors(data: Data, path: Path) -> None:
     """Raise a FormatError where a tensor is larger than what the file stores for it, or made dense would be."""
     for name, value in data.to_dict().items():
         if hasattr(value, "untyped_storage") and value.layout.__str__() == "torch.strided":
-            wanted, held = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-            if wanted > held:
-                raise FormatError(f"{path}: {name} takes {wanted:,} bytes, but {held:,} are stored; save it as a copy")
+            wanted, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+            if wanted > stored:
+                raise FormatError(
+                    f"{path}: {name} takes {wanted:,} bytes, but {stored:,} are stored; save it as a copy"
+                )
         elif hasattr(value, "numel"):
             check_size(path, 4 * int(value.numel()), what=f"{name} as a dense matrix")
     count = data.get("num_nodes")

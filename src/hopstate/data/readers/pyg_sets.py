@@ -45,10 +45,10 @@ def read_pyg_set(address: str, **fields: Any) -> GraphSet:
     if name == "PCQM-Contact":
         raise DataError(f"{address} asks for links between nodes of many graphs, a task that is not built in")
     if _takes_split(kind) and name not in _UNSPLIT:
-        parts = [list(open_pyg_dataset(address, split=split)[0]) for split in SPLITS]
-        listed = [data for part in parts for data in part]
-        held = np.repeat(np.arange(3), [len(part) for part in parts])
-        masks = {split: held == i for i, split in enumerate(SPLITS)}
+        splits = [list(open_pyg_dataset(address, split=split)[0]) for split in SPLITS]
+        listed = [data for part in splits for data in part]
+        split_of = np.repeat(np.arange(3), [len(part) for part in splits])
+        masks = {split: split_of == i for i, split in enumerate(SPLITS)}
     else:
         listed = list(open_pyg_dataset(address)[0])
         masks = stratified_folds(np.array([int(data.y) for data in listed]))

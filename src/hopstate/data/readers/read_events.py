@@ -278,12 +278,12 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
     if not _is_parquet(path):
         return {}
     try:
-        held = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
+        noted = (pq.read_schema(path).metadata or {}).get(_PARQUET_KEY)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} is damaged: {error}") from None
-    if held is None:
+    if noted is None:
         return {}
-    facts = parse_json(held, f"{path}: what hopstate noted in it")
+    facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
     for name, value in facts.items():
         if type(value) is not kinds.get(name):

@@ -67,9 +67,9 @@ def read_graph(
     _check_options(format, duplicates, self_loops, options)
     if isinstance(source, Graph):
         return source
-    held = held_tables(source, options.get("features"), options.get("labels"))
-    if held:
-        return _from_tables(source, held, options, {"format": format, "nan": nan, **build, "max_bytes": max_bytes})
+    tables = held_tables(source, options.get("features"), options.get("labels"))
+    if tables:
+        return _from_tables(source, tables, options, {"format": format, "nan": nan, **build, "max_bytes": max_bytes})
     if not isinstance(source, (str, os.PathLike)):
         return _from_object(source, {**build, **options}, nan)
     with at_most(max_bytes), reading(source, "a graph"):
@@ -88,12 +88,12 @@ def held_tables(source: Any, features: Any = None, labels: Any = None) -> dict[s
     return found | {name: value for name, value in beside.items() if is_frame(value) or is_array(value)}
 
 
-def _from_tables(source: Any, held: dict[str, Any], options: dict[str, Any], more: dict[str, Any]) -> Graph:
+def _from_tables(source: Any, tables: dict[str, Any], options: dict[str, Any], more: dict[str, Any]) -> Graph:
     """Return the graph of tables of which some are in memory."""
     if not is_frame(source) and not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f"tables of features and labels belong to tables of edges, not to a {type(source).__name__}")
     one = options.get("labels") is options.get("features")
-    with files_of(held) as files:
+    with files_of(tables) as files:
         options |= {name: str(path) for name, path in files.items() if name != "edges"}
         if one and "features" in files:
             options["labels"] = str(files["features"])

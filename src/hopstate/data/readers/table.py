@@ -171,12 +171,12 @@ class Table:
         refused = bad if missing == "error" else np.isinf(values) & (missing == "auto")
         if refused.any():
             named = f"{', '.join(columns[:3])}{', ...' * (len(columns) > 3)}"
-            held = "NaN or infinities" if missing == "error" else "infinities"
+            unusable = "NaN or infinities" if missing == "error" else "infinities"
             fill = "say how: --read.missing mean, median (of the training rows) or zero, with a column that marks them"
             either = f"{fill}, or --read.nan zero"
             hints = {"node features": either, "edge features": either, "event features": fill}
             raise DataError(
-                f"{self.path}: {what} ({named}) hold {held} in {self._gaps(refused, columns)}; fill them in, "
+                f"{self.path}: {what} ({named}) hold {unusable} in {self._gaps(refused, columns)}; fill them in, "
                 f"or {hints.get(what, '--read.nan zero')}"
             )
         return values

@@ -74,9 +74,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
     with pq.ParquetFile(path) as file:
         facts = file.metadata
         # facts of a single column are not asked for: damaged ones end the process inside of pyarrow
-        held = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
+        unpacked = sum(max(facts.row_group(i).total_byte_size, 0) for i in range(facts.num_row_groups))
         cells = 8 * max(1, facts.num_columns) * facts.num_rows
-        check_size(path, max(cells, held))
+        check_size(path, max(cells, unpacked))
         schema = file.schema_arrow
         twice = {name for name in schema.names if schema.names.count(name) > 1}
         if twice:

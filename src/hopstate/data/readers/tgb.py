@@ -58,8 +58,8 @@ def _unpacked(path: Path, folder: Path) -> tuple[Path, str]:
                 )
             entry, match = found[0]
             target = folder / "events.csv"
-            held = archive.getinfo(entry)
-            check_size(path, held.file_size, stored=held.compress_size)
+            member = archive.getinfo(entry)
+            check_size(path, member.file_size, stored=member.compress_size)
             with archive.open(entry) as source, target.open("wb") as file:
                 shutil.copyfileobj(Bounded(source, path), file, 1 << 20)
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:

@@ -107,7 +107,7 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
     classes, target = learned_classes(stream, split, config, context)
     built = init_context(config, context, links="dyg-mamba")
     clock, kept = clock_of(stream, split, config.gap_unit, built), deletions_of(stream, config.deletions, built)
-    held = kept != "left-out"
+    keeps_deletions = kept != "left-out"
 
     def tokenizer(store: NeighborStore, events: EventStream) -> HistoryTokenizer:
         return HistoryTokenizer(store, events, config.history, clock, kept)
@@ -120,8 +120,8 @@ def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context)
         model,
         stream,
         split,
-        train_inputs=tokenizer(training_store(stream, split, deletions=held), stream),
-        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=held), events),
+        train_inputs=tokenizer(training_store(stream, split, deletions=keeps_deletions), stream),
+        inputs=lambda events: tokenizer(NeighborStore.from_stream(events, deletions=keeps_deletions), events),
         batch_size=config.batch_size,
         y=classes.y,
         target=target,

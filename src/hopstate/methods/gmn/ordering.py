@@ -96,8 +96,8 @@ def _pagerank(
     stuck, moving = np.flatnonzero(dangling), True
     graph = np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(200):  # damping**200 < 1e-14
-        held = np.bincount(graph[stuck], rank[stuck], len(sizes))
-        new = damping * (step.T @ rank + np.repeat(held, sizes) * restart) + (1 - damping) * restart
+        stuck_rank = np.bincount(graph[stuck], rank[stuck], len(sizes))
+        new = damping * (step.T @ rank + np.repeat(stuck_rank, sizes) * restart) + (1 - damping) * restart
         moving = np.add.reduceat(np.abs(new - rank), first).max() >= 1e-12
         rank = new
         if not moving:

@@ -127,8 +127,8 @@ class Backbone(nn.Module):
         for _, kept in self.stages(x, cuts):  # noqa: B007  (the last of them is read below)
             pass
         layers, device = kept[-1:] if self.config.jump == "none" else self._seen(kept), self.device
-        parts = zip(*(z.split(STEP) for z in layers))
-        return torch.cat([self.logits([z.to(device) for z in part]).cpu() for part in parts])
+        chunks = zip(*(z.split(STEP) for z in layers))
+        return torch.cat([self.logits([z.to(device) for z in chunk]).cpu() for chunk in chunks])
 
     def stages(self, x: Tensor, cuts: Cuts) -> Iterator[tuple[Tensor | None, list[Tensor]]]:
         """Yield, before every block, what all nodes send (N, dim) and representations so far; at the end (None, all).
@@ -197,9 +197,9 @@ def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.dev
     """Return a function of single rows of x, on the CPU, applied to a few at a time; x itself where it changes none."""
     out: Tensor | None = None
     for start in range(0, max(1, len(x)), STEP):
-        part = x[start : start + STEP]
-        made = function(part.to(device)).cpu()
-        if made.data_ptr() == part.data_ptr() and made.shape == part.shape:
+        chunk = x[start : start + STEP]
+        made = function(chunk.to(device)).cpu()
+        if made.data_ptr() == chunk.data_ptr() and made.shape == chunk.shape:
             return x
         out = made.new_empty(len(x), made.shape[1]) if out is None else out
         out[start : start + STEP] = made

@@ -139,9 +139,9 @@ def hop_tokens(
     array = load_npy(path, mmap=True)
     if array.shape != shape or array.dtype != np.float32:
         raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
-    held = path.stat().st_size
-    if isinstance(array, np.memmap) and array.offset + array.nbytes != held:
-        raise FormatError(f"{path} is damaged: it holds {held:,} bytes, not {array.offset + array.nbytes:,}; remove it")
+    size = path.stat().st_size
+    if isinstance(array, np.memmap) and array.offset + array.nbytes != size:
+        raise FormatError(f"{path} is damaged: it holds {size:,} bytes, not {array.offset + array.nbytes:,}; remove it")
     _check_sum(path)
     _advise_random(array)
     return HopTokens(array, memory_budget=memory_budget)

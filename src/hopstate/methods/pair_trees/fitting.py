@@ -120,10 +120,10 @@ def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float
     shares = {"random": 1 - historical, "historical": historical}
     if len(others) == 1:
         shares = dict.fromkeys(others, 1.0)
-    held = {name: rows for name, rows in others.items() if shares[name] > 0}
-    x = np.concatenate([events, *held.values()])
+    drawn = {name: rows for name, rows in others.items() if shares[name] > 0}
+    x = np.concatenate([events, *drawn.values()])
     y = np.repeat([1, 0], [len(events), len(x) - len(events)])
-    weights = [np.full(len(rows), shares[name]) for name, rows in held.items()]
+    weights = [np.full(len(rows), shares[name]) for name, rows in drawn.items()]
     return x, y, np.concatenate([np.ones(len(events)), *weights])
 
 

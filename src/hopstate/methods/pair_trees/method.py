@@ -200,11 +200,11 @@ class PairTreesTask(LinkTask):
 
         scorer = self.features.scorer(self.model, "test")
         x = scorer.features.pairs(np.array([u]), np.array([v]), np.array([t]))
-        parts, rest = scorer.forest.contributions(x)
-        order = np.argsort(-np.abs(parts[0]), kind="stable")
+        contributions, rest = scorer.forest.contributions(x)
+        order = np.argsort(-np.abs(contributions[0]), kind="stable")
         names = np.array(scorer.features.names)
         logit = scorer.forest.scores(x)
-        columns = {"feature": names[order], "value": x[0, order], "contribution": parts[0, order]}
+        columns = {"feature": names[order], "value": x[0, order], "contribution": contributions[0, order]}
         probability = float(self.trees.calibrated(logit)[0])
         return {"logit": float(logit[0]), "rest": rest, "probability": probability, "table": pd.DataFrame(columns)}
 

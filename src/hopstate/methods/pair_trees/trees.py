@@ -159,21 +159,21 @@ class PairTrees(nn.Module):
             buffer.zero_()
         self.baseline[0] = baseline
         for tree, (one,) in enumerate(predictors):
-            held = one.nodes
-            n, own = len(held), np.arange(len(held), dtype=np.int32)
-            leaf = held["is_leaf"].astype(bool)
-            left, right = (np.where(leaf, own, held[side].astype(np.int32)) for side in ("left", "right"))
-            missing = np.where(held["missing_go_to_left"].astype(bool), left, right)
-            feature = np.where(leaf, 0, held["feature_idx"]).astype(np.int32)
+            nodes = one.nodes
+            n, own = len(nodes), np.arange(len(nodes), dtype=np.int32)
+            leaf = nodes["is_leaf"].astype(bool)
+            left, right = (np.where(leaf, own, nodes[side].astype(np.int32)) for side in ("left", "right"))
+            missing = np.where(nodes["missing_go_to_left"].astype(bool), left, right)
+            feature = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32)
             self.child[tree, :n] = torch.from_numpy(np.stack([feature, left, right, missing], 1))
             # a split between known and missing has an infinite threshold
-            threshold = np.where(leaf, 0.0, np.minimum(held["num_threshold"], _LARGEST))
-            count = held["count"].astype(np.float64)
-            value = held["value"].astype(np.float64).copy()
+            threshold = np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], _LARGEST))
+            count = nodes["count"].astype(np.float64)
+            value = nodes["value"].astype(np.float64).copy()
             for i in np.flatnonzero(~leaf)[::-1]:  # children come after their parent
                 a, b = left[i], right[i]
                 value[i] = (count[a] * value[a] + count[b] * value[b]) / max(count[a] + count[b], 1.0)
-            gain = np.where(leaf, 0.0, np.maximum(held["gain"], 0.0))
+            gain = np.where(leaf, 0.0, np.maximum(nodes["gain"], 0.0))
             for buffer, array in zip(
                 (self.threshold, self.value, self.cover, self.gain), (threshold, value, count, gain), strict=True
             ):

@@ -53,8 +53,8 @@ def suit_init(record: EventStream, config: BegunFrom, metrics: tuple[str, ...], 
     if config.init is None:
         return {}
     known = flatten(config)
-    held = flatten(_run(config.init, links).settings())
-    shared = {k: v for k, v in held.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
+    settings = flatten(_run(config.init, links).settings())
+    shared = {k: v for k, v in settings.items() if k in known and k.startswith(SHARED) and k not in PAIRS}
     return {k: v for k, v in shared.items() if not isinstance(v, (list, dict))}
 
 
@@ -84,17 +84,17 @@ def take_backbone(
         return []
     if context.trained is None:
         folder = _run(config.init, links)
-        held = load_checkpoint(folder.weights).tensors.get("model", {})
-        held = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in held.items()}
+        weights = load_checkpoint(folder.weights).tensors.get("model", {})
+        weights = {name.replace("encoders.0.", "encoder."): tensor for name, tensor in weights.items()}
         own = {name: t for name, t in model.state_dict().items() if name.split(".")[0] not in head}
-        wrong = [name for name, t in own.items() if name not in held or held[name].shape != t.shape]
+        wrong = [name for name, t in own.items() if name not in weights or weights[name].shape != t.shape]
         if wrong:
             raise CheckpointError(
                 f"{config.init} has no weights of this shape for {', '.join(wrong[:3])}; leave out settings of the "
                 "model, which are taken from that run"
             )
-        model.load_state_dict({name: held[name] for name in own}, strict=False)
-        if any(name.startswith(("encoder.count.", "encoders.1.")) for name in held):
+        model.load_state_dict({name: weights[name] for name in own}, strict=False)
+        if any(name.startswith(("encoder.count.", "encoders.1.")) for name in weights):
             warnings.warn(
                 f"{config.init} encodes what two nodes have in common, which one node alone has not: that encoding is "
                 "left out here; train it with --model.cooccurrence false for the same backbone",

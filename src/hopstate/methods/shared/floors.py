@@ -133,16 +133,16 @@ def _perceptron(x: np.ndarray, labels: NodeLabels, seed: int) -> dict[str, float
 
 def _outputs(model: nn.Module, x: np.ndarray, rows: np.ndarray) -> Tensor:
     model.eval()
-    parts = np.split(rows, range(BLOCK, len(rows), BLOCK))
+    chunks = np.split(rows, range(BLOCK, len(rows), BLOCK))
     with torch.no_grad():
-        return torch.cat([model(torch.from_numpy(np.array(x[part]))) for part in parts])
+        return torch.cat([model(torch.from_numpy(np.array(x[chunk]))) for chunk in chunks])
 
 
 def below(metrics: dict[str, float], floors: Floors, metric: str, mode: str) -> list[str]:
     """Return the floors that a run's test metric does not stand above."""
     value, sign = metrics.get(metric, float("nan")), 1 if mode == "max" else -1
-    held = {name: values[metric] for name, values in floors.items() if not np.isnan(values.get(metric, np.nan))}
-    return [name for name, floor in held.items() if not sign * value > sign * floor]
+    known = {name: values[metric] for name, values in floors.items() if not np.isnan(values.get(metric, np.nan))}
+    return [name for name, floor in known.items() if not sign * value > sign * floor]
 
 
 __all__ = ["Floors", "below", "constant", "graph_floors", "graph_run_floors", "node_floors", "static_link_floors"]

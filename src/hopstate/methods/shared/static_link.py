@@ -60,9 +60,9 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     def again(other: Graph) -> NodeBatches[Any]:
         """Return a source of the same vectors over other messages."""
         known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
-        held = context if context.trained is not None else replace(context, trained=known)
+        finished = context if context.trained is not None else replace(context, trained=known)
         with torch_state_kept():  # its weights are not used
-            return make(other, held, every_node(graph.num_nodes), link.dim).source
+            return make(other, finished, every_node(graph.num_nodes), link.dim).source
 
     def without(hidden: np.ndarray) -> NodeBatches[Any]:
         kept = np.delete(split.pairs["train"], hidden, 0)
@@ -107,12 +107,12 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
     """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
-    held = None if context is None or context.trained is None else context.run / "split.npz"
-    if held is not None and held.is_file():
-        with np.load(held) as file:
+    path = None if context is None or context.trained is None else context.run / "split.npz"
+    if path is not None and path.is_file():
+        with np.load(path) as file:
             kept = {name: file[name] for name in ("val", "test") if name in file}
         if len(kept) < 2 or any(a.ndim != 2 or a.shape[1] != 2 or a.dtype.kind not in "iu" for a in kept.values()):
-            raise CheckpointError(f"{held} holds no split of links; train again")
+            raise CheckpointError(f"{path} holds no split of links; train again")
         return given_split(graph, kept)
     if link.file is not None:
         return given_split(graph, read_split(graph, link.file))

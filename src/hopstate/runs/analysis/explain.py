@@ -172,7 +172,7 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
     tokens = task.source.inputs.pairs(np.array([u]), np.array([v]), np.array([t]))
     assert isinstance(tokens, HistoryTokens)
     device = next(task.model.parameters()).device
-    part, rest = (x.double().cpu().numpy() for x in model.contributions(to_device(tokens, device)))
+    contributions, rest = (x.double().cpu().numpy() for x in model.contributions(to_device(tokens, device)))
     ids, cut = tokens.event_ids.numpy(), int(tokens.offsets[1])
     when = stream.t[np.where(ids < 0, 0, ids - stream.first_id)].tolist()  # exact, whatever kind of number t is
     when = [t if event < 0 else time for event, time in zip(ids, when)]
@@ -183,10 +183,10 @@ def explain_pair(task: Task, source: Any, target: Any, t: Any) -> Explanation | 
             "neighbor": nodes if stream.node_ids is None else stream.node_ids.names(nodes),
             "t": when,
             "event_id": ids,
-            "contribution": part,
+            "contribution": contributions,
         }
     ).sort_values("t", kind="stable", ignore_index=True)
-    logit = float(rest[0] + part.sum())
+    logit = float(rest[0] + contributions.sum())
     return Explanation(source, target, t, logit, float(rest[0]), table, stream.time_unit, stream.dates)
 
 

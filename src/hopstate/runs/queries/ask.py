@@ -179,7 +179,7 @@ def ranked(
     t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
     parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
-    src, dst = _joined(asked, [part[0] for part in parts]), _joined(asked, [part[1] for part in parts])
+    src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
     place, times, found = (np.concatenate(column) for column in columns)
     table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)

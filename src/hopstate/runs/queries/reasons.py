@@ -25,13 +25,13 @@ def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
     src, dst = with_rows(asked.past, u, v)
     follower, found = asked.queries.follower, []
     for start in range(0, len(t), TOGETHER):
-        part = slice(start, start + TOGETHER)
+        chunk = slice(start, start + TOGETHER)
         if isinstance(follower, PairTreesScorer):
-            found += _features(follower, src[part], dst[part], t[part])
+            found += _features(follower, src[chunk], dst[chunk], t[chunk])
         elif isinstance(follower, HistoryScorer) and isinstance(follower.model, ExplainsEvents):
-            found += _events(asked, follower, src[part], dst[part], t[part])
+            found += _events(asked, follower, src[chunk], dst[chunk], t[chunk])
         else:
-            found += _facts(asked, src[part], dst[part], t[part])
+            found += _facts(asked, src[chunk], dst[chunk], t[chunk])
     return np.array(found, dtype=object)
 
 

@@ -170,13 +170,13 @@ def drawn(paint: Callable[[Axes], None], height: float) -> Markup:
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none")
         paint(axes)
-        held = io.StringIO()
+        buffer = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's browser has other fonts
-            figure.savefig(held, format="svg", transparent=True, metadata=nothing)
+            figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     _drawings += 1
-    inside = held.getvalue().split("<svg", 1)[1].split(">", 1)[1].rsplit("</svg>", 1)[0]
+    inside = buffer.getvalue().split("<svg", 1)[1].split(">", 1)[1].rsplit("</svg>", 1)[0]
     inside = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", inside, flags=re.S)
     used = frozenset(re.findall(r'<[^>]* (?:xlink:)?href="#([^"]+)"', inside))
     return Markup(re.sub(r"<[^>]+>", lambda tag: _own(tag[0], f"d{_drawings}", used), inside).strip())

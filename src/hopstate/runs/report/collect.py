@@ -71,8 +71,8 @@ class Group:
 
     def values(self, metric: str, split: str = "test") -> list[float]:
         """Return a metric of a split, one value a run; runs without it are left out."""
-        held = (run.metrics.get(split, {}).get(metric) for run in self.runs)
-        return [float(value) for value in held if value is not None]
+        found = (run.metrics.get(split, {}).get(metric) for run in self.runs)
+        return [float(value) for value in found if value is not None]
 
     def numbers(self, key: str) -> list[float]:
         """Return a number of result.json, one a run; runs without it are left out."""

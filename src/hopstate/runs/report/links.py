@@ -29,14 +29,14 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
     )
     for data, members in found.items():
         for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
-            held = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
-            if not held:
+            present = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
+            if not present:
                 continue
-            floors = _floors(members, held)
-            values = {g.label: {name: g.values(name) for name in held} for g in members}
+            floors = _floors(members, present)
+            values = {g.label: {name: g.values(name) for name in present} for g in members}
             rivals = floors | {g.label: values[g.label] for g in members if g.method in tables.FLOORS}
             rows = [_kinds_row(label, own, rivals) for label, own in (values | floors).items()]
-            words = [tables.metric_words(name.removeprefix("new_")) for name in held]
+            words = [tables.metric_words(name.removeprefix("new_")) for name in present]
             marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
             columns = ["method", "no better than", *words]
             page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
@@ -50,16 +50,16 @@ def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[s
             if name not in {group.method for group in groups}:
                 for metric in metrics:
                     value = values.get(metric)
-                    held = found.setdefault(name, {}).setdefault(metric, [])
-                    held += [] if value is None else [float(value)]
+                    series = found.setdefault(name, {}).setdefault(metric, [])
+                    series += [] if value is None else [float(value)]
     return found
 
 
 def _kinds_row(label: str, values: dict[str, list[float]], floors: dict[str, dict[str, list[float]]]) -> list[str]:
     """Return a row of link prediction: name, the other floors that it does not stand above, figures."""
     means = {m: sum(v) / len(v) for m, v in values.items() if v}
-    under = {n: {m: sum(v) / len(v) for m, v in held.items() if v} for n, held in floors.items() if n != label}
-    return [label, tables.below_words(means, under), *(_cell(name, held) for name, held in values.items())]
+    under = {n: {m: sum(v) / len(v) for m, v in own.items() if v} for n, own in floors.items() if n != label}
+    return [label, tables.below_words(means, under), *(_cell(name, found) for name, found in values.items())]
 
 
 def _cell(metric: str, values: list[float]) -> str:

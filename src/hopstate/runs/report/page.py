@@ -43,8 +43,8 @@ class Page:
         self.blocks: list[dict[str, Any]] = []
         self._numbers = count(1)
 
-    def _add(self, kind: str, **held: Any) -> None:
-        self.blocks.append({"kind": kind, "id": f"{kind}-{next(self._numbers)}", **held})
+    def _add(self, kind: str, **content: Any) -> None:
+        self.blocks.append({"kind": kind, "id": f"{kind}-{next(self._numbers)}", **content})
 
     def section(self, heading: str, about: str = "") -> None:
         """Begin a section."""

@@ -124,7 +124,8 @@ def published(page: Page, lines: Sequence[results.Line]) -> None:
 def curves(page: Page, groups: Sequence[Group]) -> None:
     """Add learning curves: validation metric and training loss by epoch, one line a run."""
     drawable = {
-        data: [g for g in held if any(len(run.history) > 1 for run in g.runs)] for data, held in by_data(groups).items()
+        data: [g for g in of_data if any(len(run.history) > 1 for run in g.runs)]
+        for data, of_data in by_data(groups).items()
     }
     if not any(drawable.values()):
         return
@@ -161,10 +162,10 @@ def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]
     """Add bars of the test metric side by side, of runs on the same data and of recipes on the same data."""
     made = []
     for data, members in by_data(groups).items():
-        held = [(g.label, g.metric, g.values(g.metric), "") for g in members]
+        series = [(g.label, g.metric, g.values(g.metric), "") for g in members]
         for metric in dict.fromkeys(group.metric for group in members if group.metric):
-            held += [(name, metric, values, "floor") for name, values in floors_of(members, metric).items()]
-        made += [(f"{words} on {data}", some) for words, some in _bars(held).items() if len(some) > 1]
+            series += [(name, metric, values, "floor") for name, values in floors_of(members, metric).items()]
+        made += [(f"{words} on {data}", some) for words, some in _bars(series).items() if len(some) > 1]
     rows = results.rows(lines)
     for data in dict.fromkeys(row.data for row in rows):
         bars = _bars([(r.label, r.metric, r.values(r.metric), "") for r in rows if r.data == data])
@@ -184,10 +185,10 @@ def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]
     )
 
 
-def _bars(held: Sequence[tuple[str, str, list[float], str]]) -> dict[str, list[charts.Bar]]:
+def _bars(series: Sequence[tuple[str, str, list[float], str]]) -> dict[str, list[charts.Bar]]:
     """Return bars by metric, best first; the best that is no floor is marked."""
     found: dict[str, list[tuple[float, charts.Bar]]] = {}
-    for label, metric, values, kind in held:
+    for label, metric, values, kind in series:
         one = summary(values)
         if one is not None:
             spread = None if one.std is None else tables.scaled(metric, one.std)
@@ -214,8 +215,8 @@ def costs(page: Page, groups: Sequence[Group]) -> None:
     )
 
     def mean(group: Group, key: str, words: Callable[[float], str]) -> str:
-        held = group.numbers(key)
-        return words(sum(held) / len(held)) if held else ""
+        numbers = group.numbers(key)
+        return words(sum(numbers) / len(numbers)) if numbers else ""
 
     rows = [
         [

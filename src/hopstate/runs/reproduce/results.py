@@ -111,13 +111,13 @@ class Row:
 
     def values(self, metric: str, split: str = "test") -> list[float]:
         """Return a metric of a split, one value a run; runs without it are left out."""
-        held = (line["metrics"].get(split, {}).get(metric) for line in self.lines)
-        return [float(value) for value in held if value is not None]
+        found = (line["metrics"].get(split, {}).get(metric) for line in self.lines)
+        return [float(value) for value in found if value is not None]
 
     def mean(self, key: str) -> float | None:
         """Return the mean of a number that lines hold, such as "seconds", or None where none does."""
-        held = [float(line[key]) for line in self.lines if line.get(key) is not None]
-        return sum(held) / len(held) if held else None
+        numbers = [float(line[key]) for line in self.lines if line.get(key) is not None]
+        return sum(numbers) / len(numbers) if numbers else None
 
 
 def rows(lines: Sequence[Line]) -> list[Row]:

@@ -91,8 +91,8 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
     'recency on historical, new nodes'
     """
     said = []
-    for name, held in floors.items():
-        kinds = [kind_words(m) for m, value in values.items() if m in held and value <= held[m]]
+    for name, own in floors.items():
+        kinds = [kind_words(m) for m, value in values.items() if m in own and value <= own[m]]
         if kinds:
             said.append(f"{name} on {'; '.join(kinds)}")
     return ", ".join(said)

@@ -132,8 +132,8 @@ class GraphTask:
 
     def _outputs(self, ids: np.ndarray) -> Tensor:
         device = next(self.model.parameters()).device
-        parts = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
-        return torch.cat([self.model(self.collate(part, 0, None).to(device)).float().cpu() for part in parts])
+        batches = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
+        return torch.cat([self.model(self.collate(batch, 0, None).to(device)).float().cpu() for batch in batches])
 
 
 def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:

@@ -215,7 +215,7 @@ def split_by_tokens(
         yield tokens, slice(0, len(u))
         return
     until = tokens.lengths.view(2, -1).sum(0).cumsum(0).numpy()
-    parts = -(-until[-1] // most)
-    inner = np.searchsorted(until, until[-1] * np.arange(1, parts) / parts, side="right")
+    count = -(-until[-1] // most)
+    inner = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="right")
     for a, b in pairwise(np.unique([0, *(inner // group * group), len(u)]).tolist()):
         yield inputs.pairs(u[a:b], v[a:b], t[a:b]), slice(a, b)

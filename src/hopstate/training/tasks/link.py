@@ -130,8 +130,8 @@ class LinkTask(EventTask[LinkFollower]):
             before = self.split.train[: -len(rows)]
             drawn = {("train", "random"): negatives}
             size = self.evaluation.batch_size
-            held = score_split(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
-            labels, scores = held["train", "random"].pooled()
+            scored = score_split(self.scorer(split), self.stream, rows, drawn, history=before, batch_size=size)
+            labels, scores = scored["train", "random"].pooled()
             return {"average_precision": average_precision(labels, scores), "roc_auc": roc_auc(labels, scores)}
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")

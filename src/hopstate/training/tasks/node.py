@@ -243,8 +243,8 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs, eval_batch_size nodes at a time."""
-        parts = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
-        return torch.cat([model(as_taken(self.inputs(part), model)).float().cpu() for part in parts])
+        batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
+        return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
 
 
 class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):

@@ -143,8 +143,8 @@ class SequenceTask:
         rows = self._rows(split)
         device = next(self.model.parameters()).device
         parts = []
-        for part in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
-            columns = {k: v.to(device) for k, v in self._columns(part).items()}
+        for batch in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
+            columns = {k: v.to(device) for k, v in self._columns(batch).items()}
             logits = self._logits(columns).double().cpu()
             both = torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
             parts.append(both.softmax(1))

@@ -220,9 +220,9 @@ def trained_target(found: Mapping[str, Any], metric: str) -> Target:
         found: the run's data.json.
         metric: as in `target_of`.
     """
-    held = found.get("target") or {"goal": "classes", "names": found["class_names"]}
-    goal, names = held["goal"], tuple(held["names"])
-    optional = {key: tuple(held[key]) for key in ("center", "scale", "class_weights") if held.get(key) is not None}
+    target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
+    goal, names = target["goal"], tuple(target["names"])
+    optional = {key: tuple(target[key]) for key in ("center", "scale", "class_weights") if target.get(key) is not None}
     metrics = metric_names(metric, tuple(found.get("metrics", ())), goal, len(names))
     return Target(goal=goal, names=names, metrics=metrics, **optional)
 

@@ -76,12 +76,12 @@ class WholeGraph:
             with torch.inference_mode(False), torch.no_grad():
                 self._made[key] = self._rows(*normalise(**whole, **how))
         nodes = nodes.cpu()
-        form = select_rows(self._made[key], nodes[: around.num_receivers])
+        matrix = select_rows(self._made[key], nodes[: around.num_receivers])
         ordered, place = nodes.sort()
-        senders = place[torch.searchsorted(ordered, form.col_indices())]
-        edges = torch.stack([senders, torch.repeat_interleave(form.crow_indices().diff())])
+        senders = place[torch.searchsorted(ordered, matrix.col_indices())]
+        edges = torch.stack([senders, torch.repeat_interleave(matrix.crow_indices().diff())])
         device = around.indptr.device
-        return edges.to(device), form.values().to(device)
+        return edges.to(device), matrix.values().to(device)
 
     def _rows(self, edges: Tensor, weights: Tensor) -> Tensor:
         """Return the sparse matrix whose row v holds what v receives, parallel edges and all."""

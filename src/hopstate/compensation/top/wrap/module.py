@@ -169,10 +169,10 @@ def _takes(model: nn.Module, call: Call | None, name: str) -> bool:
 
 def _carried(adjacency: Adjacency, names: Mapping[str, str]) -> dict[str, Tensor]:
     """Return what edges carry by the model's name for it: weights (E,), features (E, D)."""
-    held = {"edge_weight": adjacency.weight, "edge_attr": adjacency.edge_attr}
+    carried = {"edge_weight": adjacency.weight, "edge_attr": adjacency.edge_attr}
     found = {}
     for name, argument in names.items():
-        tensor = held[name]
+        tensor = carried[name]
         assert tensor is not None
         found[argument] = tensor.reshape(len(tensor), -1) if argument == "edge_attr" else tensor.reshape(-1)
     return found
