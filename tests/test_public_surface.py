@@ -44,6 +44,13 @@ def test_what_is_asked_for_is_public():
         _ = hopstate.NoSuchModel
 
 
+def test_a_former_name_is_still_there_with_a_warning():
+    with pytest.warns(FutureWarning, match="hopstate.PartSampler is called ClusterSampler now"):
+        former = hopstate.PartSampler
+    assert former is hopstate.ClusterSampler
+    assert "PartSampler" not in hopstate.__all__
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_a_module_with_a_typed_frozen_config(name):
     model = getattr(hopstate, name)

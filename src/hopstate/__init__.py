@@ -87,12 +87,19 @@ if TYPE_CHECKING:
     from hopstate.tokens.history import HistoryConfig as HistoryConfig
     from hopstate.tokens.history import HistoryTokenizer as HistoryTokenizer
 
+_FORMER = {"PartSampler": "ClusterSampler"}  # names that go with the next version
+
 __all__ = sorted(_MODULES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
+    if name in _FORMER:
+        import warnings
+
+        warnings.warn(f"hopstate.{name} is called {_FORMER[name]} now", FutureWarning, stacklevel=2)
+        return __getattr__(_FORMER[name])
     raise AttributeError(f"module 'hopstate' has no attribute {name!r}")
 
 

@@ -12,6 +12,7 @@ from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
+from hopstate.runs.reproduce.results import read
 from hopstate.training.renamed import RENAMED, former_names, todays_metric, with_todays_names
 from hopstate.training.run_folder import RunFolder
 
@@ -114,6 +115,31 @@ def test_a_metric_that_chooses_is_read_by_its_former_name(tmp_path: Path):
         assert run.settings()["metric"] == "average_precision"
     run.write_json("config.json", {"method": "mine:METHOD", "metric": "ap"})
     assert run.settings()["metric"] == "ap"
+
+
+def test_a_setting_that_a_method_lacks_is_refused_as_it_was_given(tmp_path: Path):
+    """Without a word of a new name for a value of it."""
+    method, file = get_method("recency"), tmp_path / "own.yaml"
+    file.write_text("metric: ap\n")
+    parser = parser_of(method)
+    for words in (["--metric", "ap"], ["--metric=ap"]):
+        with pytest.raises(ConfigError, match=r"--metric[ =]ap"):
+            parse_words(method, parser, ["--data", "x", *words])({})
+    with pytest.raises(ConfigError, match="metric"):
+        parse_words(method, parser, ["--data", "x", "--config", str(file)])({})
+    with pytest.raises(ConfigError, match="metric"):
+        config_from(method, {"data": "x", "metric": "ap"})
+
+
+def test_a_method_of_ones_own_keeps_its_metrics(tmp_path: Path):
+    run, figures = RunFolder(tmp_path), {"ap": 0.5}
+    run.write_json("config.json", {"method": "mine:METHOD"})
+    run.write_json("floors.json", {"mean": figures})
+    assert run.floors() == {"mean": figures}
+    line = {"recipe": "r", "settings": "s", "run": 0, "metric": "ap", "metrics": {"test": figures}}
+    for method, known in (("mine:METHOD", figures), ("recency", {"average_precision": 0.5})):
+        (tmp_path / "lines.jsonl").write_text(json.dumps(line | {"method": method}) + "\n")
+        assert read(tmp_path / "lines.jsonl")[0]["metrics"]["test"] == known
 
 
 def test_a_value_in_a_group_is_read_by_its_former_name(tmp_path: Path):

@@ -160,14 +160,14 @@ class Parser(ArgumentParser):
             if name == "config" and arg.startswith("--"):
                 path = value if sign else next(rest, "")
                 settings = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
-                if former_names(settings, known) or (self.own and former_values(settings)):
+                if former_names(settings, known) or (self.own and former_values(settings, known)):
                     made += arguments_of(with_todays_names(settings, path, known, values=self.own))
                 else:
                     made.append(f"--config={path}")
             elif arg.startswith("--") and (names := former_names({name: None}, known)):
                 former |= names
                 made.append(f"--{names[name]}{sign}{value}")
-            elif arg.startswith("--") and name in VALUES and self.own:
+            elif arg.startswith("--") and name in VALUES and name in known and self.own:
                 words = [value] if sign else list(islice(rest, 1))
                 today = [VALUES[name].get(word, word) for word in words]
                 former |= {f"{name} {word}": new for word, new in zip(words, today) if word != new}

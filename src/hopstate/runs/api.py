@@ -174,7 +174,7 @@ def fit(
 
 def fit_config(
     method: Method,
-    config: Any,
+    config: RunConfig,
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -250,7 +250,7 @@ def _floors(
     return found
 
 
-def stored_config(method: Method, config: Any) -> dict[str, Any]:
+def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     """Return a method's configuration as a run folder holds it; paths are absolute, so that it works from anywhere."""
     stored = as_dict(config) | {"method": method.name}
     for holder, key in (

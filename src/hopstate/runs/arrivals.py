@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hopstate.errors import HopstateWarning
 from hopstate.io.arrays import load_npy
 from hopstate.io.files import replace_file, save_array
 from hopstate.io.opening import exists
-from hopstate.methods.method import Method
+from hopstate.methods.method import Method, RunConfig
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def keep_ids(run: RunFolder, record: Record) -> None:
         replace_file(run.path / FILE, lambda part: save_array(part, ids))
 
 
-def tell_new(run: RunFolder, method: Method, config: Any, graph: Graph, num_nodes: int) -> None:
+def tell_new(run: RunFolder, method: Method, config: RunConfig, graph: Graph, num_nodes: int) -> None:
     """Warn of nodes of a graph that a run does not know, and of answers for known ones that change with them.
 
     Nothing is told of a graph that has no node in common with the run's: it is another one.

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -26,10 +26,20 @@ from hopstate.methods.shared.static_link import edge_split
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
     from hopstate.methods.method import Record
 
 
-def prepared(record: Record, config: Any, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
+class SplitRun(RunConfig, Protocol):
+    """What the configurations of methods for records with features have besides."""
+
+    @property
+    def split(self) -> Any:
+        """How the record is shared out: a dataclass, `SplitConfig` for graphs."""
+        ...
+
+
+def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a record with its features as a method takes them, and what a run must keep to do the same to others.
 
     Features of the user's own tables are standardised unless `read.scale` says otherwise, those of other files and of
@@ -61,11 +71,11 @@ def prepared(record: Record, config: Any, context: Context, *, edges: bool = Fal
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
     if isinstance(record, EventStream):
-        found = _fitted_stream(record, config)
+        found = _fitted_stream(record, cast("SplitRun", config))
     elif isinstance(record, Graph):
-        found = _fitted_graph(record, config, edges)
+        found = _fitted_graph(record, cast("SplitRun", config), edges)
     else:
-        found = _fitted_set(record, config, edges)
+        found = _fitted_set(record, cast("GMNGraphsRun | GINRun", config), edges)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 
@@ -167,7 +177,7 @@ def _applied(
     return scaler.apply(values if table is None else table.values)
 
 
-def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureScaler]:
+def _fitted_graph(graph: Graph, config: SplitRun, edges: bool) -> dict[str, FeatureScaler]:
     features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
     meant: dict[str, str] = {}
     for name, (values, table) in features.items():
@@ -192,7 +202,7 @@ def _fitted_graph(graph: Graph, config: Any, edges: bool) -> dict[str, FeatureSc
     }
 
 
-def _fitted_links(graph: Graph, config: Any, features: dict[str, Any]) -> dict[str, FeatureScaler]:
+def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> dict[str, FeatureScaler]:
     """Return scales of features of all nodes, which are all known in training, and of the training links' edges."""
     found = {}
     for name, (values, table, kind) in features.items():
@@ -204,7 +214,7 @@ def _fitted_links(graph: Graph, config: Any, features: dict[str, Any]) -> dict[s
     return found
 
 
-def _fitted_set(graphs: GraphSet, config: Any, edges: bool) -> dict[str, FeatureScaler]:
+def _fitted_set(graphs: GraphSet, config: GMNGraphsRun | GINRun, edges: bool) -> dict[str, FeatureScaler]:
     from hopstate.methods.gmn.graphs import training_graphs
 
     union, found = graphs.union, {}
@@ -229,7 +239,7 @@ def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
 
 
-def _fitted_stream(stream: EventStream, config: Any) -> dict[str, FeatureScaler]:
+def _fitted_stream(stream: EventStream, config: SplitRun) -> dict[str, FeatureScaler]:
     kind = _kind(config.read.scale, stream.edge_table is not None)
     if kind == "none" and stream.edge_table is None:
         _warn_of_scales(stream.edge_attr, config.read.scale, f"the event features of {stream.name}")

@@ -25,7 +25,7 @@ from hopstate.io.lock import locked
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
 from hopstate.io.table import write_table
 from hopstate.methods import get_method
-from hopstate.methods.method import Method
+from hopstate.methods.method import Method, RunConfig
 from hopstate.methods.settings import as_dict, config_from, parse_given
 from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
@@ -108,7 +108,7 @@ def tune(
 
 def tune_config(
     method: Method,
-    config: Any,
+    config: RunConfig,
     space: Space,
     *,
     trials: int,
@@ -140,7 +140,7 @@ def tune_config(
 
 
 def _go_on(
-    optuna: Any, method: Method, config: Any, space: Space, trials: int, folder: Path, seed: int, record: Record
+    optuna: Any, method: Method, config: RunConfig, space: Space, trials: int, folder: Path, seed: int, record: Record
 ) -> Search:
     """Run the trials that are missing."""
     study = _study(optuna, folder / "study.db", method.name)
@@ -151,12 +151,12 @@ def _go_on(
         begin = time.perf_counter()
         value = _run(method, config, trial, folder / f"trial-{number:04d}", record)
         if value is None:
-            return _search(study, folder, interrupted=True)
+            return _search(study, folder, method, interrupted=True)
         trial.set_user_attr("seconds", round(time.perf_counter() - begin, 3))
         failed = math.isnan(value)
         study.tell(number, None if failed else value, state=optuna.trial.TrialState.FAIL if failed else None)
-        _keep(_search(study, folder), method, config)
-    found = _search(study, folder)
+        _keep(_search(study, folder, method), method, config)
+    found = _search(study, folder, method)
     if not found.best:
         raise HopstateError(f"none of {trials} trials could be finished; the first: {found.trials[0]['error']}")
     return found
@@ -221,7 +221,7 @@ def _next(study: Any, trials: int) -> int | None:
     return study.ask().number if len(study.trials) < trials else None
 
 
-def _run(method: Method, config: Any, trial: Any, folder: Path, record: Record) -> float | None:
+def _run(method: Method, config: RunConfig, trial: Any, folder: Path, record: Record) -> float | None:
     """Return a trial's validation metric, larger being better; NaN where it failed, None where it was interrupted."""
     try:
         built = config_from(method, {**flatten(as_dict(config)), **trial.user_attrs["settings"]})
@@ -244,7 +244,7 @@ def _run(method: Method, config: Any, trial: Any, folder: Path, record: Record) 
     return value if result["mode"] == "max" else -value
 
 
-def _search(study: Any, folder: Path, *, interrupted: bool = False) -> Search:
+def _search(study: Any, folder: Path, method: Method, *, interrupted: bool = False) -> Search:
     """Return what the study holds."""
     rows, best, order = [], None, -math.inf
     for trial in study.trials:
@@ -262,12 +262,11 @@ def _search(study: Any, folder: Path, *, interrupted: bool = False) -> Search:
             best, order = attributes, trial.value
     if best is None:
         return Search(folder, trials=rows, interrupted=interrupted)
-    return Search(
-        folder, todays_metric(best["metric"]), best["mode"], best["value"], best["settings"], rows, interrupted
-    )
+    metric = best["metric"] if ":" in method.name else todays_metric(best["metric"])
+    return Search(folder, metric, best["mode"], best["value"], best["settings"], rows, interrupted)
 
 
-def _keep(found: Search, method: Method, config: Any) -> None:
+def _keep(found: Search, method: Method, config: RunConfig) -> None:
     """Write trials.csv, and best.yaml where there is a best trial."""
     import pandas as pd
 

@@ -39,9 +39,15 @@ def todays_metrics(values: Mapping[str, Any]) -> dict[str, Any]:
     return {todays_metric(name): value for name, value in values.items()}
 
 
-def former_values(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return setting → today's name of its value, of the settings whose value has another today."""
-    found = {key: _value(settings, key) for key in VALUES if _holds(settings, key)}
+def former_values(settings: Mapping[str, Any], known: Container[str] | None = None) -> dict[str, str]:
+    """Return setting → today's name of its value, of the settings whose value has another today.
+
+    Args:
+        settings: nested, or by dotted name.
+        known: names that are settings; None where the table alone decides.
+    """
+    keys = [key for key in VALUES if _holds(settings, key) and (known is None or key in known)]
+    found = {key: _value(settings, key) for key in keys}
     return {key: VALUES[key][value] for key, value in found.items() if isinstance(value, str) and value in VALUES[key]}
 
 
@@ -70,7 +76,7 @@ def with_todays_names(
     Raises:
         ConfigError: a setting is given by both of its names.
     """
-    names, others = former_names(settings, known), former_values(settings) if values else {}
+    names, others = former_names(settings, known), former_values(settings, known) if values else {}
     made = json.loads(json.dumps(dict(settings))) if names or others else dict(settings)
     for old, new in names.items():
         if _holds(made, new):

@@ -225,12 +225,12 @@ class RunFolder:
         parts = list(found.values()) if isinstance(found, dict) else [None]
         if not all(isinstance(of, dict) and all(v is None or is_number(v) for v in of.values()) for of in parts):
             raise CheckpointError(f"{path} is damaged: metrics in it are numbers, by floor; train again")
-        return {name: todays_metrics(of) for name, of in found.items()}
+        return {name: todays_metrics(of) for name, of in found.items()} if self._named_by_library() else found
 
     def history(self) -> list[dict[str, Any]]:
         """Return the metric rows written so far; a torn last line is passed over."""
-        path, config = self.path / "metrics.jsonl", self.path / "config.json"
-        rows, named = [], not exists(config) or _of_library(self.read_json("config.json"))
+        path = self.path / "metrics.jsonl"
+        rows, named = [], self._named_by_library()
         text = read_text(path) if exists(path) else ""
         lines = text.splitlines()
         for number, line in enumerate(lines, 1):
@@ -245,6 +245,10 @@ class RunFolder:
                 raise CheckpointError(f"line {number} of {path} gives {wrong[0] if wrong else 'no epoch'} no number")
             rows.append(todays_metrics(row) if named else row)
         return rows
+
+    def _named_by_library(self) -> bool:
+        """Return whether metrics have the library's names; a method of a user's own keeps its own."""
+        return not exists(self.path / "config.json") or _of_library(self.read_json("config.json"))
 
     def start_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Write metrics.jsonl and metrics.csv anew with rows (those up to the checkpoint when resuming)."""

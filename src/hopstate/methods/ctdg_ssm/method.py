@@ -202,7 +202,7 @@ class _Parts:
         )
 
 
-def _suit_nodes(stream: EventStream, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
+def _suit_nodes(stream: EventStream, config: CTDGSSMNodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     own = {} if config.init is not None else suit_memory(stream, config, metrics, pairs=False)
     return {**own, **suit_init(stream, config, metrics, links="ctdg-ssm")}
 

@@ -287,12 +287,14 @@ def graph_split(graphs: GraphSet, y: np.ndarray, level: Level, config: GMNGraphs
     return random_split(labels, s.fractions, seed=s.seed + 1000 * (s.number or config.fold), stratified=stratified)
 
 
-def _suit(graphs: GraphSet, config: Any, metrics: tuple[str, ...], *, own: Mapping[str, Any]) -> Mapping[str, Any]:
+def _suit(
+    graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str, ...], *, own: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Return settings that suit a set of graphs; chosen on validation on MUTAG and PROTEINS."""
     steps = max(1, -(-graphs.num_graphs // 32))
     epochs = int(np.clip(2000 / steps, 30, 100))
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
-    if own and config.model.variant == "gmn-":  # it passes no message, in tokens neither
+    if own and isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-":  # it passes no message, in tokens neither
         own = {name: value for name, value in own.items() if name != "model.local"}
     return {**shared, **own, **_metric(graphs, config, metrics)}
 

@@ -292,7 +292,7 @@ METHODS = {
         "arXiv:2402.08678",
         earlier=EARLIER_FLOW,
         reads_edges=reads_edges,
-        suit=suit_gmn,
+        suit=lambda graph, config, metrics: suit_gmn(graph, config, metrics, gps=config.model.variant == "gps-mamba"),
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,

@@ -168,11 +168,16 @@ def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> 
     return {**chosen, **_metric(f, config, metrics)}
 
 
-def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory."""
+def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
+    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
+
+    Args:
+        graph, config, metrics: as of every method.
+        gps: whether layers that pass messages have a scan over the nodes each.
+    """
     if config.task == "link":
         small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
-        layers = {} if config.model.variant == "gps-mamba" else {"model.mpnn_layers": 2}
+        layers = {} if gps else {"model.mpnn_layers": 2}
         return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
     f = facts(graph, config.split)
     chosen: dict[str, Any] = {
@@ -193,7 +198,7 @@ def suit_gmn(graph: Graph, config: Any, metrics: tuple[str, ...]) -> Mapping[str
         "loop.optim.schedule": "cosine",
         "loop.optim.warmup": 0.05,
     }
-    if config.model.variant == "gps-mamba":  # there they are layers with a scan over the nodes each
+    if gps:
         del chosen["model.mpnn_layers"]
     return {**chosen, **_metric(f, config, metrics)}
 

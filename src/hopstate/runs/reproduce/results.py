@@ -63,7 +63,9 @@ def read(path: str | Path) -> list[Line]:
 
 
 def _todays(line: Line) -> Line:
-    """Return a line with its metrics under today's names."""
+    """Return a line with its metrics under today's names; those of a user's own method keep theirs."""
+    if ":" in (line.get("method") or ""):
+        return line
     named = {"metrics": {split: todays_metrics(own) for split, own in line["metrics"].items()}}
     return {**line, **named, **({"metric": todays_metric(line["metric"])} if line.get("metric") else {})}
 
