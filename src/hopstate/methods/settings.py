@@ -124,7 +124,7 @@ def resumed(method: Method, config: RunT, stored: Mapping[str, Any]) -> RunT:
     return config_from(method, now | changed) if changed else config
 
 
-def as_made(config: RunT, settings: Mapping[str, Any]) -> RunT:
+def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
     """Return a configuration in which reading options that are newer than a run mean what was done when it was made.
 
     Args:

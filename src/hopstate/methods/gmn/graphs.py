@@ -294,7 +294,8 @@ def _suit(
     steps = max(1, -(-graphs.num_graphs // 32))
     epochs = int(np.clip(2000 / steps, 30, 100))
     shared = {"model.dim": 32, "loop.epochs": epochs, "loop.optim.lr": 3e-3, "loop.optim.schedule": "cosine"}
-    if own and isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-":  # it passes no message, in tokens neither
+    bare = isinstance(config, GMNGraphsRun) and config.model.variant == "gmn-"
+    if bare:  # it passes no message, in tokens neither
         own = {name: value for name, value in own.items() if name != "model.local"}
     return {**shared, **own, **_metric(graphs, config, metrics)}
 
