@@ -9,7 +9,7 @@ import torch
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.errors import StorageError
+from hopstate.errors import ConfigError, StorageError
 from hopstate.io.scratch import Scratch
 from hopstate.layers.ssm import SelectiveSSM
 from hopstate.methods import get_method
@@ -231,3 +231,49 @@ def test_a_trained_model_draws_as_many_walks_on_other_data(tmp_path):
     with load_run(run.path, dense) as (_, task):
         assert task.walks == {"max_length": 3, "repeats": 2, "walks": 2}
         assert own["walks"] == 8
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+def test_several_draws_of_walks_are_averaged(tmp_path, batch_size):
+    def task_of(draws):
+        return made(tmp_path, batch_size=batch_size, walks=replace(FEW, draws=draws))
+
+    rows, three = np.arange(240), after(task_of(3))
+    sequence = WholeSequence(SMALL, three.source.prepared, three.labels, seed=1)
+    with torch.no_grad():
+        alone = [three.model(sequence._inputs(-number, None)) for number in range(3)]
+        assert (alone[0] - alone[1]).abs().max() > F32_SUM
+        torch.testing.assert_close(three.logits(rows), sum(alone) / 3, rtol=F32_SUM, atol=F32_SUM)
+        torch.testing.assert_close(three.logits(rows[7:9]), sum(alone)[7:9] / 3, rtol=F32_SUM, atol=F32_SUM)
+        one = task_of(1)
+        one.model.load_state_dict(three.model.state_dict())
+        torch.testing.assert_close(_in_eval(one).logits(rows), alone[0], rtol=F32_SUM, atol=F32_SUM)
+    with pytest.raises(ConfigError, match="at least 1"):
+        WalksConfig(draws=0)
+
+
+def _in_eval(task):
+    task.model.eval()
+    return task
+
+
+@pytest.mark.parametrize("edges", [False, True])
+def test_messages_over_the_whole_graph_reach_a_batch_as_they_reach_all(tmp_path, edges):
+    more = {"encoding": EncodingConfig(kind="rwse", size=3, relative=True)} if edges else {}
+    model = replace(SMALL, node_layers=0)  # the sequence of a batch is the batch
+    task = _in_eval(made(tmp_path, messages="whole", model=model, **more))
+    rows = np.array([200, 3, 77, 0])
+    with torch.no_grad():
+        want = task.logits(np.arange(240))[rows]
+        got = task.model(task.source._inputs(rows, 0, None))
+        torch.testing.assert_close(got, want, rtol=F32_SUM, atol=F32_SUM)
+        near = _in_eval(made(tmp_path, messages="visited", model=model, **more))
+        assert (near.model(near.source._inputs(rows, 0, None)) - want).abs().max() > F32_SUM
+
+
+def test_messages_over_the_whole_graph_count_towards_the_memory(tmp_path):
+    graph = blocks(2000)
+    few = WalksConfig(max_length=1, repeats=1, walks=1, memory_budget="1MiB")
+    made(tmp_path, graph=graph, walks=few, batch_size=4)
+    with pytest.raises(ConfigError, match="memory_budget"):
+        made(tmp_path, graph=graph, walks=few, batch_size=4, messages="whole")

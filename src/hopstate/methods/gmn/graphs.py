@@ -147,7 +147,7 @@ def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask
     assert choice.batch_size is not None
     return GraphTask(
         model, graphs, collate, level=config.level, batch_size=choice.batch_size, seed=config.loop.seed,
-        walks=choice.walks.counts, **shared,
+        walks=choice.walks.counts, draws=config.walks.draws if choice.walks.tokens > 1 else 1, **shared,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ splits are read from one pass.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from hopstate.methods.gmn.layerwise import Cut, NodeGraph, all_outputs
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
 from hopstate.methods.gmn.ordering import node_order
-from hopstate.methods.gmn.walk_tokens import TokenKind, token_order, walk_tokens
+from hopstate.methods.gmn.walk_tokens import TokenKind, drawing_seed, token_order, walk_tokens
 from hopstate.training.precision import bare
+from hopstate.training.tasks.node import averaged
 
 
 class NodeOutputs:
@@ -33,12 +35,14 @@ class NodeOutputs:
         seed: of the run; fixes the walks.
         cut: how much is worked on at once.
         folder: where arrays of a row a node lie; None keeps them in memory.
+        draws: of walks, whose outputs are averaged.
     """
 
     def __init__(
-        self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None
-    ) -> None:
-        self.prepared, self.kind, self.seed, self.cut = prepared, kind, seed, cut
+        self, prepared: PreparedGraph, kind: TokenKind, *, seed: int, cut: Cut, folder: Path | None = None,
+        draws: int = 1,
+    ) -> None:  # fmt: skip
+        self.prepared, self.kind, self.seed, self.cut, self.draws = prepared, kind, seed, cut, draws
         self.store = Scratch(folder)
         self._known: tuple[bytes, Tensor] | None = None
 
@@ -50,17 +54,18 @@ class NodeOutputs:
         if self._known is None or self._known[0] != key:
             m = self.prepared
             graph = NodeGraph(indptr=m.indptr, indices=m.indices, x=m.x, edge_attr=m.edge_attr, order=node_order(m.key))
-            self._known = key, all_outputs(inner, graph, self._tokens, self.cut, self.store)
+            rounds = (partial(self._tokens, number) for number in range(self.draws))
+            self._known = key, averaged(all_outputs(inner, graph, own, self.cut, self.store) for own in rounds)
         return self._known[1]
 
-    def _tokens(self, rows: np.ndarray) -> GMNInputs:
+    def _tokens(self, number: int, rows: np.ndarray) -> GMNInputs:
         """Return the inputs of some nodes with their tokens and what these hold."""
         m = self.prepared
         extra: dict[str, Any] = {"targets": torch.arange(len(rows))}
         near, edge_attr = rows, None
         if m.settings.tokens > 1:
-            seed = self.seed * 1_000_003 % 2**63
-            tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=m.edge_attr is not None)
+            seed, edges = drawing_seed(self.seed, -number), m.edge_attr is not None
+            tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
             near, place = np.unique(np.concatenate([rows, tokens["nodes"].numpy()]), return_inverse=True)
             tokens["nodes"] = torch.from_numpy(place[len(rows) :])
             if m.edge_attr is not None:

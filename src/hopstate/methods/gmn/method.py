@@ -57,6 +57,7 @@ class WalksConfig:
         weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
         window: steps back that the bits of walk features look.
         resample_every: epochs that share their walks; 0 draws them once.
+        draws: times that evaluation and prediction draw walks, whose outputs are averaged.
         memory_budget: what a training step, or a pass over all nodes, may take ("2GiB", "500MB", or bytes).
     """
 
@@ -68,12 +69,15 @@ class WalksConfig:
     weights: int | None = None
     window: int = 8
     resample_every: int = 0
+    draws: int = 1
     memory_budget: str = "4GiB"
 
     def __post_init__(self) -> None:
         parse_bytes(self.memory_budget)
         if self.resample_every < 0:
             raise ConfigError(f"walks.resample_every counts epochs, 0 for never; got {self.resample_every}")
+        if self.draws < 1:
+            raise ConfigError(f"walks.draws counts the walks drawn in evaluation, at least 1; got {self.draws}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,8 @@ class GMNRun(NodeRun):
             read them; "features" takes the features alone, where they are read, and "drop" nothing.
         model: the network; model.variant and model.bidirectional switch to the paper's variants.
         batch_size: nodes a step; null takes the whole graph where it fits walks.memory_budget.
+        messages: in a step of batch_size nodes, Psi passes messages among the nodes that their walks "visited", or over
+            the "whole" graph.
     """
 
     walks: WalksConfig = field(default_factory=WalksConfig)
@@ -120,6 +126,7 @@ class GMNRun(NodeRun):
     edges: Use = "auto"
     model: GMN.Config = field(default_factory=GMN.Config)
     batch_size: int | None = None
+    messages: Literal["visited", "whole"] = "visited"
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
@@ -161,7 +168,8 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, 
     w = config.walks
     return choose(
         graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
-        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, edge_dim=edge_dim, **asked_walks(w, context),
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, edge_dim=edge_dim,
+        everywhere=config.messages == "whole", **asked_walks(w, context),
     )  # fmt: skip
 
 
@@ -240,6 +248,7 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         degrees=torch.from_numpy(np.diff(ready.indptr)),  # messages that each node receives
         recompute=choice.recompute,
     )
+    draws = config.walks.draws if choice.walks.tokens > 1 else 1
     shared: dict[str, Any] = {"seed": config.loop.seed, "resample_every": config.walks.resample_every}
     of: dict[str, Any] = {
         "walks": choice.walks.counts,
@@ -247,22 +256,26 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
         "whole": config.batch_size is None,
     }
     if choice.batch_size is None or choice.batch_size >= graph.num_nodes:
-        whole = WholeSequence(config.model, ready, labels, **shared)
+        whole = WholeSequence(config.model, ready, labels, draws=draws, **shared)
         return NodeNetwork(model=model, source=whole, **of)
     budget = parse_bytes(config.walks.memory_budget)
     cut, large = cut_of(
         graph.num_nodes, graph.num_edges, choice.walks, config.model, ready.x.shape[1], edge_dim, budget
     )
     outputs = NodeOutputs(
-        ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None
-    )
-    visited = VisitedNodes(config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs, **shared)
+        ready, config.model.token_kind, seed=config.loop.seed, cut=cut, folder=context.run if large else None,
+        draws=draws,
+    )  # fmt: skip
+    visited = VisitedNodes(
+        config.model, ready, labels, batch_size=choice.batch_size, predict_all=outputs,
+        everywhere=config.messages == "whole", **shared,
+    )  # fmt: skip
     if context.trained is None:
         note(config.loop, visited.left_out())
     return NodeNetwork(model=model, source=visited, **of)
 
 
-EARLIER = {"model.walk_norm": False, "encoding.components": "smallest"}
+EARLIER = {"model.walk_norm": False, "model.mark": False, "encoding.components": "smallest"}
 EARLIER_FLOW = EARLIER | {"flow": "target_to_source", "edges": "features"}
 # what table 6 says was searched (its "#Layers" does not say of what: blocks over tokens, over nodes and of message
 # passing are searched apart). Deviation: m, and one block over tokens or nodes beside the stated 3 to 6

@@ -8,21 +8,21 @@ Deviation: LayerNorm before the head; the paper states none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import replace
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hopstate.errors import ConfigError, ShapeError, nearest
+from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mpnn import MPNN, READS_EDGES, MessageBlock, MessageKind, Pooling, WalkEncoder, pool
+from hopstate.layers.mpnn import MPNN, READS_EDGES, MessageBlock, MessageKind, pool
 from hopstate.layers.ssm import BidirectionalMamba
+from hopstate.methods.gmn.config import GMNConfig
 from hopstate.methods.gmn.gps import GPSLayer, in_order, recomputed
 from hopstate.methods.gmn.inputs import GMNInputs
-
-Variant = Literal["gmn", "gmn-", "gps-mamba"]
+from hopstate.methods.gmn.local import OwnMark, local_encoder
 
 
 class GMN(nn.Module):
@@ -40,94 +40,11 @@ class GMN(nn.Module):
         recompute: make the inside of a layer of "gps-mamba" again in the backward pass instead of keeping it.
     """
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config:
-        """Settings of a Graph Mamba Network.
-
-        Args:
-            variant: "gmn" in full; "gmn-" without encodings and without message passing, in tokens too (local "auto" is
-                "rwf" there); "gps-mamba": layers of a message-passing block beside blocks over the nodes (no walks).
-            dim: width.
-            local: encoder of a token: message passing on the induced subgraph, or "rwf", random-walk features; "auto"
-                is "gatedgcn".
-            local_layers: message-passing blocks of the local encoder.
-            walk_norm: normalise random-walk features over all steps; runs of 0.1.0 did not.
-            pooling: over the rows of a token, and of graphs in graph tasks.
-            token_layers: blocks over each node's tokens.
-            node_layers: blocks over the nodes; in "gps-mamba", of each layer.
-            mpnn: message passing whose output is added, or "none".
-            mpnn_layers: its blocks; layers of "gps-mamba".
-            bidirectional: False scans in one direction only.
-            expand: inner width of a branch, in multiples of dim.
-            state_dim: numbers of state a channel.
-            conv_width: taps of the short convolution.
-            dropout: in all blocks.
-            input_dropout: of the features, before both embeddings.
-        """
-
-        variant: Variant = "gmn"
-        dim: int = 64
-        local: Literal["auto", "gatedgcn", "gcn", "gin", "gine", "sage", "rwf"] = "auto"
-        local_layers: int = 1
-        walk_norm: bool = True
-        pooling: Pooling = "mean"
-        token_layers: int = 1
-        node_layers: int = 1
-        mpnn: Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage", "none"] = "gatedgcn"
-        mpnn_layers: int = 4
-        bidirectional: bool = True
-        expand: float = 2.0
-        state_dim: int = 16
-        conv_width: int = 4
-        dropout: float = 0.1
-        input_dropout: float = 0.0
-
-        def __post_init__(self) -> None:
-            for name, known in (("variant", get_args(Variant)), ("pooling", get_args(Pooling))):
-                if (value := getattr(self, name)) not in known:
-                    raise ConfigError(
-                        f"unknown model.{name} {value!r}{nearest(value, known)}; known: {', '.join(known)}"
-                    )
-            if min(self.dim, self.state_dim) < 1 or self.expand <= 0:
-                raise ConfigError("model.dim and model.state_dim must be at least 1 and model.expand above 0")
-            counts = (self.local_layers, self.token_layers, self.node_layers, self.mpnn_layers, self.conv_width)
-            if min(counts) < 0:
-                raise ConfigError("model's numbers of layers and conv_width must not be negative")
-            for name in ("dropout", "input_dropout"):
-                if not 0 <= (share := getattr(self, name)) < 1:
-                    raise ConfigError(f"model.{name} lies in [0, 1); got {share}")
-            if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
-                raise ConfigError(
-                    "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "
-                    "model.node_layers (blocks over the nodes in each)"
-                )
-
-        @property
-        def uses_mpnn(self) -> bool:
-            """Whether Psi is added."""
-            return self.variant == "gmn" and self.mpnn != "none" and self.mpnn_layers > 0
-
-        def reads_edges(self, *, walks: bool = True) -> bool:
-            """Return whether something in the network has a place for edge features; walks: nodes have tokens."""
-            local = self.encoder == "rwf" or (self.local_layers > 0 and self.encoder in READS_EDGES)
-            psi = (self.uses_mpnn or self.variant == "gps-mamba") and self.mpnn in READS_EDGES
-            return psi or (walks and self.variant != "gps-mamba" and local)
-
-        @property
-        def encoder(self) -> Literal["gatedgcn", "gcn", "gin", "gine", "sage", "rwf"]:
-            """What encodes a token: local, "auto" resolved."""
-            if self.local == "auto":
-                return "rwf" if self.variant == "gmn-" else "gatedgcn"
-            return self.local
-
-        @property
-        def token_kind(self) -> Literal["subgraph", "walk"]:
-            """What the local encoder reads."""
-            return "walk" if self.encoder == "rwf" else "subgraph"
+    Config: TypeAlias = GMNConfig
 
     def __init__(
         self,
-        config: Config,
+        config: GMNConfig,
         *,
         in_dim: int,
         out_dim: int,
@@ -146,7 +63,8 @@ class GMN(nn.Module):
             raise ConfigError("model.variant=gps-mamba takes each node as one token; set walks.max_length=0")
         self.embed = nn.Linear(in_dim, c.dim)
         walks = tokens > 1
-        self.local = _local_encoder(c, window, bool(edge_dim)) if walks else None
+        self.local = local_encoder(c, window, bool(edge_dim)) if walks else None
+        self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
         needs_edges = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (needs_edges or (gps and c.mpnn in READS_EDGES))
         self.embed_edge = nn.Linear(edge_dim, c.dim) if needs_edges else None
@@ -191,7 +109,7 @@ class GMN(nn.Module):
         return None if self.embed_edge is None or inputs.edge_attr is None else self.embed_edge(inputs.edge_attr)
 
     def encode(self, inputs: GMNInputs) -> Tensor:
-        """Return (n, dim): each node's last row after the blocks over its tokens; inputs.graph and order are not read.
+        """Return (n, dim): each node's row after the blocks over its tokens; inputs.graph and order are not read.
 
         Raises:
             ShapeError: another number of features than the model was made for.
@@ -202,54 +120,27 @@ class GMN(nn.Module):
         if self.local is None:
             phi = h if inputs.targets is None else h[inputs.targets]
         else:
-            phi = self.local(h, self._edges(inputs), inputs)[inputs.token_order]
-        offsets = torch.arange(len(phi) // self.tokens + 1, device=phi.device) * self.tokens
+            phi = self._tokens(h, inputs)
+        count = self.tokens if self.local is None or self.config.own_token else self.tokens - 1
+        offsets = torch.arange(len(phi) // count + 1, device=phi.device) * count
         for block in self.token_blocks:
             phi = block(phi, offsets)
-        return phi.view(-1, self.tokens, phi.shape[1])[:, -1]
+        rows = phi.view(-1, count, phi.shape[1])
+        return rows[:, -1] if self.config.readout == "last" else rows.mean(1)
+
+    def _tokens(self, h: Tensor, inputs: GMNInputs) -> Tensor:
+        """Return (n * K, dim), or (n * (K - 1), dim) without the nodes themselves: encoded tokens in their order."""
+        assert self.local is not None
+        edges = self._edges(inputs)
+        if self.mark is not None:
+            h, inputs = self.mark(h, inputs)
+        phi = self.local(h, edges, inputs)[inputs.token_order]
+        if self.config.own_token:
+            return phi
+        return phi.view(-1, self.tokens, phi.shape[1])[:, :-1].reshape(-1, phi.shape[1])
 
 
-class _SubgraphEncoder(nn.Module):
-    """Message passing inside each token, pooled."""
-
-    def __init__(self, c: GMN.Config, edges: bool) -> None:
-        super().__init__()
-        self.pooling: Pooling = c.pooling
-        kind: MessageKind = c.encoder  # type: ignore[assignment]
-        self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, norm="layer")
-
-    def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
-        assert inputs.token_graph is not None
-        assert inputs.token_offsets is not None
-        e = None if e is None or inputs.token_edges is None else e.index_select(0, inputs.token_edges)
-        return pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), inputs.token_offsets, self.pooling)
-
-
-class _WalkTokens(nn.Module):
-    """Random-walk features of each token."""
-
-    def __init__(self, c: GMN.Config, window: int, edges: bool) -> None:
-        super().__init__()
-        self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
-
-    def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
-        assert inputs.token_nodes is not None
-        assert inputs.bits is not None
-        assert inputs.walks is not None
-        assert inputs.token_offsets is not None
-        if e is not None and inputs.token_edges is not None:
-            came = (inputs.token_edges >= 0).nonzero()[:, 0]  # not along an edge: starts, and steps of walks that stay
-            taken = e.index_select(0, inputs.token_edges[came])
-            e = e.new_zeros(len(inputs.token_edges), e.shape[1]).index_copy(0, came, taken)
-        rows = h.index_select(0, inputs.token_nodes)
-        return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
-
-
-def _local_encoder(c: GMN.Config, window: int, edges: bool) -> nn.Module:
-    return _WalkTokens(c, window, edges) if c.encoder == "rwf" else _SubgraphEncoder(c, edges)
-
-
-def _block(c: GMN.Config) -> BidirectionalMamba:
+def _block(c: GMNConfig) -> BidirectionalMamba:
     return BidirectionalMamba(
         c.dim, expand=c.expand, state_dim=c.state_dim, conv_width=c.conv_width, dropout=c.dropout,
         bidirectional=c.bidirectional,
@@ -267,7 +158,7 @@ class _NodeLayer(nn.Module):
         return self.block(y, offsets)
 
 
-def _gps_layers(c: GMN.Config, edges: bool, degrees: Tensor | None) -> list[GPSLayer]:
+def _gps_layers(c: GMNConfig, edges: bool, degrees: Tensor | None) -> list[GPSLayer]:
     kind: MessageKind = c.mpnn  # type: ignore[assignment]
     return [
         GPSLayer(
@@ -283,7 +174,7 @@ def _gps_layers(c: GMN.Config, edges: bool, degrees: Tensor | None) -> list[GPSL
 class _Augmentation(nn.Module):
     """Psi(G, X || P): a linear map, then message passing over the whole graph."""
 
-    def __init__(self, c: GMN.Config, in_dim: int, edge_dim: int, degrees: Tensor | None) -> None:
+    def __init__(self, c: GMNConfig, in_dim: int, edge_dim: int, degrees: Tensor | None) -> None:
         super().__init__()
         kind: MessageKind = c.mpnn  # type: ignore[assignment]
         edges = edge_dim > 0 and kind in READS_EDGES

@@ -15,12 +15,12 @@ from hopstate.errors import ConfigError
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.ordering import node_order
-from hopstate.methods.gmn.walk_tokens import Resampler, Tokens, WalkSettings, token_order, walk_tokens
+from hopstate.methods.gmn.walk_tokens import Resampler, Tokens, WalkSettings, drawing_seed, token_order, walk_tokens
 from hopstate.ops.rows import bounds_of, ranges
 from hopstate.ops.walks import WalkTable, random_walks
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, device_of
+from hopstate.training.tasks.node import NodeBatches, NodeLabels, Seen, averaged, device_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +88,15 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         labels: labels, splits and names.
         seed: fixes everything drawn.
         resample_every: epochs that share their walks, 0 for never.
+        draws: of walks in evaluation, whose outputs are averaged.
     """
 
     def __init__(
-        self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0
-    ) -> None:
+        self, config: GMN.Config, prepared: PreparedGraph, labels: NodeLabels, *, seed: int, resample_every: int = 0,
+        draws: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__(labels)
+        self.draws = draws
         self.prepared, self.seed, self.resample_every, self.kind = prepared, seed, resample_every, config.token_kind
         m = prepared
         self.graph = Adjacency.of(m.indptr, m.indices)
@@ -138,22 +141,28 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
         return model(batch[0])[batch[1]]
 
     def logits(self, model: nn.Module, rows: np.ndarray) -> Tensor:
-        """Return (n, C) logits of rows, on the CPU; with the first round's walks and ties broken by node id."""
+        """Return (n, C) logits of rows, on the CPU; ties are broken by node id."""
         device = device_of(model)
         if self._eval is None or self._eval.x.device != device:
-            self._eval = self._inputs(0, None).to(device)
-            if next(model.parameters()).dtype == torch.float64:
-                from hopstate.training.double import Double
+            self._eval = self._evaluated(0, model)
+        asked = (self._eval if number == 0 else self._evaluated(-number, model) for number in range(self.draws))
+        return averaged(model(inputs).float().cpu() for inputs in asked)[torch.from_numpy(rows)]
 
-                self._eval = Double().convert_input(self._eval)
-        return model(self._eval).float().cpu()[torch.from_numpy(rows)]
+    def _evaluated(self, number: int, model: nn.Module) -> GMNInputs:
+        """Return what a round of evaluation reads, where the model is and in its precision."""
+        inputs = self._inputs(number, None).to(device_of(model))
+        if next(model.parameters()).dtype != torch.float64:
+            return inputs
+        from hopstate.training.double import Double
+
+        return Double().convert_input(inputs)
 
     def _inputs(self, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
         m = self.prepared
         extra: dict[str, Any] = {}
         if self._walks is not None:
-            if rng is None and self.resample_every:  # the running rounds stay as they are
-                extra = token_inputs(self._resampler(0).at(0))
+            if rng is None and (self.resample_every or epoch):  # the running rounds stay as they are
+                extra = token_inputs(self._resampler(0).drawn(epoch))
             else:
                 tokens = self._walks.at(epoch)
                 if self._held[0] is not tokens:  # made once a round, so that adjacencies keep their weighted forms
@@ -180,6 +189,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         config, prepared, labels, seed, resample_every: see `WholeSequence`.
         batch_size: nodes a step.
         predict_all: model → (N, C) logits of all nodes, on the CPU; how evaluation and prediction read the whole graph.
+        everywhere: messages pass over the whole graph in every step, not among the nodes visited alone.
     """
 
     def __init__(
@@ -192,6 +202,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         batch_size: int,
         predict_all: Callable[[nn.Module], Tensor],
         resample_every: int = 0,
+        everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
         if batch_size < 1:
@@ -199,6 +210,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.kind, self.gps = config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
+        self.everywhere = everywhere and config.uses_mpnn
         self.predict_all = predict_all
 
     def num_batches(self, epoch: int) -> int:
@@ -257,11 +269,16 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         edges = m.edge_attr is not None
         if m.settings.tokens > 1:
             number = epoch // self.resample_every if self.resample_every else 0
-            seed = (self.seed * 1_000_003 + number) % 2**63
+            seed = drawing_seed(self.seed, number)
             tokens = walk_tokens(m.table, rows, m.settings, kind=self.kind, seed=seed, edges=edges)
         visited = tokens["nodes"].numpy() if tokens is not None else self._around(rows, epoch)
-        near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
-        indptr, indices, ids = induced(m.indptr, m.indices, near)
+        if self.everywhere:
+            near, place, ids = np.arange(len(m.x)), np.concatenate([rows, visited]), np.arange(len(m.indices))
+            graph = self._whole
+        else:
+            near, place = np.unique(np.concatenate([rows, visited]), return_inverse=True)
+            indptr, indices, ids = induced(m.indptr, m.indices, near)
+            graph = Adjacency.of(indptr, indices)
         edge_attr = None
         if m.edge_attr is not None:
             taken = tokens.get("edges") if tokens is not None else None
@@ -274,17 +291,21 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
             extra = {**token_inputs(tokens), "token_order": token_order(len(rows), m.settings, rng)}
         order = node_order(m.key[near if self.gps else rows], rng)
         return GMNInputs(
-            x=m.features(rng, near), graph=Adjacency.of(indptr, indices), edge_attr=edge_attr,
+            x=m.features(rng, near), graph=graph, edge_attr=edge_attr,
             targets=torch.from_numpy(place[: len(rows)]), order=torch.from_numpy(order),
             sequences=torch.tensor([0, len(order)]), **extra,
         )  # fmt: skip
 
+    @cached_property
+    def _whole(self) -> Adjacency:
+        return Adjacency.of(self.prepared.indptr, self.prepared.indices)
+
     def _around(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Return nodes near rows without tokens, from which they receive messages; drawn anew every epoch."""
-        if not self.passes_messages:
+        if not self.passes_messages or self.everywhere:
             return rows[:0]
         steps, walks = CONTEXT
-        seed = (self.seed * 1_000_003 + epoch) % 2**63
+        seed = drawing_seed(self.seed, epoch)
         return random_walks(self.prepared.table, rows, steps, walks=walks, seed=seed).astype(np.int64).ravel()
 
 

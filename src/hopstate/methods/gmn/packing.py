@@ -13,7 +13,7 @@ from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.nodes import PreparedGraph, token_inputs
 from hopstate.methods.gmn.ordering import node_order
-from hopstate.methods.gmn.walk_tokens import token_order, walk_tokens
+from hopstate.methods.gmn.walk_tokens import drawing_seed, token_order, walk_tokens
 from hopstate.methods.shared.edges import turned
 from hopstate.ops.rows import bounds_of, ranges
 
@@ -77,7 +77,7 @@ class Collator:
         self.seed, self.resample_every = seed, resample_every
 
     def __call__(self, ids: np.ndarray, epoch: int, rng: np.random.Generator | None) -> GMNInputs:
-        """Return the inputs of graphs ids."""
+        """Return the inputs of graphs ids; without a generator the epoch is a round of evaluation: 0, -1, -2, ..."""
         m, graphs = self.prepared, self.graphs
         rows, bounds, indptr, indices, edges = pack(graphs, m.indptr, m.indices, ids)
         extra: dict[str, object] = {}
@@ -106,8 +106,8 @@ class Collator:
         rng: np.random.Generator | None,
     ) -> dict[str, object]:  # fmt: skip
         m, graphs = self.prepared, self.graphs
-        number = epoch // self.resample_every if self.resample_every and rng is not None else 0
-        seed = (self.seed * 1_000_003 + number) % 2**63
+        number = epoch if rng is None else epoch // self.resample_every if self.resample_every else 0
+        seed = drawing_seed(self.seed, number)
         wanted = m.edge_attr is not None
         tokens = walk_tokens(m.table, rows, m.settings, kind=self.model.token_kind, seed=seed, edges=wanted)
         start = np.zeros(graphs.num_graphs, np.int64)

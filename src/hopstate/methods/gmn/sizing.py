@@ -19,6 +19,7 @@ from hopstate.methods.gmn.nodes import CONTEXT
 from hopstate.methods.gmn.walk_tokens import WalkSettings
 
 _SMALLEST_BATCH = 64
+Given = tuple[int, int, int, GMN.Config]  # nodes, edges, features, the network
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def choose(
     q: float = 1.0,
     window: int = 8,
     edge_dim: int = 0,
+    everywhere: bool = False,
 ) -> WalkPlan:
     """Return settings that fit the budget; those given are kept.
 
@@ -145,20 +147,27 @@ def choose(
     if it fits ("gps-mamba": with its layers recomputed, if that makes it fit), else in the largest batches that do,
     with fewer walks where even small batches do not.
 
+    Args:
+        num_nodes, num_edges, features, model, edge_dim: see `step_bytes`.
+        budget: bytes.
+        max_length, repeats, walks, batch_size, p, q, window: what is given.
+        everywhere: messages of a batch pass over the whole graph.
+
     Raises:
         ConfigError: what is given does not fit; the message names settings that would.
     """
     start = _start(num_edges / max(1, num_nodes), model, max_length, repeats, walks, p=p, q=q, window=window)
+    given: Given = (num_nodes, num_edges, features, model)
+    more: dict[str, Any] = {"edge_dim": edge_dim, "everywhere": everywhere}
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
-        found = _fit(num_nodes, num_edges, features, model, budget, candidate, batch_size, edge_dim)
+        found = _fit(given, budget, candidate, batch_size, **more)
         if found is not None:
             return found
-    needed = _bytes(num_nodes, num_edges, features, model, start, batch_size, edge_dim)
+    needed = _bytes(given, start, batch_size, **more)
     raise ConfigError(
         f"m={start.max_length}, s={start.repeats}, M={start.walks} on "
         f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, "
-        f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; "
-        + _would_fit(num_nodes, num_edges, features, model, budget, start, edge_dim)
+        f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; " + _would_fit(given, budget, start, **more)
     )
 
 
@@ -221,21 +230,19 @@ def _start(
     )
 
 
-def _would_fit(
-    n: int, e: int, features: int, model: GMN.Config, budget: int, start: WalkSettings, edge_dim: int
-) -> str:
+def _would_fit(given: Given, budget: int, start: WalkSettings, **more: Any) -> str:
     """Return words that name settings within the budget, else the least budget there are settings for."""
     modest = replace(
         start, max_length=min(3, start.max_length), repeats=min(2, start.repeats), walks=min(8, start.walks)
     )
     smaller = _smaller(modest, True, True, True)
     for candidate in smaller:
-        if found := _fit(n, e, features, model, budget, candidate, None, edge_dim):
+        if found := _fit(given, budget, candidate, None, **more):
             return f"these would fit: {found}"
-    size = n
+    size = given[0]
     while min(size, 1 << 20) // 2 >= _SMALLEST_BATCH:
         size = min(size, 1 << 20) // 2
-    least = _bytes(n, e, features, model, smaller[-1], size, edge_dim)
+    least = _bytes(given, smaller[-1], size, **more)
     return (
         f"no walks and batches fit it; the smallest take {math.ceil(least / 2**20):,} MiB: raise it, or lower model.dim"
     )
@@ -259,31 +266,29 @@ def _smaller(start: WalkSettings, m: bool, s: bool, M: bool) -> list[WalkSetting
 
 
 def _bytes(
-    n: int, e: int, features: int, model: GMN.Config, walks: WalkSettings, batch: int | None, edge_dim: int,
-    recompute: bool = False,
-) -> int:  # fmt: skip
+    given: Given, walks: WalkSettings, batch: int | None, *, edge_dim: int, everywhere: bool, recompute: bool = False
+) -> int:
+    n, e, features, model = given
     more: dict[str, Any] = {"edge_dim": edge_dim, "recompute": recompute}
     if batch is None or batch >= n:
         return step_bytes(n, e, walks, model, features, **more)
     visited = walks.repeats * walks.walks * walks.max_length * (walks.max_length + 1) // 2
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
         visited = CONTEXT[0] * CONTEXT[1]
-    context = min(n, batch * (1 + visited)) - batch
+    context = (n if everywhere and model.uses_mpnn else min(n, batch * (1 + visited))) - batch
     return step_bytes(batch, e * (context + batch) // n, walks, model, features, context, **more)
 
 
-def _fit(
-    n: int, e: int, features: int, model: GMN.Config, budget: int, walks: WalkSettings, batch: int | None, edge_dim: int
-) -> WalkPlan | None:
+def _fit(given: Given, budget: int, walks: WalkSettings, batch: int | None, **more: Any) -> WalkPlan | None:
     """Return the choice with the largest batch that fits (or the one given), None where there is none."""
-    size = batch
+    size, gps = batch, given[3].variant == "gps-mamba"
     while True:
-        for recompute in (False, True) if model.variant == "gps-mamba" and size is None else (False,):
-            needed = _bytes(n, e, features, model, walks, size, edge_dim, recompute)
+        for recompute in (False, True) if gps and size is None else (False,):
+            needed = _bytes(given, walks, size, recompute=recompute, **more)
             if needed <= budget:
                 return WalkPlan(walks, size, needed, recompute=recompute)
         if batch is not None:
             return None
-        size = min(n, 1 << 20) // 2 if size is None else size // 2
+        size = min(given[0], 1 << 20) // 2 if size is None else size // 2
         if size < _SMALLEST_BATCH:
             return None

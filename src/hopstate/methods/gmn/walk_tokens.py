@@ -135,6 +135,11 @@ def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | N
     return torch.from_numpy(order.reshape(-1))
 
 
+def drawing_seed(seed: int, number: int) -> int:
+    """Return what fixes the walks of a round of a run with a seed; evaluation takes the rounds 0, -1, -2, ..."""
+    return (seed * 1_000_003 + number) % 2**63
+
+
 class Resampler:
     """Tokens of fixed nodes, drawn anew every few epochs; the next ones are drawn while the present ones are used.
 
@@ -162,12 +167,13 @@ class Resampler:
         number = epoch // self.every if self.every else 0
         if number != self._round:
             ready = self._next is not None and self._next[0] == number
-            self._tokens = self._next[1].result() if ready and self._next else self._draw(number)
+            self._tokens = self._next[1].result() if ready and self._next else self.drawn(number)
             self._round, self._next = number, None
         if self._pool is not None and self._next is None:
-            self._next = (number + 1, self._pool.submit(self._draw, number + 1))
+            self._next = (number + 1, self._pool.submit(self.drawn, number + 1))
         return self._tokens
 
-    def _draw(self, number: int) -> Tokens:
-        seed = (self.seed * 1_000_003 + number) % 2**63
+    def drawn(self, number: int) -> Tokens:
+        """Return the tokens of a round."""
+        seed = drawing_seed(self.seed, number)
         return walk_tokens(self.table, self.nodes, self.settings, kind=self.kind, seed=seed, edges=self.edges)

@@ -13,6 +13,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
+from hopstate.training.tasks.node import averaged
 from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
 
@@ -34,6 +35,7 @@ class GraphTask:
         batch_size: graphs a step, in training and evaluation.
         seed: fixes the batch order and what collate draws.
         walks: numbers of walks that collate draws, which a run remembers for other data.
+        draws: rounds of evaluation (epochs 0, -1, ... for collate), whose outputs are averaged.
     """
 
     def __init__(
@@ -49,10 +51,11 @@ class GraphTask:
         batch_size: int = 32,
         seed: int = 0,
         walks: Mapping[str, int] | None = None,
+        draws: int = 1,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
-        self.walks = walks
+        self.walks, self.draws = walks, draws
         self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
         self.metric, self.mode = target.metrics[0], target.mode
@@ -133,7 +136,12 @@ class GraphTask:
     def _outputs(self, ids: np.ndarray) -> Tensor:
         device = next(self.model.parameters()).device
         batches = np.split(ids, range(self.batch_size, len(ids), self.batch_size))
-        return torch.cat([self.model(self.collate(batch, 0, None).to(device)).float().cpu() for batch in batches])
+
+        def drawn(batch: np.ndarray) -> Iterator[Tensor]:
+            for number in range(self.draws):
+                yield self.model(self.collate(batch, -number, None).to(device)).float().cpu()
+
+        return torch.cat([averaged(drawn(batch)) for batch in batches])
 
 
 def level_targets(graphs: GraphSet, level: Level) -> np.ndarray:

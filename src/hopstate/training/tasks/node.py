@@ -6,7 +6,7 @@ A `NodeBatches` says what a step is fed, what the model makes of it, and how the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -292,6 +292,14 @@ class WholeGraph(NodeBatches[tuple[Tensor, Tensor]]):
         if self._device != device:  # the graph moves once, not every step
             self.inputs, self._device = as_taken(self.inputs, model), device
         return model(*self.inputs)
+
+
+def averaged(outputs: Iterable[Tensor]) -> Tensor:
+    """Return the mean of tensors of one shape, one in memory at a time."""
+    total, count = torch.zeros(()), 0
+    for count, own in enumerate(outputs, 1):
+        total = own if count == 1 else total + own
+    return total if count == 1 else total / count
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -1,0 +1,130 @@
+"""The model against Algorithm 1 written out in float64: outputs and every gradient, for each way to put it together."""
+
+from bisect import bisect_left
+from itertools import combinations, pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from written_out import WrittenOut
+
+from hopstate.data.graph import Graph
+from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn.model import GMN, GMNInputs
+from hopstate.methods.gmn.nodes import token_inputs
+from hopstate.methods.gmn.walk_tokens import WalkSettings, token_order, walk_tokens
+from hopstate.ops.walks import WalkTable
+from hopstate.testing.asserts import assert_close_rmse
+
+M2 = WalkSettings(max_length=2, repeats=2, walks=2, window=2)
+M0 = WalkSettings(max_length=0, repeats=1, walks=1)
+SIZES = {"dim": 4, "expand": 1.5, "state_dim": 3, "mpnn_layers": 2, "dropout": 0.0}
+
+
+def graph_of(seed: int) -> Graph:
+    rng = np.random.default_rng(seed)
+    pairs = np.array([*nx.gnm_random_graph(6, 8, seed=seed).edges(), (0, 6)])  # node 7 stands alone
+    pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    return Graph.from_edges(
+        pairs, 8, undirected=False, x=rng.normal(size=(8, 3)).astype(np.float32),
+        edge_attr=rng.normal(size=(len(pairs), 2)).astype(np.float32),
+    )  # fmt: skip
+
+
+def walks_of(table: WalkTable, settings: WalkSettings, count: int) -> list:
+    """Return walks[node][token][walk], a list of nodes, and the steps of each token in the sequence's order."""
+    if settings.tokens == 1:
+        return [[] for _ in range(count)]
+    drawn = walk_tokens(table, np.arange(count), settings, kind="walk", seed=5)
+    starts, steps, ends = drawn["walks"].tolist(), drawn["nodes"].tolist(), drawn["offsets"].tolist()
+    walks = [steps[a:b] for a, b in pairwise(starts)]
+    own = [range(bisect_left(starts, a), bisect_left(starts, b)) for a, b in pairwise(ends)]
+    tokens = [[walks[i] for i in numbers] for numbers in own]
+    return [tokens[i : i + settings.tokens] for i in range(0, len(tokens), settings.tokens)]
+
+
+CASES = {
+    "m = 0": (M0, {}, False),
+    "m = 0, edges": (M0, {"node_layers": 2}, True),
+    "subgraphs": (M2, {"local_layers": 2}, False),
+    "subgraphs, edges": (M2, {"local_layers": 2, "mark": False}, True),
+    "walk features": (M2, {"local": "rwf", "token_layers": 2}, False),
+    "walk features, edges": (M2, {"local": "rwf"}, True),
+    "without the node itself": (M2, {"own_token": False}, False),
+    "mean of the tokens": (M2, {"readout": "mean"}, False),
+    "mean of the walks' tokens": (M2, {"readout": "mean", "own_token": False, "local": "rwf"}, False),
+    "no message passing": (M2, {"mpnn": "none", "node_layers": 0}, False),
+}
+
+
+def neighbours_of(graph: Graph) -> list[dict[int, int]]:
+    """Return, for each node, those that it receives from with the numbers of the edges."""
+    bounds = zip(graph.indptr[:-1].tolist(), graph.indptr[1:].tolist(), strict=True)
+    return [{int(u): number for number, u in enumerate(graph.indices[a:b], a)} for a, b in bounds]
+
+
+def said(config: GMN.Config) -> dict:
+    """Return what the written-out form needs to know of a configuration."""
+    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout")
+    counted = {"local": config.encoder, "mpnn_layers": config.mpnn_layers * config.uses_mpnn, "window": M2.window}
+    return {name: getattr(config, name) for name in same} | counted
+
+
+def gradients(outputs: torch.Tensor, weights: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the gradients of a weighted sum of outputs; zeros for leaves that it does not depend on."""
+    found = torch.autograd.grad((outputs * weights).sum(), leaves, allow_unused=True)
+    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, found, strict=True)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_is_algorithm_1(case):
+    settings, change, edges = CASES[case]
+    torch.manual_seed(len(case))
+    graph, config = graph_of(3), GMN.Config(**{**SIZES, **change})
+    model = GMN(config, in_dim=3, out_dim=2, edge_dim=2 * edges, tokens=settings.tokens, window=settings.window)
+    model = model.double().eval()
+    for name, value in model.state_dict().items():
+        if "running" in name or name.endswith("norm.weight"):
+            value.copy_(torch.rand_like(value) + 0.5)
+    table, count = WalkTable.of(graph.indptr, graph.indices), graph.num_nodes
+    tokens = {}
+    if settings.tokens > 1:
+        drawn = walk_tokens(table, np.arange(count), settings, kind=config.token_kind, seed=5, edges=edges)
+        tokens = {**token_inputs(drawn), "token_order": token_order(count, settings, None)}
+    order = np.random.default_rng(0).permutation(count)
+    x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
+    e = torch.tensor(graph.edge_attr, dtype=torch.float64, requires_grad=True) if edges else None
+    got = model(
+        GMNInputs(
+            x=x, graph=Adjacency.of(graph.indptr, graph.indices), edge_attr=e, order=torch.from_numpy(order),
+            sequences=torch.tensor([0, count]), **tokens,
+        )
+    )  # fmt: skip
+    written = WrittenOut(
+        dict(model.named_parameters()) | dict(model.named_buffers()), neighbours_of(graph), said(config)
+    )
+    want = written.run(list(x), None if e is None else list(e), walks_of(table, settings, count), order.tolist())
+    assert_close_rmse(got, want, name="outputs")
+    leaves = {"x": x, **({"e": e} if edges else {}), **dict(model.named_parameters())}
+    weights = torch.randn_like(want)
+    ours, theirs = (gradients(outputs, weights, list(leaves.values())) for outputs in (got, want))
+    for name, own, other in zip(leaves, ours, theirs, strict=True):
+        if other.norm() > 1e-12:  # a bias before a mean is taken away has a gradient of roundings alone
+            assert_close_rmse(own, other, name=name, factor=10)
+        else:
+            assert own.norm() < 1e-12, name
+
+
+def test_every_way_to_put_it_together_is_another():
+    """So the comparison above would see the wrong one."""
+    graph, outputs = graph_of(3), []
+    table = WalkTable.of(graph.indptr, graph.indices)
+    for change in ({}, {"readout": "mean"}, {"own_token": False}, {"mark": False}):
+        torch.manual_seed(0)
+        config = GMN.Config(**{**SIZES, "mpnn": "none", **change})
+        model = GMN(config, in_dim=3, out_dim=2, tokens=M2.tokens).double().eval()
+        written = WrittenOut(dict(model.state_dict()), neighbours_of(graph), said(config))
+        outputs.append(written.run(list(torch.tensor(graph.x).double()), None, walks_of(table, M2, 8), list(range(8))))
+    for one, other in combinations(outputs, 2):
+        assert (one - other).norm() > 1e-3 * one.norm()
