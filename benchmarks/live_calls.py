@@ -20,6 +20,8 @@ import pandas as pd
 
 import hopstate
 
+FIRST = 2000  # events that the run is trained on
+
 
 def table(first: int, count: int, nodes: int, seed: int, share: float = 0.0) -> pd.DataFrame:
     """Return events first.. of a stream: of skewed popularity; a share of them deletes the edge before."""
@@ -48,10 +50,10 @@ def measure(past: int, calls: int, nodes: int, share: float) -> tuple[np.ndarray
     quiet = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
-        table(0, 2000, nodes, 0, share).to_csv(home / "own.csv", index=False)
+        table(0, FIRST, nodes, 0, share).to_csv(home / "own.csv", index=False)
         settings = {**quiet, "read": {"num_nodes": nodes}, "evaluation": {"strategies": ["random"]}}
         run = hopstate.fit("ctdg-ssm", home / "own.csv", out=home / "run", config=settings)
-        run.score_stream(table(2000, past - 2000, nodes, 0, share))
+        run.score_stream(table(FIRST, past - FIRST, nodes, 0, share))
         state, seconds, written = home / "run" / "state", [], []
         for call in range(calls):
             new, before = table(past + 100 * call, 100, nodes, 0, share), files(state)
@@ -70,6 +72,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--deletions", type=float, default=0.0, help="share of events that delete an edge")
     o = parser.parse_args()
+    if min(o.past) < FIRST:
+        parser.error(f"--past {min(o.past)}: the run is trained on {FIRST} events, so a past is no shorter")
     print("past events | median s | largest s | median KB | largest KB | mean KB")
     for past in o.past:
         seconds, written = measure(past, o.calls, o.nodes, o.deletions)

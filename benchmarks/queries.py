@@ -89,6 +89,10 @@ def main() -> None:
     print(machine())
     warnings.simplefilter("ignore")
     table = pd.read_csv(options.data)
+    if len(table) <= OWN:
+        parser.error(
+            f"{options.data} holds {len(table)} events: the run itself takes {OWN}, the questions go on over more"
+        )
     events = pd.DataFrame({"src": table["u"], "dst": table["i"], "t": table["ts"].astype(np.int64)})
     for name in options.methods:
         print(measure(name, events, options.stage), flush=True)

@@ -212,6 +212,8 @@ def main() -> None:
     o = parser.parse_args()
     if o.out is None and o.what != "table":
         parser.error(f"{o.what} writes a file: give --out")
+    if o.what == "run" and not o.kinds:
+        parser.error("name what to train, e.g. full top:0.5")
     if o.what == "run":
         if not o.no_tests:
             require_green("tests/compensation/top/test_top.py")

@@ -20,14 +20,22 @@ def test_tests_that_benchmarks_name_are_there() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda s: s.stem)
-def test_benchmarks_import(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_benchmarks_import_and_tell_their_options(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(script.parent))
     known = set(sys.modules)
     spec = importlib.util.spec_from_file_location(f"benchmark_{script.stem}", script)
     assert spec is not None
     assert spec.loader is not None
     try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        if "ArgumentParser(" in script.read_text():
+            monkeypatch.setattr(sys, "argv", [script.name, "--help"])
+            with pytest.raises(SystemExit, match="0"):
+                module.main()
+            assert "usage" in capsys.readouterr().out
         for node in ast.walk(ast.parse(script.read_text())):  # those inside functions too
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hopstate"):
                 home = import_module(node.module or "")
