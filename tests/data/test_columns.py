@@ -153,24 +153,24 @@ def test_gaps_are_filled_by_the_mean_and_told(tmp_path):
 def test_events_with_texts_dates_and_gaps_go_on_as_they_began(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"src": rng.integers(0, 6, 120), "dst": rng.integers(6, 12, 120), "t": np.arange(120)})
-    table["how"] = np.array(["mail", "call"])[rng.integers(0, 2, 120)]
+    table["kind"] = np.array(["mail", "call"])[rng.integers(0, 2, 120)]
     table["paid"] = rng.uniform(1, 9, 120)
     table.loc[::7, "paid"] = np.nan
-    read = {"columns": ["how=category", "paid=number"]}
+    read = {"columns": ["kind=category", "paid=number"]}
     quick = {"loop": {"epochs": 1, "progress": False}}
     run = hopstate.fit("ctdg-ssm", table, read=read, out=tmp_path / "run", **quick)
-    later = table[:4].assign(t=300 + np.arange(4), how=["mail", "call", "fax", "mail"])
-    with pytest.warns(HopstateWarning, match="'how=fax'"):
+    later = table[:4].assign(t=300 + np.arange(4), kind=["mail", "call", "fax", "mail"])
+    with pytest.warns(HopstateWarning, match="'kind=fax'"):
         want = run.predict(later)
     assert len(want) == 4
-    turned = later[["t", "paid", "how", "dst", "src"]]
-    with pytest.warns(HopstateWarning, match="'how=fax'"):
+    turned = later[["t", "paid", "kind", "dst", "src"]]
+    with pytest.warns(HopstateWarning, match="'kind=fax'"):
         assert run.predict(turned)["score"].equals(want["score"])
     alone = run.predict(later[:1])
     assert np.array_equal(alone["score"], want["score"][:1])
     asked = [row if row["paid"] == row["paid"] else row | {"paid": None} for row in later.to_dict("records")]
     with LiveRun(run.path, folder=tmp_path / "live") as live:
         found = [receipt.score for receipt in live.take(asked)]
-        with pytest.raises(DataError, match="feature how"):
-            live.take([asked[0] | {"how": ["mail"], "t": 400}])
+        with pytest.raises(DataError, match="feature kind"):
+            live.take([asked[0] | {"kind": ["mail"], "t": 400}])
     assert found == want["score"].tolist()

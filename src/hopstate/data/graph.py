@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.amounts import as_amounts
 from hopstate.data.build import csr_rows
 from hopstate.data.features import FeatureTable
 from hopstate.data.graph_arrays import GraphArrays
@@ -40,7 +41,8 @@ class Graph(GraphArrays):
         indptr: (N+1,) int64, indptr[v]:indptr[v+1] are v's entries in indices.
         indices: (E,) int64 targets, sorted within each row.
         x: (N, F) float32 node features, or None.
-        y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) float32 targets, or None.
+        y: (N,) int64 class labels (-1: unknown), (N,) or (N, T) targets, or None; float32, or float64 where float32
+            would lose digits that count.
         edge_attr: (E, D) float32 features of edges in the order of indices, or None.
         edge_weight: (E,) float32 weights of edges, at least 0, in the order of indices, or None where all weigh 1.
         masks: name ("train", "val", "test") to boolean (N,), or (R, N) where R splits are stored.
@@ -297,7 +299,7 @@ def _carried(attr: Any, weight: Any) -> dict[str, np.ndarray]:
 
 
 def _frozen_labels(y: Any) -> np.ndarray | None:
-    """Return integer labels as int64, others as float32; a column (N, 1) as (N,)."""
+    """Return integer labels as int64, others as `as_amounts` does; a column (N, 1) as (N,)."""
     if y is None:
         return None
     y = np.asarray(y)
@@ -311,7 +313,8 @@ def _frozen_labels(y: Any) -> np.ndarray | None:
         raise DataError(
             f"the label of row {int(np.argmax(y.reshape(len(y), -1).max(1)))} is beyond 2^63 - 1: {y.max()}"
         )
-    return _frozen(y, np.float32 if y.dtype.kind == "f" else np.int64)
+    y = as_amounts(y) if y.dtype.kind == "f" else y
+    return _frozen(y, y.dtype if y.dtype.kind == "f" else np.int64)
 
 
 def _digest(*arrays: np.ndarray) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.amounts import as_amounts
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError
@@ -191,7 +192,7 @@ def _labels(y: np.ndarray | None, name: str) -> np.ndarray | None:
         DataError: several columns of whole numbers that are not 0 and 1.
     """
     if y is None or y.dtype.kind == "f":
-        return y if y is None else y.astype(np.float32)
+        return y if y is None else as_amounts(y)
     y = y.reshape(len(y), -1)
     if y.shape[1] == 1:
         return y[:, 0].astype(np.int64)

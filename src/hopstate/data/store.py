@@ -26,7 +26,11 @@ from hopstate.io.opening import exists, read_json, reading
 VERSION = 1
 META = "graph.json"
 _FACTS: dict[str, tuple[type, ...]] = {"name": (str,), "source": (str,), "class_names": (list, type(None))}
-_DTYPES: dict[str, tuple[str, ...]] = {"indptr": ("int64",), "indices": ("int64",), "y": ("int64", "float32")}
+_DTYPES: dict[str, tuple[str, ...]] = {
+    "indptr": ("int64",),
+    "indices": ("int64",),
+    "y": ("int64", "float32", "float64"),
+}
 _DTYPES |= {"x": ("float32",), "edge_attr": ("float32",), "edge_weight": ("float32",)}
 
 _COLUMNS = {"table": "columns", "edge_table": "edge_columns"}  # where the names of a table's columns stand

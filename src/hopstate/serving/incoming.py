@@ -53,6 +53,8 @@ class Incoming:
         self._columns, self._reading = _reading_of(run, method)
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
+        features = {*said, *(self._reading.get("edge_columns") or ())}
+        self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._gaps = self._reading.get("missing", "error") != "error"
         self._dates = str(known_data(run).get("dates") or "")
         self._width = int(known_data(run).get("edge_columns") or 0)  # features of an event in the run's own file
@@ -66,10 +68,11 @@ class Incoming:
         """Return events that `in_order` returned, as the run's own file was read."""
         options = dict(self._reading)
         options |= {"time_unit": past.time_unit} if past.time_unit else {}
-        options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, "kind")]
+        kind = next(iter(self._kinds), "")
+        options["edge_columns"] = [name for name in bodies[0] if name not in (*_USUAL, kind)]
         frame = pd.DataFrame(list(bodies))
-        if "kind" in frame:
-            frame["kind"] = frame["kind"].fillna("add")
+        if kind in frame:
+            frame[kind] = frame[kind].fillna("add")
         names = None
         if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":  # texts that look like numbers stay texts
             names, codes = np.unique(np.concatenate([frame["src"], frame["dst"]]).astype(str), return_inverse=True)
@@ -126,10 +129,10 @@ class Incoming:
             found[usual] = rest.pop(names[0])
         for end in ("src", "dst"):
             found[end] = _id(found[end], f"event {k}: {end}", text)
-        kinds = [rest.pop(name) for name in list(rest) if name.lower() in KINDS]
+        kinds = [rest.pop(name) for name in list(rest) if name.lower() in self._kinds]
         if len(kinds) > 1 or (kinds and kinds[0] not in ("add", "delete")):
             raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds[-1]!r}")
-        found |= {"kind": "delete"} if kinds == ["delete"] else {}
+        found |= {self._kinds[0]: "delete"} if kinds == ["delete"] else {}
         return found | {name: self._feature(rest, name, k, kinds) for name in self._features(rest, k)}
 
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:

@@ -210,3 +210,24 @@ def test_new_events_are_scaled_as_the_run_was(tmp_path, monkeypatch):
     alone = hopstate.score_stream("run", "next.csv", fresh=True)
     np.testing.assert_allclose(alone["score"], whole["score"][:10], rtol=F32)
     assert np.isfinite(whole["score"]).all()
+
+
+def test_a_column_called_kind_may_hold_anything():
+    plain = pd.DataFrame({"src": [0, 1, 2, 0], "dst": [3, 4, 3, 5], "t": [0, 1, 2, 3]})
+    texts = plain.assign(kind=["mail", "call", "mail", "call"])
+    events = read_events(texts)
+    assert events.kind is None
+    assert any("text that are not used: kind" in note and "kind=category" in note for note in events.notes)
+    for options in ({"columns": ["kind=category"]}, {"edge_columns": ["kind"]}):
+        assert read_events(texts, **options).edge_table.columns[0] == "category kind=call"
+    codes = plain.assign(op=[3, 4, 5, 3])
+    assert read_events(codes).kind is None
+    mixed = plain.assign(kind=["add", "call", "mail", "call"])
+    with pytest.raises(DataError, match=r"'call' in column 'kind', row 1.*--read.columns '\[kind=category\]'"):
+        read_events(mixed)
+    assert read_events(mixed, columns=["kind=category"]).kind is None
+    assert read_events(mixed, columns=["kind=drop"]).edge_attr is None
+    with pytest.raises(DataError, match="is no kind of event"):  # what is named as kinds is kinds
+        read_events(texts, kind_column="kind")
+    both = texts.assign(op=["add", "add", "delete", "add"])
+    assert read_events(both.assign(src=[0, 1, 0, 0]), columns=["kind=category"]).kind.tolist() == [0, 0, 1, 0]

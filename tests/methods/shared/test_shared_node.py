@@ -5,10 +5,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import hopstate
+from hopstate.data.graph import Graph
 from hopstate.methods.message_passing.method import FullBatchRun, build
 from hopstate.methods.method import Context, ReadOptions
+from hopstate.testing.asserts import COARSE, F32
 
 N = 40
 EDGES = pd.DataFrame({"source": np.arange(N), "target": np.roll(np.arange(N), 1)})
@@ -36,3 +39,32 @@ def test_amounts_of_0_and_1_are_amounts_where_that_is_said(columns, tmp_path):
     assert built(apart, tmp_path, task="regression", **read).labels.target.goal == "values"
     if len(columns) > 1:
         assert built(labels, tmp_path, **read).labels.target.goal == "labels"
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-42, 1e42, 1e290])
+@pytest.mark.parametrize("start", [0.0, 1.7e9])
+def test_amounts_are_learned_and_answered_in_any_unit_from_any_start(start, unit, tmp_path):
+    small = 64.0 * np.random.default_rng(0).integers(0, 99, N)  # float32 steps by 128 at 1.7e9
+    labels = pd.DataFrame({"id": np.arange(N), "label": small, "split": "train"})
+    labels.loc[30:34, "split"], labels.loc[35:, "split"], labels.loc[3, "label"] = "val", "test", np.nan
+    labels.loc[3, "split"] = ""
+    moved = labels.assign(label=(labels["label"] + start) * unit)
+    own, other = (built(one, tmp_path, task="regression").labels for one in (labels, moved))
+    out = torch.from_numpy(np.random.default_rng(1).normal(size=(N, 1))).float()
+    losses = [one.loss(out, torch.from_numpy(one.y)) for one in (own, other)]
+    torch.testing.assert_close(losses[1], losses[0], rtol=F32, atol=0)
+    found = [one.target.predictions(out) for one in (own, other)]
+    np.testing.assert_allclose(found[1] / unit - start, found[0], atol=COARSE)
+    np.testing.assert_allclose(other.y[:, 0], moved["label"], rtol=F32)
+    assert np.isfinite(other.score(np.arange(N), out)["mae"])
+
+
+def test_a_file_of_large_amounts_keeps_them(tmp_path):
+    labels = pd.DataFrame({"id": np.arange(N), "label": 1.7e9 + np.arange(N), "more": np.arange(N) / 7})
+    graph = hopstate.read_graph(EDGES, labels=labels, label_column="label,more")
+    np.testing.assert_array_equal(graph.y, labels[["label", "more"]])
+    graph.save(str(tmp_path / "graph"))
+    held = Graph.load(str(tmp_path / "graph"))
+    np.testing.assert_array_equal(held.y, graph.y)
+    assert held.content_hash == graph.content_hash
+    assert hopstate.read_graph(EDGES, labels=labels, label_column="more", task="regression").y.dtype == np.float32

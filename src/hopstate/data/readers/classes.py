@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.table import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
@@ -55,7 +56,7 @@ class LabelOptions:
 def classes_of(
     values: Any, where: str, place: Place, options: LabelOptions
 ) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return (int64 classes with -1 unknown, their names or None) or (float32 amounts with NaN, None), and notes.
+    """Return (int64 classes with -1 unknown, their names or None) or (amounts with NaN, None), and notes.
 
     Args:
         values: one for each row, numbers or text.
@@ -82,7 +83,7 @@ def classes_of(
         amounts, missing = _amounts(numbers, missing, where, place, options)
         if amounts:
             return (
-                np.where(missing, np.nan, numbers).astype(np.float32),
+                as_amounts(np.where(missing, np.nan, numbers)),
                 None,
                 ("; ".join([f"labels: {where}, read as amounts (regression)", *told]),),
             )

@@ -27,7 +27,7 @@ TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "r
 TIMES = ("t", "time", "timestamp", "ts", "unixts", "unix_time", "date", "datetime")
 KINDS = ("kind", "op", "operation")
 LABELS = ("label", "y", "state_label")
-NO_LABEL = ""  # in place of a column's name: none
+NONE = ""  # in place of a column's name: none
 FEATURE = re.compile(r"(feat|feature|edge_attr|msg|f)_?\d+", re.IGNORECASE)
 _KIND_WORDS = {"add": ADD, "+": ADD, "insert": ADD, "delete": DELETE, "remove": DELETE, "-": DELETE}
 _KIND_WORDS |= {f"{verb}{gap}node": GONE for verb in ("delete", "remove") for gap in "-_ "}
@@ -79,6 +79,8 @@ def events_from_table(
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
     notes: tuple[str, ...] = ()
+    if ends[3] is None:
+        ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
     if ends[-1] is None:
         ends, notes = _one_label(table, ends)
     named = _named(table, ends)
@@ -149,7 +151,7 @@ def _one_label(table: Table, columns: tuple[Any, ...]) -> tuple[tuple[Any, ...],
     called = [str(name) for name in table.frame.columns if str(name).lower() in LABELS and name not in columns]
     if len(called) < 2:
         return columns, ()
-    return (*columns[:-1], NO_LABEL), (
+    return (*columns[:-1], NONE), (
         f"columns {', '.join(called)} may all hold labels, so that none was taken: --read.label_column NAME",
     )
 
@@ -215,7 +217,7 @@ OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "labe
 
 
 def _column(table: Table, given: str | None, known: Sequence[str], place: int | None, option: str) -> str | None:
-    if given == NO_LABEL:
+    if given == NONE:
         return None
     found = table.column(given, known, place, option)
     if found is None and option in OPTIONS[:3]:
@@ -286,8 +288,15 @@ def _node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -
     return replace(table, frame=table.frame.assign(**{target: filled})), np.where(gone, GONE, kinds).astype(np.int8)
 
 
-def _kinds(table: Table, column: str) -> np.ndarray:
-    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words."""
+def _kind_column(table: Table, features: set[str]) -> str:
+    """Return the column that is called as one of kinds and holds some, of those that are no features; else `NONE`."""
+    free = [str(name) for name in table.frame.columns if str(name) not in features]
+    found = next((name for want in KINDS for name in free if name.lower() == want), NONE)
+    return found if found and _said_kinds(table, found)[1].any() else NONE
+
+
+def _said_kinds(table: Table, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return kinds of events (E,) by a column's numbers or words, and (E,) where it holds a kind."""
     values = table.frame[column].to_numpy()
     if values.dtype.kind in "iufb":
         kinds = np.where(values < 0, 1, 0) if (values < 0).any() else values
@@ -296,10 +305,22 @@ def _kinds(table: Table, column: str) -> np.ndarray:
         words = np.char.lower(values.astype(str))
         good = np.isin(words, list(_KIND_WORDS))
         kinds = np.array([_KIND_WORDS.get(word, 0) for word in words.tolist()])
+    return kinds, good
+
+
+def _kinds(table: Table, column: str) -> np.ndarray:
+    """Return `ADD`, `DELETE` and `GONE` from 0/1/2, +1/-1 or words.
+
+    Raises:
+        DataError: something else; its row is named.
+    """
+    kinds, good = _said_kinds(table, column)
     if not good.all():
+        values = table.frame[column].to_numpy()
         bad = int(np.argmin(good))
         raise DataError(
             f"{table.path}: {values[bad]!r} in column {column!r}, {table.place(bad)}, is no kind of event; "
-            "use add, delete and delete-node, 0, 1 and 2, or +1/-1"
+            "use add, delete and delete-node, 0, 1 and 2, or +1/-1; where the column holds something else, say what: "
+            f"--read.columns '[{column}=category]' takes it as event features, '[{column}=drop]' leaves it out"
         )
     return kinds.astype(np.int8)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.classes import separator_of
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.errors import DataError, nearest
 
-Targets = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # (n, T) float32, T names, notes
+Targets = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # (n, T) floats, T names, notes
 
 
 def named_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
@@ -53,7 +54,7 @@ def targets_of_columns(table: Table, columns: Sequence[str], *, amounts: bool = 
         raise DataError(f"{table.path}: columns {', '.join(columns)} hold no label at all")
     kind = "amounts" if amounts or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
-    return y.astype(np.float32), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
+    return as_amounts(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
 
 
 def targets_of_cells(table: Table, column: str, unlabelled: str | None) -> Targets:

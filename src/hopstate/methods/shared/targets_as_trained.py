@@ -116,22 +116,22 @@ def _warn(text: str) -> None:
 
 
 def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndarray:
-    """Return targets as float32 amounts, NaN where unknown; classes stand for the numbers that they are called by.
+    """Return targets as amounts, NaN where unknown; classes stand for the numbers that they are called by.
 
     Raises:
         DataError: classes whose names are no numbers.
     """
     if y.dtype.kind == "f":
-        return np.asarray(y, np.float32)
+        return y
     if y.ndim > 1 or names is None:
-        return np.where(y < 0, np.nan, y).astype(np.float32)
+        return np.where(y < 0, np.nan, y)
     values = np.full(len(names) + 1, np.nan)  # the last stands for "unknown"
     for c, name in enumerate(names):
         try:
             values[c] = float(name)
         except ValueError:
             raise DataError(f"{what} holds classes such as {name!r}, the model was trained on numbers") from None
-    return values[y].astype(np.float32)
+    return values[y]
 
 
 __all__ = ["targets_as_trained"]

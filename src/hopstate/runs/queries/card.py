@@ -55,8 +55,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
         lines.append("features " + ", ".join(f"{key} {value}" for key, value in dims.items()))
     if known.get("time_unit"):
         lines.append(f"times   in {known['time_unit']}")
-    if known.get("class_names"):
-        lines.append(f"classes {', '.join(map(str, known['class_names'][:10]))}")
+    lines += target_lines(known, settings)
     split = settings.get("split")
     if isinstance(split, Mapping) and "kind" in split:
         lines.append(f"split   {split['kind']}")
@@ -65,6 +64,29 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     if (folder.path / NAME).is_file():
         lines.append(f"probabilities of {NAME}, made at the first question")
     return lines
+
+
+def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
+    held = known.get("target") or {"goal": "classes", "names": known.get("class_names") or ()}
+    names = [str(name) for name in held["names"]]
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    if settings.get("task") == "link" or not names:
+        return []
+    if held["goal"] == "classes":
+        return [f"classes {shown}"]
+    if held["goal"] == "labels":
+        return [f"labels  {shown}: a probability each, as a row may have several or none"]
+    read = settings.get("read")
+    column = (read.get("label_column") if isinstance(read, Mapping) else None) or "the label"
+    own = [column] if len(names) == 1 else names
+    centers, scales = (held.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
+    told = [
+        f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
+        for name, center, scale in list(zip(own, centers, scales, strict=True))[:10]
+    ]
+    more = f" and {len(own) - 10} more" if len(own) > 10 else ""
+    return [f"target  amounts: {', '.join(told)}{more}; answers and errors are in the unit of the file"]
 
 
 def _figures(folder: RunFolder) -> list[str]:
@@ -141,4 +163,4 @@ def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
     return names[0], names[1], stream.t[row]
 
 
-__all__ = ["commands", "run_card"]
+__all__ = ["commands", "run_card", "target_lines"]

@@ -75,8 +75,11 @@ class Target:
         return "min" if self.metrics[0] in ("mae", "rmse", "class_mae") else "max"
 
     def rows(self, y: np.ndarray) -> np.ndarray:
-        """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32."""
-        return y if self.goal == "classes" else np.ascontiguousarray(y.reshape(len(y), -1), np.float32)
+        """Return targets as the loss takes them: (n,) int64 classes, or (n, T) float32, or float64 amounts as such."""
+        if self.goal == "classes":
+            return y
+        wide = self.goal == "values" and y.dtype == np.float64
+        return np.ascontiguousarray(y.reshape(len(y), -1), np.float64 if wide else np.float32)
 
     def known(self, y: np.ndarray) -> np.ndarray:
         """Return (n,) whether a row of `rows` has any known target."""
@@ -288,9 +291,12 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and spread of each column's known entries; 0 and 1 of one without, spread 1 of a constant one."""
     known = ~np.isnan(y)
     n = np.maximum(known.sum(0), 1)
+    power = np.frexp(np.abs(np.where(known, y, 0)).max(0, initial=0))[1]  # squares of large amounts overflow
+    y = np.ldexp(y, -power)
     center = np.where(known, y, 0).sum(0) / n
-    spread = np.sqrt(np.where(known, (y - center) ** 2, 0).sum(0) / n)
-    spread[~(spread > 1e-12 * np.maximum(1, np.abs(center)))] = 1.0
+    spread = np.ldexp(np.sqrt(np.where(known, (y - center) ** 2, 0).sum(0) / n), power)
+    center = np.ldexp(center, power)
+    spread[~(spread > 1e-12 * np.abs(center))] = 1.0
     return tuple(center.tolist()), tuple(spread.tolist())
 
 
