@@ -126,7 +126,8 @@ def test_a_file_of_another_unit_as_a_stream_of_its_own_has_its_own_dates(tmp_pat
 def test_a_live_run_of_dates_is_replayed_bit_for_bit(tmp_path):
     pytest.importorskip("apsw")
     from hopstate.runs.queries.ask import ranked
-    from hopstate.serving.live import LiveRun, replayed
+    from hopstate.serving.live import LiveRun
+    from hopstate.serving.replaying import replayed
 
     run = hopstate.fit("recency", table("+01:00"), out=tmp_path / "run", loop={"progress": False})
     later = table("+01:00", 120, 8)

@@ -23,8 +23,9 @@ from fastapi.testclient import TestClient
 from hopstate.cli.main import main
 from hopstate.runs.api import Run
 from hopstate.serving.doors import _Request
-from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
+from hopstate.serving.replaying import replayed
 from hopstate.serving.service import Limits, service
 
 

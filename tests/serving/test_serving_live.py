@@ -27,8 +27,9 @@ from hopstate.errors import (
     TimeOrderError,
 )
 from hopstate.runs.api import Run, score_stream
-from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
+from hopstate.serving.replaying import replayed
 
 CONFIG = {"evaluation.batch_size": 16, "read.edge_columns": ["amount"]}
 table = partial(made_events.table, amount=True)

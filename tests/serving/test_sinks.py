@@ -17,7 +17,8 @@ pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.runs.api import Run
 from hopstate.serving.kafka import Topic
-from hopstate.serving.live import LiveRun, replayed
+from hopstate.serving.live import LiveRun
+from hopstate.serving.replaying import replayed
 from hopstate.serving.sinks import KafkaSink, ParquetSink, PostgresSink, Sink, open_sink
 
 NUMBER = itertools.count()

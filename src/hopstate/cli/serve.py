@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
@@ -38,6 +39,8 @@ def _serve(argv: list[str]) -> int:
     o = _options().parse_args(argv)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
+    if o.shadow and (o.follow or o.retain):
+        raise ConfigError("a shadow needs the whole log of the run that writes it: leave --follow and --retain")
     if not 0 <= o.port < 1 << 16:
         raise ConfigError(f"--port is a number from 0 to 65535; got {o.port}")
     if o.source and o.late == "reject":
@@ -64,6 +67,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--score-events", choices=("always", "never"), default="always", help=scored)
     follow = "a replica: follow the log that another service writes, answer, take no events (folder: RUN/replica)"
     parser.add_argument("--follow", action="store_true", help=follow)
+    shadow = "another run beside it on the same log, judged alike; POST /swap lets it take the place of the first"
+    parser.add_argument("--shadow", default=None, metavar="RUN", help=shadow)
     source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
@@ -79,6 +84,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
+        from hopstate.serving.shadow import Pair
         from hopstate.serving.sinks import open_sink
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
@@ -86,9 +92,13 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
     options |= {"retain": o.retain}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
-    opened = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
+    opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
+    doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source}
+    if o.shadow:
+        pair = Pair(o.run, o.shadow, folder=o.folder, **options)
+        opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
-    app = service(opened, name=name, token=token, score_events=o.score_events == "always", source=o.source)
+    app = service(opened, name=name, token=token, **doors)
     app.state.doors.open()
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
@@ -139,7 +149,7 @@ def _replay(argv: list[str]) -> int:
     import pandas as pd
 
     from hopstate.io.table import check_table_path, write_table
-    from hopstate.serving.live import replayed
+    from hopstate.serving.replaying import replayed
 
     check_table_path(o.out)
     tables = list(replayed(o.run, o.folder, log=o.log, device=o.device, method=o.method))

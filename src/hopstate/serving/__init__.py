@@ -10,7 +10,8 @@
 | crashes on a disk that fails on demand: nothing is lost | `crashes.check_crash`, `faulty_disk.FaultyDisk` |
 | events from elsewhere, and scores to elsewhere | `sources`, `pump.Pump`, `sinks` |
 | it beside a log that another process writes | `replica.Replica` |
-| what a log's events were scored, again | `live.replayed` |
+| another run beside it on the same log, and its taking over | `shadow.Shadow`, `shadow.swap` |
+| what a log's events were scored, again | `replaying.replayed` |
 | it behind a queue; the service: the doors of `hopstate serve` | `doors.Doors`, `service.service` |
 
 In come events as JSON objects with the columns of the run's own file; out go positions in the log, and scores. The

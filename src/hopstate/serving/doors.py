@@ -17,14 +17,16 @@ from typing import Any, TypeVar
 import pandas as pd
 import torch
 
-from hopstate.errors import HopstateError, StorageError
+from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
 from hopstate.serving.quality import Alarm, Quality
+from hopstate.serving.shadow import swap
 from hopstate.serving.sources import open_source
 
 T = TypeVar("T")
+_AT_ONCE = 500  # events that a shadow observes while others wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +76,20 @@ class Doors:
         limits: see `Limits`.
         score_events: False scores no event as it comes, whatever a request says.
         source: place from which events come as well (see `sources.open_source`).
+        beside: opens the shadow of a run.
     """
 
     def __init__(
-        self, opened: Callable[[], LiveRun], limits: Limits, *, score_events: bool = True, source: str | None = None
+        self,
+        opened: Callable[[], LiveRun],
+        limits: Limits,
+        *,
+        score_events: bool = True,
+        source: str | None = None,
+        beside: Callable[[LiveRun], LiveRun] | None = None,
     ) -> None:
-        self.source = source
+        self.source, self._beside = source, beside
+        self.shadow: LiveRun | None = None
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._thread = ThreadPoolExecutor(1, "live run")
         self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
@@ -92,13 +102,18 @@ class Doors:
 
     def _opened(self) -> None:
         self.live: LiveRun = self.opened()
-        if self.source is not None:
-            try:
+        try:
+            if self._beside is not None:
+                self.shadow = self._beside(self.live)
+            self._runs = [run for run in (self.shadow, self.live) if run is not None]  # as they are closed
+            if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
                 self._pump = Pump(self.live, source, score=self.score_events)
-            except BaseException:
-                self.live.close(snapshot=False)
-                raise
+        except BaseException:
+            if self.shadow is not None:
+                self.shadow.close(snapshot=False)
+            self.live.close(snapshot=False)
+            raise
         self._is_open = True
 
     async def start(self) -> None:
@@ -109,6 +124,10 @@ class Doors:
         self.quality, self._before = Quality(self.live), self.live.past
         self._writer = asyncio.create_task(self._follow() if self.live.follows else self._write())
         self._drawer = None if self.source is None else asyncio.create_task(self._draw())
+        self._looker = None
+        if self.shadow is not None:
+            self.shadow_quality = Quality(self.shadow)
+            self._looker = asyncio.create_task(self._look())
         self.ready = True
 
     async def stop(self) -> None:
@@ -119,7 +138,10 @@ class Doors:
         if self._drawer is not None:
             self._drawer.cancel()
             await self._in_thread(self._pump.source.close)
-        await self._in_thread(self.live.close)
+        if self._looker is not None:
+            self._looker.cancel()
+        for run in self._runs:
+            await self._in_thread(run.close)
         self._thread.shutdown()
 
     async def _draw(self) -> None:
@@ -143,6 +165,49 @@ class Doors:
                 self.meters.lagged(None, self.live, str(error) or type(error).__name__)
                 left = 0
             await asyncio.sleep(0 if left else self.limits.look)
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                left = await self._in_thread(self._followed)
+                self.meters.shadow_trouble = ""
+            except Exception as error:  # the one that serves goes on
+                left, self.meters.shadow_trouble = 0, str(error) or type(error).__name__
+            await asyncio.sleep(0 if left else self.limits.look)
+
+    def _followed(self) -> int:
+        """Let the shadow observe some more; return how many events are left."""
+        assert self.shadow is not None
+        before = self.shadow.past
+        left = self.shadow.follow(_AT_ONCE)
+        self.shadow_quality.saw(before)
+        self.meters.shadowed(left, self.shadow_quality)
+        return left
+
+    async def swap(self, model: str) -> None:
+        """Let the shadow serve, and the run that served be its shadow; what comes meanwhile waits.
+
+        Args:
+            model: the fingerprint of the one that is to serve; nothing is done where it does.
+
+        Raises:
+            ConfigError: there is no such shadow, or it is far behind.
+            StorageError: see `shadow.swap`.
+        """
+        await self.answered(partial(self._swap, model))
+
+    def _swap(self, model: str) -> None:
+        if model == self.live.model:
+            return
+        if self.shadow is None or model != self.shadow.model:
+            known = self.live.model if self.shadow is None else f"{self.live.model}, {self.shadow.model}"
+            raise ConfigError(f"no model {model!r} here to swap to; there is {known}")
+        swap(self.live, self.shadow)
+        self.live, self.shadow = self.shadow, self.live
+        self.quality, self.shadow_quality = self.shadow_quality, self.quality
+        self._before = self.live.past
+        if self.source is not None:
+            self._pump.live = self.live
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -232,6 +297,13 @@ class Doors:
         receipts = self.live.take(given.events, score=given.score)
         self.meters.took(receipts, self.live)
         return receipts
+
+    def told(self) -> dict[str, Any]:
+        """Return what the page shows."""
+        found = self.meters.told(self.live, self.quality)
+        if self.shadow is not None:
+            found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
+        return found
 
     def asked(self, question: Callable[[Any], pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
         """Return a table that answers a question to the run, and what it warned of; in the run's thread."""

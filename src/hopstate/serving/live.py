@@ -12,29 +12,27 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 import torch
 
-from hopstate.data.dates import shown_times
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.lock import locked
-from hopstate.runs.data import known_data, settings_of_run
+from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.serving.event_log import Entry, EventLog, bulks
 from hopstate.serving.incoming import ID, Incoming, Late, id_of
 from hopstate.serving.logs import open_log
-from hopstate.serving.retention import check_duration, check_retain, past_at_start, retained
+from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, newest
 from hopstate.streaming.live import fingerprint, go_on
@@ -57,6 +55,22 @@ class Receipt:
     position: int | None
     score: float | None = None
     again: bool = False
+
+
+class OtherModelError(ConfigError):
+    """A log is served by another model."""
+
+
+def own_events(facts: Mapping[str, Any], model: str) -> int | None:
+    """Return how many events of its own data a model had when it came to a log, None where it never did."""
+    found = facts.get("own_events") if facts.get("model") == model else facts.get(f"own_events {model}")
+    return None if found is None else int(found)
+
+
+def state_folder(folder: Path, facts: Mapping[str, Any], model: str) -> Path:
+    """Return where a model's snapshots lie: each model that a log has had keeps its own."""
+    first = facts.get("begun", facts.get("model", model))
+    return folder / ("state" if first == model else f"state-{model}")
 
 
 class LiveRun:
@@ -83,7 +97,9 @@ class LiveRun:
     """
 
     home = "live"  # the folder in the run's
-    follows = False  # a log that another process writes
+    follows = False  # a log that another one writes
+    _lent = False  # the log, by another one that closes it
+    _at_once = True  # a start observes all that the log holds
 
     def __init__(
         self,
@@ -117,9 +133,11 @@ class LiveRun:
                     f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs"
                 )
             self.task: LinkTask = task
+            self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
-            self._open.callback(self.log.close)
+            if not self._lent:
+                self._open.callback(self.log.close)
             self.method = method
             self._incoming = Incoming(self.run, method, late)
             self._recover()
@@ -133,24 +151,33 @@ class LiveRun:
     def _log_at(self, log: EventLog | str | None) -> EventLog:
         return open_log(log or self.folder) if log is None or isinstance(log, str) else log
 
+    @property
+    def _states(self) -> Path:
+        """Where the folder of its snapshots lies."""
+        return self.folder
+
+    def _check_model(self, told: Mapping[str, Any]) -> None:
+        if told.get("model", self.model) != self.model:
+            raise OtherModelError(f"the log in {self.folder} is of a model of other weights; give another folder")
+
     def _begin(self, facts: Mapping[str, Any]) -> None:
         self.log.tell(facts)
 
     def _recover(self) -> None:
-        own, told = fingerprint(self.task), self.log.facts()
-        if told.get("model", own) != own:
-            raise ConfigError(f"the log in {self.folder} is of a model of other weights; give another folder")
-        past = newest(self.folder / "state", fingerprint(self.task))
-        if past is None or "own_events" not in told:
+        self.model, told = fingerprint(self.task), self.log.facts()
+        self._check_model(told)
+        self.state = state_folder(self._states, told, self.model)
+        past, known = newest(self.state, self.model), own_events(told, self.model)
+        if past is None or known is None:
             past = own_past(self.run, self.task)
-            if told.get("own_events", len(past)) != len(past):
+            if known not in (None, len(past)):
                 raise ConfigError(
-                    f"the run's own data have {len(past)} events, and had {told['own_events']} when its log was begun; "
+                    f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
                     "put them back, or give another folder"
                 )
-            self._begin({"model": own, "own_events": len(past)})
-            told = self.log.facts()
-        self.own_events, self.past = int(told["own_events"]), past
+            known = len(past)
+            self._begin({"model": self.model, "own_events": known})
+        self.own_events, self.past = known, past
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
@@ -162,16 +189,17 @@ class LiveRun:
                 "another log; give another sink"
             )
         self.kept = self.position
-        self._catch_up()
+        if self._at_once:
+            self._catch_up()
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
         for bodies in bulks(self.log, self.position, BULK):
             self.observe([json.loads(body) for body in bodies])
 
-    def follow(self) -> int:
+    def follow(self, most: int | None = None) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
-        for bodies in bulks(self.log, self.position, BULK):
+        for bodies in bulks(self.log, self.position, most or BULK):
             self.observe([json.loads(body) for body in bodies])
             break
         self._keep()
@@ -200,10 +228,10 @@ class LiveRun:
         """
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
-        self.past = keep(self.past, self.folder / "state")
+        self.past = keep(self.past, self.state)
         self.kept = self.position
         if self.retain is not None:
-            retained(self.log, self.past, self.folder / "state", self.own_events, self.retain)
+            retained(self.log, self.past, self.state, self.own_events, self.retain)
         return self.kept
 
     def close(self, *, snapshot: bool = True) -> None:
@@ -323,45 +351,3 @@ class LiveRun:
     def asked(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
         return Session(self.run, self.task, self.past, None, self.method)
-
-
-def replayed(
-    run: str | Path, folder: str | Path | None = None, *, log: str | None = None, **options: Any
-) -> Iterator[pd.DataFrame]:
-    """Yield what the events of a log were scored when they came, commit after commit in larger groups.
-
-    A log that was cut is replayed from the earliest snapshot that is kept.
-
-    Args:
-        run: the run folder.
-        folder: where log and snapshots lie; RUN/live by default. It is only read.
-        log: its place, where it is another than a file there (see `logs.open_log`).
-        options: device and method, as in `LiveRun`.
-
-    Yields:
-        Columns position, src, dst, t (dates where the run's own file has dates) and score.
-
-    Raises:
-        MissingFileError: there is no log.
-        ConfigError: the log is another run's.
-        CheckpointError: it was cut, and no snapshot leads on from there.
-    """
-    import tempfile
-
-    kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
-    facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
-    with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
-        own: dict[str, Any] = {"model": fingerprint(live.task), "own_events": live.own_events}
-        if {key: facts.get(key) for key in own} != own:
-            raise ConfigError("the log is another run's, or of other data")
-        if kept.start:
-            state = Path(folder or RunFolder.open(run).path / "live") / "state"
-            live.past = past_at_start(kept, state, own["model"], live.own_events)
-        for bodies in bulks(kept, live.position, BULK):
-            first, rows = live.position, [json.loads(body) for body in bodies]
-            scores, live.past = live._after(rows, score=True)
-            table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
-            table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
-            yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
-            live.kept = live.position  # nothing to be kept
-    kept.close()

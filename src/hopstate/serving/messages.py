@@ -38,6 +38,12 @@ class RankIn(_Strict):
     first_stage: StrictInt | None = Field(default=None, ge=1)
 
 
+class SwapIn(_Strict):
+    """Which model is to serve, by the fingerprint that `/state` tells."""
+
+    model: StrictStr
+
+
 class Tensor(BaseModel):
     """A column of a request of the Open Inference Protocol."""
 

@@ -40,6 +40,12 @@ class Meters:
             registry=own,
         )
         self.alarms = Gauge("hopstate_alarms", "alarms of quality that are kept, ten at most", registry=own)
+        self.shadow_lag = Gauge("hopstate_shadow_lag", "events that the shadow has not observed", registry=own)
+        self.shadow_quality = Gauge(
+            "hopstate_shadow_quality", "of the last events the shadow judged", ["metric", "others"], registry=own
+        )
+        self.shadow_trouble = ""  # why it cannot follow
+        self._behind = 0
         self._recent: list[tuple[float, int]] = []
 
     def follow(self, live: LiveRun) -> None:
@@ -81,10 +87,31 @@ class Meters:
                 self.quality.labels(name, kind).set(value)
         self.alarms.set(len(quality.alarms))
 
+    def shadowed(self, left: int, quality: Quality) -> None:
+        """Tell how far a shadow is behind, and how good it is."""
+        self._behind = left
+        self.shadow_lag.set(left)
+        for kind, row in quality.told.items():
+            for name, value in row.items():
+                self.shadow_quality.labels(name, kind).set(value)
+
+    def told_of(self, shadow: LiveRun, quality: Quality) -> dict[str, Any]:
+        """Return what the page shows of a shadow."""
+        return {
+            "run": shadow.run.path.name,
+            "model": shadow.model,
+            "lag": self._behind,
+            "trouble": self.shadow_trouble,
+            "quality": quality.told,
+            "judged": quality.judged,
+        }
+
     def told(self, live: LiveRun, quality: Quality) -> dict[str, Any]:
         """Return what the page shows."""
         now = time.time()
         return {
+            "run": live.run.path.name,
+            "model": live.model,
             "position": live.position,
             "events_per_second": sum(n for t, n in self._recent if t > now - _WINDOW) / _WINDOW,
             "last_time": live.past.last_time if len(live.past) else None,

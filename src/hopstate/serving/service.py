@@ -27,7 +27,7 @@ from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
 from hopstate.serving.arrival import Arrival
 from hopstate.serving.doors import BusyServiceError, Doors, Limits
 from hopstate.serving.live import LiveRun
-from hopstate.serving.messages import EventsIn, InferIn, RankIn
+from hopstate.serving.messages import EventsIn, InferIn, RankIn, SwapIn
 from hopstate.serving.replica import ReplicaError
 
 
@@ -39,6 +39,7 @@ def service(
     limits: Limits | None = None,
     score_events: bool = True,
     source: str | None = None,
+    beside: Callable[[LiveRun], LiveRun] | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -47,10 +48,10 @@ def service(
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         limits: see `Limits`.
-        score_events, source: see `Doors`.
+        score_events, source, beside: see `Doors`.
     """
     limits = limits or Limits()
-    doors = Doors(opened, limits, score_events=score_events, source=source)
+    doors = Doors(opened, limits, score_events=score_events, source=source, beside=beside)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -166,6 +167,11 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
         receipts = await doors.taken(given.events, score=given.score)
         return {"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position}
 
+    @app.post("/swap")
+    async def swap(given: SwapIn) -> dict[str, Any]:
+        await doors.swap(given.model)
+        return {"run": doors.live.run.path.name, "model": doors.live.model, "position": doors.live.position}
+
     @app.post("/rank")
     async def rank(given: RankIn) -> dict[str, Any]:
         if given.first_stage is not None and not (doors.live.run.path / FIRST_STAGE).is_file():
@@ -195,7 +201,7 @@ def _pages(app: FastAPI, doors: Doors) -> None:
 
     @app.get("/state")
     async def state() -> dict[str, Any]:
-        return doors.meters.told(doors.live, doors.quality)
+        return doors.told()
 
     @app.get("/")
     async def page() -> HTMLResponse:

@@ -1,0 +1,63 @@
+"""What the events of a log were scored when they came, again: an audit of a live run."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hopstate.data.dates import shown_times
+from hopstate.errors import ConfigError
+from hopstate.runs.data import known_data
+from hopstate.serving.event_log import bulks
+from hopstate.serving.live import BULK, LiveRun, own_events, state_folder
+from hopstate.serving.logs import open_log
+from hopstate.serving.retention import past_at_start
+from hopstate.training.run_folder import RunFolder
+
+
+def replayed(
+    run: str | Path, folder: str | Path | None = None, *, log: str | None = None, **options: Any
+) -> Iterator[pd.DataFrame]:
+    """Yield what the events of a log were scored when they came, commit after commit in larger groups.
+
+    A run that served the log for a while, or was the shadow of one that did, is replayed from its beginning: what
+    another run scored meanwhile stands in that one's replay.
+
+    A log that was cut is replayed from the earliest snapshot that is kept.
+
+    Args:
+        run: the run folder.
+        folder: where log and snapshots lie; RUN/live by default. It is only read.
+        log: its place, where it is another than a file there (see `logs.open_log`).
+        options: device and method, as in `LiveRun`.
+
+    Yields:
+        Columns position, src, dst, t (dates where the run's own file has dates) and score.
+
+    Raises:
+        MissingFileError: there is no log.
+        ConfigError: the log is another run's.
+        CheckpointError: it was cut, and no snapshot leads on from there.
+    """
+    kept = open_log(log or folder or RunFolder.open(run).path / "live", read_only=True)
+    facts, dates = kept.facts(), str(known_data(RunFolder.open(run)).get("dates") or "")
+    with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
+        if own_events(facts, live.model) != live.own_events:
+            raise ConfigError("the log is another run's, or of other data")
+        if kept.start:
+            state = state_folder(Path(folder or RunFolder.open(run).path / "live"), facts, live.model)
+            live.past = past_at_start(kept, state, live.model, live.own_events)
+        for bodies in bulks(kept, live.position, BULK):
+            first, rows = live.position, [json.loads(body) for body in bodies]
+            scores, live.past = live._after(rows, score=True)
+            table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
+            table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
+            yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
+            live.kept = live.position  # nothing to be kept
+    kept.close()
