@@ -33,15 +33,21 @@ def test_every_name_is_there(name):
     assert getattr(hopstate, name).__name__ == name
 
 
+LOOPS = {
+    *MODELS, "top", "selective_scan", "Graph", "EventStream", "read_graph", "read_events", "NeighborStore",
+    "ClusterSampler", "UniformSampler", "SaintSampler", "LayerSampler", "ShadowSampler", "fit", "evaluate", "predict",
+}  # fmt: skip
+
+
 def test_what_is_asked_for_is_public():
-    wanted = {
-        *MODELS, "top", "selective_scan", "Graph", "EventStream", "read_graph", "read_events", "NeighborStore",
-        "ClusterSampler", "UniformSampler", "SaintSampler", "LayerSampler", "ShadowSampler", "fit", "evaluate",
-        "predict", "score_stream", "tune",
-    }  # fmt: skip
-    assert wanted <= set(hopstate.__all__)
+    assert {*LOOPS, "score_stream", "tune"} <= set(hopstate.__all__)
     with pytest.raises(AttributeError, match="no attribute 'NoSuchModel'"):
         _ = hopstate.NoSuchModel
+
+
+def test_a_loop_with_each_stands_on_a_page_whose_blocks_are_run():
+    page = (SOURCE.parents[2] / "docs" / "own-loop.md").read_text("utf-8")
+    assert not {name for name in LOOPS if f"hopstate.{name}(" not in page and f"hopstate.{name}." not in page}
 
 
 def test_a_former_name_is_still_there_with_a_warning():
