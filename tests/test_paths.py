@@ -38,6 +38,7 @@ TOPICS = {
     "methods/test_own_sets.py": "of every method for sets of graphs",
     "methods/test_update_all.py": "through CTDG-SSM, streaming and the past",
     "ops/test_triton.py": "of every operator's Triton kernels",
+    "runs/test_bits.py": "of every method for links",
     "runs/test_clocks.py": "of every method's runs",
     "runs/test_later_events.py": "of every method's runs",
     "testing/test_hard_streams.py": "of every method on streams that are hard to read",

@@ -26,6 +26,7 @@ FOLDERS = (
     "ops/propagate",
     "ops/proximity",
     "ops/returns",
+    "ops/row_attention",
     "ops/row_linear",
     "ops/sampling",
     "ops/selective_scan",

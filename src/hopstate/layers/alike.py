@@ -1,8 +1,8 @@
 """A model computed so that what it says of a query has the same bits whatever queries are beside it.
 
-Within `alike` linear maps sum each row in one order, and functions that processors compute in another way at the end of
-an array than within it (exponentials, cosines and what is made of them) have no such end. What else a model does must
-treat each query by itself: such models say `alike = True`.
+Within `alike` linear maps and attention sum each row in one order, and functions that processors compute in another way
+at the end of an array than within it (exponentials, cosines and what is made of them) have no such end. What else a
+model does must treat each query by itself: such models say `alike = True`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from hopstate.ops.row_attention import row_attention
 from hopstate.ops.row_linear import row_linear
 from hopstate.ops.threads import one_thread
 
@@ -23,7 +24,7 @@ WHOLE = 64  # elements, a whole number of any processor's vectors
 _CURVES: set[Any] = {torch._C._nn.silu, torch._C._nn.softplus, torch._C._nn.gelu} | {
     getattr(place, name)
     for place in (torch, Tensor)
-    for name in ("cos", "sin", "exp", "expm1", "log1p", "sigmoid", "tanh", "erf")
+    for name in ("cos", "sin", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf")
 }
 
 
@@ -32,9 +33,16 @@ class _Rows(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.linear:
             return row_linear(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            return _attention(*args, **kwargs)
         if func in _CURVES:
             return _padded(func, *args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:
+    assert not dropout_p  # nothing is trained here
+    return row_attention(q, k, v, attn_mask)
 
 
 def _padded(func: Callable[..., Tensor], x: Tensor, *rest: Any, **named: Any) -> Tensor:

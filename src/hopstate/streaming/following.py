@@ -14,7 +14,6 @@ from torch import Tensor
 from hopstate.data.events import EventBatch
 from hopstate.data.layers import Memories
 from hopstate.data.past import Past
-from hopstate.layers.alike import can_be_alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
@@ -34,11 +33,6 @@ class FollowingMemory(MemoryScorer):
     def __init__(self, model: MemoryModel, inputs: ActiveEvents, past: Past, *, at_once: int | None = None) -> None:
         self.past = past
         super().__init__(model, inputs, at_once=at_once)
-
-    @property
-    def alike(self) -> bool:
-        """Whether no score depends on company."""
-        return self.model.alike and can_be_alike(self._device)
 
     def reset(self) -> None:
         """Go back to the memory of the past."""

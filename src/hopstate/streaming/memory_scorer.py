@@ -24,7 +24,7 @@ from hopstate.data.lookup import Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import NodeFeatures, Past
 from hopstate.data.past_deletions import PastEnds
-from hopstate.layers.alike import alike
+from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.sampling.event_batches import pieces
 from hopstate.streaming.active_batch import ActiveBatch, LookUp, recent_context
@@ -216,7 +216,7 @@ class MemoryScorer:
     @property
     def alike(self) -> bool:
         """Whether no score depends on company."""
-        return False
+        return self.model.alike and can_be_alike(self._device)
 
     def __init__(
         self,

@@ -148,7 +148,7 @@ class DyGMamba(HistoryModel):
     def __init__(self, config: DyGMambaConfig, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
-        self.alike = not config.cross_attention  # which pads sequences to the longest of the batch
+        self.alike = True
         self.config, dim = config, CHANNELS * config.channel_dim
         self.encoders = nn.ModuleList(
             HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)

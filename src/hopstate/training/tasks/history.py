@@ -25,7 +25,7 @@ from hopstate.training.tasks.protocols import Microbatches
 from hopstate.training.tasks.target import Target
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
-TOGETHER = 128  # pairs of a live run: more are slower, as what they need no longer stays near
+TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
 
 
 class HistoryPairs(EventSource[HistoryScorer]):
@@ -122,12 +122,12 @@ class HistoryPairs(EventSource[HistoryScorer]):
 
     def follow(self, model: nn.Module, past: Past) -> HistoryScorer:
         """Return the model over a past."""
-        alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
-        most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
-        return HistoryScorer(model, self.inputs.over(past), max_queries=most, alike=alone)
+        return self._scorer(model, self.inputs.over(past))
 
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
-        return HistoryScorer(model, inputs, max_queries=min(512, self.microbatch_size or 512))
+        alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
+        most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
+        return HistoryScorer(model, inputs, max_queries=most, alike=alone)
 
 
 class HistoryNodes(EventSource[HistoryNodeScorer]):

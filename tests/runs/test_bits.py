@@ -1,0 +1,94 @@
+"""One pair at one time has one score, to the last bit: alone, in a batch, among candidates, and in `evaluate`.
+
+An event and the pairs drawn beside it in the test split are asked for with the events before it known, and no others.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.errors import HopstateWarning
+from hopstate.runs.api import fit, predict
+from hopstate.runs.load import load_run
+
+NARROW = {"model.channel_dim": 6, "model.time_dim": 9, "model.out_dim": 13}
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "recency": ("recency", {}),
+    "edgebank": ("edgebank", {}),
+    "pair-trees": ("pair-trees", {"model.max_trees": 20, "model.min_leaf": 5}),
+    "graphmixer": ("graphmixer", {"model.num_links": 5, "model.dim": 11, "model.out_dim": 13}),
+    "dygformer": ("dygformer", {**NARROW, "model.max_length": 9, "model.patch_size": 3, "model.num_heads": 3}),
+    "dyg-mamba": ("dyg-mamba", {**NARROW, "history.max_length": 9}),
+    "dyg-mamba with attention": ("dyg-mamba", {**NARROW, "model.cross_attention": 3, "model.encoders": "independent"}),
+    "ctdg-ssm": ("ctdg-ssm", {"model.dim": 9, "model.time_dim": 5, "model.hidden": 11, "model.node_gaps": True}),
+}
+BATCH, EVENTS = 10, 200  # validation and test begin where a batch does: a memory's batches begin anew with them
+KINDS = ("random", "historical", "inductive")
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    parts = (rng.integers(0, 11, EVENTS), 11 + rng.integers(0, 9, EVENTS), np.arange(EVENTS) * 7)
+    made = pd.DataFrame(dict(zip(("src", "dst", "t"), parts, strict=True)))
+    return made.assign(amount=rng.normal(size=EVENTS).round(3))
+
+
+def judged(run: Any, row: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return pairs (n, 2) of an event and of what `evaluate` drew beside it, their scores there, and their time."""
+    with load_run(run.path) as (_, task), torch.no_grad():
+        report, stream = task.report("test").scores, task.stream  # type: ignore[attr-defined]
+    pairs, scores = [], []
+    for kind in KINDS:
+        drawn, held = task.negatives["test", kind], report["test", kind]  # type: ignore[attr-defined]
+        i = int(np.flatnonzero(held.rows == row)[0])
+        at = slice(*held.offsets[i : i + 2])
+        pairs += [(stream.src[row], stream.dst[row]), *zip(drawn.src[at], drawn.dst[at], strict=True)]
+        scores += [held.positive[i], *held.negative[at]]
+    return np.array(pairs), np.array(scores), int(stream.t[row])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_score_has_the_same_bits_everywhere(name: str, tmp_path: Path) -> None:
+    method, settings = METHODS[name]
+    own, file, row = table(), tmp_path / "own.csv", EVENTS - BATCH - 3
+    own.to_csv(file, index=False)
+    loop = {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 5}
+    judging = {"strategies": list(KINDS), "batch_size": BATCH}
+    config = {**settings, "loop": loop, "evaluation": judging, "read": {"edge_columns": ["amount"]}}
+    run = fit(method, file, out=tmp_path / "run", config=config)
+    pairs, scores, t = judged(run, row)
+    assert len(np.unique(scores)) > 2 or method == "edgebank"
+    told = predict(run.path, split="test")
+    assert told.score[row - 170] == scores[0]
+    run.score(pairs[:1])  # the curve of probabilities is of the whole
+    own[own.t < t].to_csv(file, index=False)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3 - min(before, 2))
+        with pytest.warns(HopstateWarning, match="has changed since"):
+            found = [run.score(pairs, t), run.score(pairs[-1:], t), run.rank(pairs[0, 0], top=None, time=t)]
+    finally:
+        torch.set_num_threads(before)
+    assert found[0]["score"].tolist() == scores.tolist()
+    assert found[1]["score"].tolist() == scores[-1:].tolist()
+    assert found[2].set_index("dst")["score"][pairs[0, 1]] == scores[0]
+
+
+@pytest.mark.parametrize("name", ["graphmixer", "dygformer", "dyg-mamba with attention", "ctdg-ssm"])
+def test_evaluation_gives_a_pair_the_same_bits_whatever_is_judged_beside_it(name: str, tmp_path: Path) -> None:
+    method, settings = METHODS[name]
+    loop = {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu", "seed": 5}
+    read = {"edge_columns": ["amount"]}
+    table().to_csv(tmp_path / "own.csv", index=False)
+    run = fit(method, tmp_path / "own.csv", out=tmp_path / "run", config={**settings, "loop": loop, "read": read})
+    with load_run(run.path) as (_, task), torch.no_grad():
+        scorer, stream = task.scorer("test"), task.stream  # type: ignore[attr-defined]
+        at = np.arange(170, EVENTS)
+        whole = np.asarray(scorer.score(stream.src[at], stream.dst[at], stream.t[at]))
+        for some in (at[:1], at[-1:], at[3:20], at[::-1]):
+            found = np.asarray(scorer.score(stream.src[some], stream.dst[some], stream.t[some]))
+            assert found.tolist() == whole[some - 170].tolist()
