@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.cache import cache_folder
 from hopstate.io.files import make_folder, named_errors
@@ -19,7 +20,7 @@ from hopstate.io.lock import locked
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
-from hopstate.runs.applying import evaluate, predict, score_stream
+from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.data import (
     check_same_data,
@@ -34,6 +35,8 @@ from hopstate.runs.data import (
 from hopstate.runs.kept import given as given_data
 from hopstate.runs.kept import keep, record_of
 from hopstate.runs.prepare import notes_of, prepared
+from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.precision import bare
 from hopstate.training.progress import note
 from hopstate.training.room import within_memory
 from hopstate.training.run_folder import RunFolder, flatten
@@ -230,6 +233,8 @@ def fit_config(
         result = trainer.fit(resume=resume)
         wanted = floors and "test" in result.metrics
         found = _floors(method, ready, config, context, task) if wanted else {}
+        if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
+            keep_past(run, record, method.name)
         best, in_memory = result.progress.best_epoch, record if kept is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
 

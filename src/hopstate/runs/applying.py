@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hopstate.data.dates import shown_time, shown_times
-from hopstate.errors import ConfigError, TimeOrderError
+from hopstate.errors import ConfigError, HopstateError, HopstateWarning, TimeOrderError
 from hopstate.io.files import check_output
 from hopstate.io.lock import locked
 from hopstate.io.table import check_table_path, write_table
 from hopstate.runs.data import known_data, settings_of_run
 from hopstate.runs.going_on import (
+    PAST,
     as_trained,
     check_temporal,
     is_own,
@@ -29,6 +31,8 @@ from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hopstate.data.events import EventStream
 
 
 def evaluate(
@@ -182,6 +186,31 @@ def check_table(
     check_table_path(out)
     files = [value for options in (settings.get("read") or {}, read or {}) for value in options.values()]
     check_output(Path(out), settings.get("data"), data, *files, *more)
+
+
+def keep_past(folder: RunFolder, record: EventStream, method: str | None = None) -> None:
+    """Keep what a memory is after all of a run's own data, so that no later command moves it through them again.
+
+    Args:
+        folder: the run, finished; whoever calls holds it.
+        record: its own data.
+        method: as in `evaluate`.
+
+    Warns:
+        HopstateWarning: it cannot be kept; commands then make it anew, which takes them longer.
+    """
+    import torch
+
+    from hopstate.data.past_store import save_past
+    from hopstate.streaming.live import past_of
+
+    try:
+        with load_run(folder.path, bare=True, method=method) as (trainer, task), torch.no_grad():
+            assert isinstance(task, LiveTask)
+            with trainer.precision():
+                save_past(past_of(task, as_trained(folder, record)), folder.path / PAST)
+    except HopstateError as error:
+        warnings.warn(f"the memory after the run's own data is not kept: {error}", HopstateWarning, stacklevel=3)
 
 
 def score_stream(

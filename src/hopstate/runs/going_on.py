@@ -16,15 +16,16 @@ from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.frames import is_frame
 from hopstate.datasets.registry import find_dataset, load_dataset
-from hopstate.errors import ConfigError, DataError, FormatError, HopstateWarning
+from hopstate.errors import CheckpointError, ConfigError, DataError, FormatError, HopstateWarning, MissingFileError
 from hopstate.io.opening import exists, expanded, shown
 from hopstate.methods.settings import as_made
 from hopstate.runs.data import config_of_run, known_data, load_data, reading, same_data, settings_of_run
 from hopstate.runs.prepare import prepared_as
-from hopstate.streaming.live import past_of
+from hopstate.streaming.live import fingerprint, past_of
 from hopstate.streaming.protocols import LiveTask
 from hopstate.training.run_folder import RunFolder
 
+PAST = "past"  # folder of a run: what its memory is after all of its own data
 _OF_TABLES = (
     *("source_column", "target_column", "edge_columns", "id_column", "label_column", "split_column"),
     *("missing", "columns", "unlabelled", "task", "label_cells"),
@@ -115,7 +116,20 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
             HopstateWarning,
             stacklevel=3,
         )
-    return past_of(task, as_trained(folder, record))
+        return past_of(task, as_trained(folder, record))
+    return _kept_past(folder, task) or past_of(task, as_trained(folder, record))
+
+
+def _kept_past(folder: RunFolder, task: LiveTask[Any]) -> Past | None:
+    """Return the past that `hopstate.runs.applying.keep_past` left, None where it is none of these weights'."""
+    from hopstate.data.past_store import holds_past, load_past
+
+    if not holds_past(folder.path / PAST):
+        return None
+    try:
+        return load_past(folder.path / PAST, model=fingerprint(task))
+    except (CheckpointError, MissingFileError):  # damaged, or of a run that was resumed: it is made again
+        return None
 
 
 def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, features: bool = False) -> EventStream:

@@ -1,0 +1,104 @@
+"""A run with a memory keeps what that is after its own data; commands begin there, with the bits of beginning anew."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.errors import HopstateWarning, StorageError
+from hopstate.runs import going_on
+from hopstate.runs.api import Run, fit, score_stream
+
+PAIRS = [("u1", "v2"), ("u3", "v3"), ("nobody", "v1")]
+CONFIG: dict[str, Any] = {
+    "model": {"dim": 6, "time_dim": 4, "hidden": 8},
+    "loop": {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation": {"strategies": ["random"], "batch_size": 16},
+    "read": {"edge_columns": ["amount"]},
+}
+
+
+def table(first: int, count: int) -> pd.DataFrame:
+    rng = np.random.default_rng(first)
+    ends = {"src": [f"u{i}" for i in rng.integers(0, 9, count)], "dst": [f"v{i}" for i in rng.integers(0, 7, count)]}
+    return pd.DataFrame({**ends, "t": first + np.arange(count) * 2 // 3, "amount": rng.normal(size=count).round(3)})
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("kept")
+    table(0, 150).to_csv(home / "own.csv", index=False)
+    fit("ctdg-ssm", home / "own.csv", out=home / "run", config=CONFIG).score([("u1", "v1")])
+    return home
+
+
+@pytest.fixture
+def run(fitted: Path, tmp_path: Path) -> Run:
+    shutil.copytree(fitted / "run", tmp_path / "run")
+    return Run(tmp_path / "run", "ctdg-ssm")
+
+
+def answers(run: Run, out: Path) -> list[list[float]]:
+    with pytest.warns(HopstateWarning, match="never met"):
+        asked = run.score(PAIRS)["score"].tolist()
+    later = score_stream(run.path, table(200, 40), fresh=True, save=out)
+    return [asked, run.rank("u1", top=None)["score"].tolist(), later["score"].tolist()]
+
+
+def test_what_is_kept_gives_the_bits_of_the_whole_way(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = run.path / "past"
+    kept = {file.name: file.read_bytes() for file in past.iterdir()}
+    with monkeypatch.context() as patched:
+        patched.setattr(going_on, "past_of", lambda *_: pytest.fail("went all the way"))
+        begun = answers(run, tmp_path / "a")
+    assert {file.name: file.read_bytes() for file in past.iterdir()} == kept
+    shutil.move(past, tmp_path / "away")
+    assert answers(run, tmp_path / "b") == begun
+
+
+def test_what_is_damaged_or_of_other_weights_is_passed_over(run: Run, tmp_path: Path) -> None:
+    expected = answers(run, tmp_path / "a")
+    (layer,) = (run.path / "past").glob("layer-*")
+    whole = bytearray(layer.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    layer.write_bytes(whole)
+    assert answers(run, tmp_path / "b") == expected
+    again = fit("ctdg-ssm", run.path.parent / "own.csv", out=tmp_path / "more", config=other(run.path.parent, epochs=1))
+    shutil.rmtree(again.path / "past")
+    own = answers(again, tmp_path / "c")
+    shutil.copytree(run.path / "past", again.path / "past")
+    assert answers(again, tmp_path / "d") == own
+    assert own != expected
+
+
+def other(home: Path, epochs: int) -> dict[str, Any]:
+    table(0, 150).to_csv(home / "own.csv", index=False)
+    return CONFIG | {"loop": CONFIG["loop"] | {"epochs": epochs, "seed": 9}}
+
+
+def test_data_that_have_changed_are_gone_over_anew(fitted: Path, tmp_path: Path) -> None:
+    own = table(0, 150)
+    own.to_csv(tmp_path / "own.csv", index=False)
+    run = fit("ctdg-ssm", tmp_path / "own.csv", out=tmp_path / "run", config=CONFIG)
+    run.score(PAIRS[:2])
+    before = run.score(PAIRS[:2])["score"].tolist()
+    own[:-1].to_csv(tmp_path / "own.csv", index=False)
+    with pytest.warns(HopstateWarning, match="changed since"):
+        assert run.score(PAIRS[:2])["score"].tolist() != before
+
+
+def test_a_fit_is_done_where_it_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr("hopstate.data.past_store.save_past", full)
+    with pytest.warns(HopstateWarning, match="not kept: the disk is full"):
+        run = fit("ctdg-ssm", table(0, 150), out=tmp_path / "run", config=CONFIG, keep_data=True)
+    assert run.metrics["test"]
+    assert not (run.path / "past").exists()
+    assert len(run.score(PAIRS[:2])) == 2
