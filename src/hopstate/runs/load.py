@@ -21,7 +21,7 @@ from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_made
-from hopstate.runs.arrivals import tell_new
+from hopstate.runs.arrivals import tell_links, tell_new
 from hopstate.runs.data import (
     config_of_run,
     data_metrics,
@@ -95,13 +95,8 @@ class load_run:  # noqa: N801 - a context manager
             load = partial(record_of, method.data, self.data, self.tables, reading(config.read))
         facts = known_data(self.folder) | {"label_cells": cells}
         record = self._without_events(facts, load) if self.bare else self._checked(load(), config.data)
-        if self.data is not None and settings.get("task") == "link" and not same_data(self.folder, record):
-            warnings.warn(
-                f"the links of {record.name} are shared out anew, so those of any split may have been trained on; "
-                "`hopstate score` and `rank` ask the run of pairs",
-                HopstateWarning,
-                stacklevel=4,
-            )
+        if self.data is not None and settings.get("task") == "link" and isinstance(record, Graph):
+            tell_links(self.folder, record, facts["num_nodes"], Path(self._scratch.name), tabled=self._tabled)
         context = Context(
             run=self.folder.path if self.data is None else Path(self._scratch.name),
             cache=cache_folder(),
