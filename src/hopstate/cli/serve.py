@@ -69,6 +69,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--follow", action="store_true", help=follow)
     shadow = "another run beside it on the same log, judged alike; POST /swap lets it take the place of the first"
     parser.add_argument("--shadow", default=None, metavar="RUN", help=shadow)
+    told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
+    parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
     source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
@@ -81,11 +83,13 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
     try:
         import uvicorn
 
+        from hopstate.serving.lines import Lines
         from hopstate.serving.live import LiveRun
         from hopstate.serving.replica import Replica
         from hopstate.serving.service import service
         from hopstate.serving.shadow import Pair
         from hopstate.serving.sinks import open_sink
+        from hopstate.serving.traces import export
     except ImportError as error:
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
@@ -93,7 +97,10 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
     options |= {"retain": o.retain}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
-    doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source}
+    lines = Lines(o.log_format)
+    lines.take_warnings()
+    export()
+    doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
     if o.shadow:
         pair = Pair(o.run, o.shadow, folder=o.folder, **options)
         opened, doors["beside"] = pair.opened, pair.beside

@@ -7,6 +7,7 @@ answer stands on everything that was acknowledged before it was asked for.
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +19,14 @@ import pandas as pd
 import torch
 
 from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun, Receipt
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
 from hopstate.serving.quality import Alarm, Quality
 from hopstate.serving.shadow import swap
 from hopstate.serving.sources import open_source
+from hopstate.serving.traces import span
 
 T = TypeVar("T")
 _AT_ONCE = 500  # events that a shadow observes while others wait
@@ -77,6 +80,7 @@ class Doors:
         score_events: False scores no event as it comes, whatever a request says.
         source: place from which events come as well (see `sources.open_source`).
         beside: opens the shadow of a run.
+        lines: where it says what happens.
     """
 
     def __init__(
@@ -87,14 +91,16 @@ class Doors:
         score_events: bool = True,
         source: str | None = None,
         beside: Callable[[LiveRun], LiveRun] | None = None,
+        lines: Lines | None = None,
     ) -> None:
-        self.source, self._beside = source, beside
+        self.source, self._beside, self.lines = source, beside, lines or Lines()
         self.shadow: LiveRun | None = None
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._thread = ThreadPoolExecutor(1, "live run")
         self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = False
+        self._alarms: list[Alarm] = []
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
@@ -115,6 +121,7 @@ class Doors:
             self.live.close(snapshot=False)
             raise
         self._is_open = True
+        self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
@@ -142,19 +149,33 @@ class Doors:
             self._looker.cancel()
         for run in self._runs:
             await self._in_thread(run.close)
+        self.lines("closed", run=self.live.run.path.name, position=self.live.position)
         self._thread.shutdown()
 
     async def _draw(self) -> None:
         while True:
             try:
-                receipts = await self._in_thread(self._pump.step)
+                receipts = await self._in_thread(self._pumped)
                 self.meters.took(receipts, self.live)
-                self.meters.trouble = ""
+                self._trouble("")
                 if receipts:
                     await self._in_thread(self._judge)
             except Exception as error:  # the same again, later
-                receipts, self.meters.trouble = [], str(error) or type(error).__name__
+                receipts = []
+                self._trouble(str(error) or type(error).__name__)
             await asyncio.sleep(0 if receipts else self.limits.look)
+
+    def _pumped(self) -> list[Receipt]:
+        begin = time.perf_counter()
+        with span("commit"):
+            receipts = self._pump.step()
+        self._committed(receipts, begin)
+        return receipts
+
+    def _trouble(self, text: str) -> None:
+        if text and text != self.meters.trouble:
+            self.lines("trouble", text=text)
+        self.meters.trouble = text
 
     async def _follow(self) -> None:
         while True:
@@ -208,6 +229,7 @@ class Doors:
         self._before = self.live.past
         if self.source is not None:
             self._pump.live = self.live
+        self.lines("swap", run=self.live.run.path.name, model=model, position=self.live.position)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -271,6 +293,10 @@ class Doors:
             self.meters.judged(self.quality)
         except Exception as error:  # of a figure: events are taken whatever becomes of it
             self.quality.alarms.append(Alarm(self.live.position, f"quality is not judged: {error}"))
+        for alarm in self.quality.alarms:
+            if all(alarm is not one for one in self._alarms):
+                self.lines("alarm", position=alarm.position, text=alarm.text)
+        self._alarms = list(self.quality.alarms)
 
     def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
@@ -294,9 +320,18 @@ class Doors:
         return found
 
     def _take(self, given: _Request) -> list[Receipt]:
-        receipts = self.live.take(given.events, score=given.score)
+        begin = time.perf_counter()
+        with span("commit", {"hopstate.events": len(given.events)}) as told:
+            receipts = self.live.take(given.events, score=given.score)
+            told["hopstate.position"] = self.live.position
         self.meters.took(receipts, self.live)
+        self._committed(receipts, begin)
         return receipts
+
+    def _committed(self, receipts: list[Receipt], begin: float) -> None:
+        new = [one.position for one in receipts if one.position is not None and not one.again]
+        if new:
+            self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
     def told(self) -> dict[str, Any]:
         """Return what the page shows."""

@@ -26,9 +26,11 @@ from hopstate.runs.queries.ask import ranked, scored
 from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
 from hopstate.serving.arrival import Arrival
 from hopstate.serving.doors import BusyServiceError, Doors, Limits
+from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn, SwapIn
 from hopstate.serving.replica import ReplicaError
+from hopstate.serving.traces import span
 
 
 def service(
@@ -40,6 +42,7 @@ def service(
     score_events: bool = True,
     source: str | None = None,
     beside: Callable[[LiveRun], LiveRun] | None = None,
+    lines: Lines | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -48,10 +51,10 @@ def service(
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         limits: see `Limits`.
-        score_events, source, beside: see `Doors`.
+        score_events, source, beside, lines: see `Doors`.
     """
     limits = limits or Limits()
-    doors = Doors(opened, limits, score_events=score_events, source=source, beside=beside)
+    doors = Doors(opened, limits, score_events=score_events, source=source, beside=beside, lines=lines)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -67,10 +70,20 @@ def service(
     @app.middleware("http")
     async def guarded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         door, start = request.url.path, time.perf_counter()
-        refused = _refused(request, token, limits)
-        response = refused or await go_on(request)
-        route = request.scope.get("route")
-        doors.meters.answered(getattr(route, "path", "other") if door else door, response.status_code, start)
+        method = {"http.request.method": request.method}
+        with span(request.method, method, headers=dict(request.headers)) as attributes:
+            response = _refused(request, token, limits) or await go_on(request)
+            route = request.scope.get("route")
+            path = getattr(route, "path", "other") if door else door
+            attributes |= {"http.route": path, "http.response.status_code": response.status_code}
+        doors.meters.answered(path, response.status_code, start)
+        doors.lines(
+            "request",
+            method=request.method,
+            door=path,
+            status=response.status_code,
+            seconds=time.perf_counter() - start,
+        )
         return response
 
     @app.exception_handler(HopstateError)

@@ -1,0 +1,79 @@
+"""Lines of a service: one of each request, commit and alarm, that a program can read."""
+
+import io
+import json
+import re
+import warnings
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from made_events import small_run, table
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from fastapi.testclient import TestClient
+
+from hopstate.errors import HopstateWarning
+from hopstate.serving.lines import Lines
+from hopstate.serving.live import LiveRun
+from hopstate.serving.quality import Alarm
+from hopstate.serving.service import service
+
+
+@pytest.mark.parametrize("form", ["json", "text", "off"])
+def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
+    run, out = small_run("recency", tmp_path), io.StringIO()
+    events = table(200, 6).to_dict("records")
+    lines = Lines(form, out)  # type: ignore[arg-type]
+    app = service(partial(LiveRun, run.path), name="run", lines=lines)
+    with TestClient(app) as client:
+        doors = app.state.doors
+        client.post("/events", json={"events": events[:4]})
+        doors.quality.alarms.append(Alarm(4, 'two words, a "quote"\nand a line'))
+        client.post("/events", json={"events": events[4:]})
+        client.post("/events", json={"events": events[:1]})
+        client.get("/nowhere?secret=1")
+        doors._trouble("the source is away")
+        doors._trouble("the source is away")
+    told = out.getvalue().splitlines()
+    if form == "off":
+        assert not told
+        return
+    if form == "text":
+        rows = [re.fullmatch(r"\d{4}-\S+T\S+ ([a-z]+) .*", line) for line in told]
+        assert [row and row[1] for row in rows].count("request") == 4
+        assert r'text="two words, a \"quote\"\nand a line"' in out.getvalue()
+        return
+    rows = [json.loads(line) for line in told]
+    assert all(row["time"].endswith("+00:00") for row in rows)
+    kinds = [row["event"] for row in rows]
+    assert (kinds[0], kinds[-1]) == ("opened", "closed")
+    assert [(row["first"], row["events"]) for row in rows if row["event"] == "commit"] == [(0, 4), (4, 2)]
+    asked = [(row["method"], row["door"], row["status"]) for row in rows if row["event"] == "request"]
+    assert asked == [("POST", "/events", 200)] * 2 + [("POST", "/events", 409), ("GET", "other", 404)]
+    assert [row["position"] for row in rows if row["event"] == "alarm"] == [4]
+    assert kinds.count("trouble") == 1
+    assert "secret" not in out.getvalue()
+
+
+def test_warnings_come_as_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, others = io.StringIO(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda *told, **named: others.append(told[0]))
+        Lines("json", out).take_warnings()
+        warnings.warn("no snapshot was kept", HopstateWarning, stacklevel=1)
+        warnings.warn("of another library", UserWarning, stacklevel=1)
+    assert json.loads(out.getvalue()) | {"time": ""} == {"time": "", "event": "warning", "text": "no snapshot was kept"}
+    assert len(others) == 1
+
+
+def test_lines_that_nobody_reads_stop_nothing() -> None:
+    out = io.StringIO()
+    out.close()
+    lines = Lines("json", out)
+    lines("request", status=200)
+    assert lines.form == "off"
