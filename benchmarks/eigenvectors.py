@@ -8,6 +8,8 @@ grid of 40,000 nodes. The baselines return one vector of a repeated eigenvalue's
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import torch
 
@@ -35,17 +37,22 @@ def skewed(nodes: int = 11_758, edges: int = 700_000) -> Graph:
 
 def main() -> None:
     """Print seconds."""
+    graphs = {
+        "minesweeper grid": lambda: grid(100, diagonals=True),
+        "skewed": skewed,
+        "road-like grid": lambda: grid(200, diagonals=False),
+    }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", default=[*graphs], choices=[*graphs])
+    chosen = parser.parse_args().graphs
     import scipy.sparse as sp
     from scipy.sparse.linalg import eigsh
 
     require_green("tests/ops/test_eigenvectors.py")
     torch.set_num_threads(1)
     print(machine())
-    for name, graph in {
-        "minesweeper grid": grid(100, diagonals=True),
-        "skewed": skewed(),
-        "road-like grid": grid(200, diagonals=False),
-    }.items():
+    for name in chosen:
+        graph = graphs[name]()
         scale = sp.diags_array(1 / np.sqrt(np.maximum(graph.degree, 1)))
         mixing = (scale @ graph.to_scipy(np.float64) @ scale).tocsr()
         seconds = {"hopstate": median_time(lambda g=graph: laplacian_eigenvectors(g.indptr, g.indices, 15), repeats=3)}

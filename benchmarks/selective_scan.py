@@ -53,10 +53,10 @@ def moved_bytes(shape: Shape) -> int:
     return 4 * (n * length * (6 * channels + 4 * S) + 2 * channels * S)
 
 
-def cpu_table(threads: int, clock: Callable[[], float]) -> None:
+def cpu_table(shapes: list[Shape], threads: int, clock: Callable[[], float]) -> None:
     print("| shape | textbook ms | recomputing ms | zoh ms | euler ms | ratio zoh | ratio euler | memory / bytes |")
     print("|---|---|---|---|---|---|---|---|")
-    for shape in CPU_SHAPES:
+    for shape in shapes:
         data = inputs(shape)
         loop = median_time(forward_backward(recomputing, data), clock=clock)
         book = (
@@ -74,11 +74,11 @@ def cpu_table(threads: int, clock: Callable[[], float]) -> None:
         )
     packed_line(clock)
     if threads > 1:
-        thread_lines(threads)
+        thread_lines(shapes, threads)
 
 
-def thread_lines(threads: int) -> None:
-    for shape in CPU_SHAPES:
+def thread_lines(shapes: list[Shape], threads: int) -> None:
+    for shape in shapes:
         data, times = inputs(shape), []
         for count in (1, threads):
             torch.set_num_threads(count)
@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--shapes", type=int, default=len(CPU_SHAPES), help="how many of the CPU's shapes")
     parser.add_argument("--peak", type=int, nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: on a busy machine, one thread")
     args = parser.parse_args()
@@ -172,7 +173,7 @@ def main() -> None:
         require_green("tests/ops/test_triton.py")
     print(machine())
     gpu_table() if args.device == "cuda" else cpu_table(
-        args.threads, time.process_time if args.clock == "cpu" else time.perf_counter
+        CPU_SHAPES[: args.shapes], args.threads, time.process_time if args.clock == "cpu" else time.perf_counter
     )
 
 

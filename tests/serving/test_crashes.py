@@ -28,6 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     name: {"read.edge_columns": ["amount"]} | DYGFORMER.get(name, {}) for name in (*SMALL, *DYGFORMER)
 }
 EACH: dict[Kind, int] = {"kill": 6, "drop": 5, "tear": 5, "eio": 2, "enospc": 2}
+FEW: dict[Kind, int] = {"kill": 4, "drop": 3, "tear": 3, "eio": 1, "enospc": 1}  # over two logs, of ten crashes each
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +43,8 @@ def trained(home: Path, name: str) -> Path:
 
 
 def test_nothing_is_lost(home: Path, tmp_path: Path) -> None:
-    report = check_crash(trained(home, "recency"), tmp_path, EACH)
-    assert report.crashes == EACH
+    report = check_crash(trained(home, "recency"), tmp_path, FEW)
+    assert report.crashes == FEW
     assert report.events > 0
     assert "nothing lost or doubled" in str(report)
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from hopstate.ops.neighbors.kernels import lower_bound
+from hopstate.ops.neighbors.kernels import _last_match, lower_bound
 
 LAST = 32  # latest events of a node that are looked at one by one
 WIDE = 256  # latest events of a node in which shared partners are sought
@@ -53,22 +53,6 @@ def _count(codes, begin, end, code):
 @njit(cache=True, nogil=True)
 def _first(codes, begin, end, code, other):
     for p in range(begin, end):
-        if codes[p] == code or codes[p] == other:
-            return p
-    return -1
-
-
-@njit(cache=True, nogil=True)
-def _last(codes, begin, end, code, other):
-    """Return the last position in begin..end whose code is `code` or `other`, or -1; 32 are tested at once."""
-    while end - begin >= 32:
-        block, hits = codes[end - 32 : end], 0
-        for j in range(32):
-            hits += (block[j] == code) | (block[j] == other)
-        if hits:
-            break
-        end -= 32
-    for p in range(end - 1, begin - 1, -1):
         if codes[p] == code or codes[p] == other:
             return p
     return -1
@@ -214,7 +198,7 @@ def _meetings(t, begin, end, codes, times, unit, code, other, row):
     met, sent, back, at, last = 0, 0, 0, end, -1
     fade0, fade1, fade2, fade3 = 0.0, 0.0, 0.0, 0.0
     while met < RECENT:
-        at = _last(codes, begin, at, code, other)
+        at = _last_match(codes, begin, at, code, other)
         if at < 0:
             break
         gap = _gap(t, times[at], unit)
