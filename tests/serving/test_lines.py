@@ -36,8 +36,8 @@ def test_requests_commits_and_alarms(form: str, tmp_path: Path) -> None:
         client.post("/events", json={"events": events[4:]})
         client.post("/events", json={"events": events[:1]})
         client.get("/nowhere?secret=1")
-        doors._trouble("the source is away")
-        doors._trouble("the source is away")
+        doors._trouble("source", "it is away")
+        doors._trouble("source", "it is away")
     told = out.getvalue().splitlines()
     if form == "off":
         assert not told

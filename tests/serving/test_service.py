@@ -21,6 +21,7 @@ pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate
 from fastapi.testclient import TestClient
 
 from hopstate.cli.main import main
+from hopstate.errors import StorageError
 from hopstate.runs.api import Run
 from hopstate.serving.doors import _Request
 from hopstate.serving.live import LiveRun
@@ -254,15 +255,20 @@ def test_the_charts_and_the_unit_name_what_is_there(client: TestClient, capsys: 
 
 
 def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) -> None:
-    """Requests that came together are told so, and the next is taken."""
+    """Requests that came together are told so, the page tells of it, and the next is taken."""
 
     class Away(SqliteLog):
-        gone = False
+        gone = full = False
 
         def __len__(self) -> int:
             if Away.gone:
                 raise RuntimeError("the connection is gone")
             return super().__len__()
+
+        def append(self, *told: Any) -> int:
+            if Away.full:
+                raise StorageError("no space left")
+            return super().append(*told)
 
     (tmp_path / "live").mkdir()
     opened = partial(LiveRun, run.path, folder=tmp_path / "live", log=Away(tmp_path / "live"))
@@ -272,8 +278,12 @@ def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) 
         with ThreadPoolExecutor(2) as threads:
             told = list(threads.map(lambda _: client.post("/events", json={"events": [event]}).status_code, range(2)))
         assert told == [500, 500]
-        Away.gone = False
+        Away.gone, Away.full = False, True
+        assert client.post("/events", json={"events": [event]}).status_code == 503
+        assert client.get("/state").json()["trouble"] == "no space left"
+        Away.full = False
         assert client.post("/events", json={"events": [event]}).status_code == 200
+        assert client.get("/state").json()["trouble"] == ""
 
 
 def test_no_id_holds_what_texts_drop(client: TestClient) -> None:

@@ -101,6 +101,7 @@ class Doors:
         self._waiting = 0
         self._is_open = self.ready = False
         self._alarms: list[Alarm] = []
+        self._troubles: dict[str, str] = {}
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
@@ -157,12 +158,12 @@ class Doors:
             try:
                 receipts = await self._in_thread(self._pumped)
                 self.meters.took(receipts, self.live)
-                self._trouble("")
+                self._trouble("source", "")
                 if receipts:
                     await self._in_thread(self._judge)
             except Exception as error:  # the same again, later
                 receipts = []
-                self._trouble(str(error) or type(error).__name__)
+                self._trouble("source", str(error) or type(error).__name__)
             await asyncio.sleep(0 if receipts else self.limits.look)
 
     def _pumped(self) -> list[Receipt]:
@@ -172,10 +173,12 @@ class Doors:
         self._committed(receipts, begin)
         return receipts
 
-    def _trouble(self, text: str) -> None:
-        if text and text != self.meters.trouble:
-            self.lines("trouble", text=text)
-        self.meters.trouble = text
+    def _trouble(self, what: str, text: str) -> None:
+        """Tell what is wrong with the log or the source, nothing where it is well."""
+        if text and text != self._troubles.get(what):
+            self.lines("trouble", of=what, text=text)
+        self._troubles[what] = text
+        self.meters.trouble = "; ".join(filter(None, self._troubles.values()))
 
     async def _follow(self) -> None:
         while True:
@@ -246,12 +249,12 @@ class Doors:
         if self._waiting >= self.limits.waiting:
             raise BusyServiceError(f"{self._waiting} requests wait; come again in a second")
         self._waiting += 1
-        self.meters.waiting.set(self._waiting)
+        self.meters.waits(self._waiting)
         try:
             return await work()
         finally:
             self._waiting -= 1
-            self.meters.waiting.set(self._waiting)
+            self.meters.waits(self._waiting)
 
     async def taken(self, events: list[dict[str, Any]], *, score: bool = True) -> list[Receipt]:
         """Return receipts of events once they are durable; see `LiveRun.take`."""
@@ -277,6 +280,8 @@ class Doors:
                 found = await self._in_thread(partial(self._take_group, [given for given, _ in group]))
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
+            away = [str(one) for one in found if isinstance(one, StorageError)]
+            self._trouble("log", away[0] if away else "")
             for (_, future), answer in zip(group, found, strict=True):
                 if not future.done():
                     if isinstance(answer, BaseException):

@@ -45,7 +45,8 @@ class Meters:
             "hopstate_shadow_quality", "of the last events the shadow judged", ["metric", "others"], registry=own
         )
         self.shadow_trouble = ""  # why it cannot follow
-        self._behind = 0
+        self._behind = self._queue = 0
+        self._came: float | None = None
         self._recent: list[tuple[float, int]] = []
 
     def follow(self, live: LiveRun) -> None:
@@ -64,6 +65,7 @@ class Meters:
         if new:
             now = time.time()
             self.arrived.set(now)
+            self._came = now
             self._recent = [(t, n) for t, n in self._recent if t > now - _WINDOW] + [(now, new)]
         self.follow(live)
 
@@ -74,6 +76,11 @@ class Meters:
             self.lag.set(events)
             self._lag = events
         self.follow(live)
+
+    def waits(self, requests: int) -> None:
+        """Tell how many requests wait."""
+        self.waiting.set(requests)
+        self._queue = requests
 
     def answered(self, door: str, status: int, start: float) -> None:
         """Count a request."""
@@ -115,6 +122,8 @@ class Meters:
             "position": live.position,
             "events_per_second": sum(n for t, n in self._recent if t > now - _WINDOW) / _WINDOW,
             "last_time": live.past.last_time if len(live.past) else None,
+            "arrived": None if self._came is None else now - self._came,
+            "waiting": self._queue,
             "nodes": live.past.num_nodes,
             "known_events": len(live.past),
             "snapshot": live.kept,
