@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,12 +44,7 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
     split = edge_split(graph, link, config.split, context)
     bare = without_time(graph, link)
     messages = message_edges(bare, split.pairs["train"])
-    learned, over = split.pairs["train"], messages
-    if link.disjoint and context.trained is None:
-        order = named_rng(split_seed(config.split), "disjoint").permutation(len(learned))
-        count = max(1, round(link.disjoint * len(learned)))
-        over = message_edges(bare, learned[order[count:]])
-        learned = learned[order[:count]]
+    learned, over = _learned(split.pairs["train"], bare, messages, link, config.split, context)
     made = make(over, context, every_node(graph.num_nodes), link.dim)
     if link.hide and not made.whole:
         raise ConfigError("link.hide is for networks that a step gives the whole graph (--batching.kind full)")
@@ -57,52 +52,90 @@ def link_task(graph: Graph, config: NodeRun, context: Context, make: Make) -> St
         replace_file(context.run / "split.npz", lambda part: save_npz(part, dict(split.pairs)))
         _tell(split, link, config, graph)
 
-    def again(other: Graph) -> NodeBatches[Any]:
-        """Return a source of the same vectors over other messages."""
-        known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
-        finished = context if context.trained is not None else replace(context, trained=known)
-        with torch_state_kept():  # its weights are not used
-            return make(other, finished, every_node(graph.num_nodes), link.dim).source
-
-    def without(hidden: np.ndarray) -> NodeBatches[Any]:
-        kept = np.delete(split.pairs["train"], hidden, 0)
-        return again(message_edges(bare, kept))
-
-    @cache
-    def vectors(name: str) -> tuple[NodeBatches[Any], Graph]:
-        if name == "test" and link.val_messages:
-            graph = message_edges(bare, np.concatenate([split.pairs["train"], split.pairs["val"]]))
-            return again(graph), graph
-        return base(), messages
-
-    @cache
-    def base() -> NodeBatches[Any]:
-        return made.source if over is messages else again(messages)
-
     decoder = PairDecoder(
         decoder_of(link, split), link.dim, directed=split.directed, dropout=made.dropout,
         features=FEATURES if link.structure else 0,
     )  # fmt: skip
     encode = Without.encode if link.hide else made.source.encode
     model = LinkModel(made.model, decoder, encode)
+    known = {"num_features": graph.num_features, "walks": made.walks, "edge_columns": model.edge_dim}
+    finished = context if context.trained is not None else replace(context, trained=known)
+    sources = _Sources(
+        lambda other: make(other, finished, every_node(graph.num_nodes), link.dim).source, bare, messages, split.pairs,
+        val_messages=link.val_messages, first=made.source if over is messages else None,
+    )  # fmt: skip
     sampled = link.batch_size or (STEP if made.whole else SAMPLED)
-    seed = split_seed(config.split)
     return StaticLinkTask(
-        model,
-        made.source,
-        vectors,
-        split,
-        learned=learned,
-        messages=messages,
-        without=without if link.hide else None,
+        model, made.source, sources.vectors, split,
+        learned=learned, messages=messages,
+        without=sources.without if link.hide else None,
         training=LinkTraining(
             negatives=link.negatives, num_negatives=link.num_negatives, loss=link.loss, batch_size=sampled,
             seed=config.loop.seed, structure=link.structure,
         ),
-        judging=LinkJudging(candidates=link.candidates or None, bootstrap=link.bootstrap, seed=seed),
-        node_ids=graph.node_ids,
-        walks=made.walks,
+        judging=LinkJudging(
+            candidates=link.candidates or None, bootstrap=link.bootstrap, seed=split_seed(config.split)
+        ),
+        node_ids=graph.node_ids, walks=made.walks,
     )  # fmt: skip
+
+
+def _learned(
+    links: np.ndarray, bare: Graph, messages: Graph, link: LinkConfig, split: SplitConfig, context: Context
+) -> tuple[np.ndarray, Graph]:
+    """Return the training links that are learned from, and the graph that messages pass over meanwhile."""
+    if not link.disjoint or context.trained is not None:
+        return links, messages
+    order = named_rng(split_seed(split), "disjoint").permutation(len(links))
+    count = max(1, round(link.disjoint * len(links)))
+    return links[order[:count]], message_edges(bare, links[order[count:]])
+
+
+class _Sources:
+    """Sources of a network's vectors over other messages than those that it learns over.
+
+    Args:
+        make: graph of messages → source.
+        bare: the graph.
+        messages: the graph of training links.
+        pairs: the links of each split.
+        val_messages: whether links of validation are messages too where the test split is judged.
+        first: the source over messages where there is one.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Graph], NodeBatches[Any]],
+        bare: Graph,
+        messages: Graph,
+        pairs: Mapping[str, np.ndarray],
+        *,
+        val_messages: bool,
+        first: NodeBatches[Any] | None,
+    ) -> None:
+        self._make, self._bare, self._messages, self._pairs = make, bare, messages, pairs
+        self._val_messages, self._first = val_messages, first
+        self._known: dict[str, tuple[NodeBatches[Any], Graph]] = {}
+
+    def again(self, other: Graph) -> NodeBatches[Any]:
+        """Return a source of the same vectors over other messages."""
+        with torch_state_kept():  # its weights are not used
+            return self._make(other)
+
+    def without(self, hidden: np.ndarray) -> NodeBatches[Any]:
+        """Return a source over the messages but those of some training links, by row."""
+        return self.again(message_edges(self._bare, np.delete(self._pairs["train"], hidden, 0)))
+
+    def vectors(self, name: str) -> tuple[NodeBatches[Any], Graph]:
+        """Return the source that a split is judged with, and the graph of its messages."""
+        name = name if name == "test" and self._val_messages else "train"
+        if name not in self._known:
+            graph = self._messages
+            if name == "test":
+                graph = message_edges(self._bare, np.concatenate([self._pairs["train"], self._pairs["val"]]))
+            first = self._first if name == "train" else None
+            self._known[name] = self.again(graph) if first is None else first, graph
+        return self._known[name]
 
 
 def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Context | None = None) -> EdgeSplit:
