@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.model import Adjacency, Backbone, ResidualBlock
@@ -94,6 +94,35 @@ def test_bare_blocks_are_torch_geometrics_layers_with_linear_maps_around(kind: s
     ours = [block.conv.get_parameter(name) for block in model.blocks for name, _ in block.conv.named_parameters()]
     for a, b in zip(torch.autograd.grad(actual.sin().sum(), ours), torch.autograd.grad(expected.sin().sum(), weights)):
         assert_close_rmse(a, b)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage", "gin", "mlp"])
+def test_convolutions_are_torch_geometrics_layers_and_nothing_else(kind: str) -> None:
+    from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+
+    config = Backbone.Config(dim=6, num_layers=2, dropout=0.0, block="convolutions")
+    model = Backbone(config, kind=kind, in_dim=5, num_classes=3).double()
+    adjacency = adjacency_of(ring_with_chords())
+    x = torch.randn(NODES, 5, dtype=torch.float64)
+    edges = () if kind == "mlp" else (adjacency.edge_index(),)
+    made = {"gcn": GCNConv, "sage": SAGEConv, "mlp": nn.Linear}
+    layers = [
+        (GINConv(nn.Linear(a, b), train_eps=True) if kind == "gin" else made[kind](a, b)).double()
+        for a, b in ((5, 6), (6, 3))
+    ]
+    for layer, block in zip(layers, model.blocks, strict=True):
+        layer.load_state_dict(block.conv.state_dict())
+    assert_close_rmse(model(x, adjacency), layers[1](torch.relu(layers[0](x, *edges)), *edges))
+    assert {name.split(".")[0] for name, _ in model.named_parameters()} == {"blocks"}
+
+
+def test_convolutions_alone_go_neither_with_a_jump_nor_with_what_keeps_one_width() -> None:
+    for wrong in ({"num_layers": 0}, {"jump": "cat"}):
+        with pytest.raises(ConfigError, match=r"model\.block=convolutions"):
+            Backbone.Config(block="convolutions", **wrong)
+    for kind in ("gat", "pna", "gcnii"):
+        with pytest.raises(ConfigError, match=f"is for mlp, gcn, sage, gin; {kind} keeps one width"):
+            Backbone(Backbone.Config(dim=8, block="convolutions"), kind=kind, in_dim=2, num_classes=2)
 
 
 def test_wrong_settings_are_refused() -> None:

@@ -72,7 +72,9 @@ def test_links_by_vectors_alone_take_plain_blocks_of_gcn_unless_told_otherwise()
     assert settled("gcn", blocks(), **alone, **{"model.block": "ffn"}).model.block == "ffn"
     for method, given in (("gcn", {}), ("sage", {"task": "link"}), ("sage", alone)):
         assert settled(method, blocks(), **given).model.block == "ffn"
-    assert settled("gcn", blocks(), task="link").model.block == "bare"
+    assert settled("gcn", blocks(), task="link").model.block == "convolutions"
+    assert settled("gcn", blocks(), task="link", **{"model.jump": "cat"}).model.block == "ffn"
+    assert settled("gcn", blocks(), task="link", **{"batching.kind": "neighbor"}).model.block == "ffn"
 
 
 def test_backbones_on_the_whole_graph_hide_the_links_of_a_step():

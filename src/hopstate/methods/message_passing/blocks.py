@@ -21,6 +21,7 @@ NORMALIZATION: dict[str, Normalization | None] = {
     "pna": "edges",
     "gcnii": "symmetric",
 }
+ALONE = ("mlp", "gcn", "sage", "gin")  # whose layers may change the width
 WITH_WEIGHTS, WITH_EDGES = ("gcn", "gcnii"), ("gin", "gat", "pna")  # what has a place for edge weights, edge features
 
 
@@ -33,8 +34,10 @@ class BackboneConfig:
         num_layers: residual blocks.
         dropout: probability that an element is dropped in training.
         norm: "layer", "batch" or "none", before each layer (in plain blocks after it); GCNII has none of its own.
-        block: "ffn", x + W_2 GELU(conv(N(x))); "plain", x + ReLU(N(conv(x))), as TOP's authors use; or "bare",
-            ReLU(conv(x)), of the last one conv(x), with linear maps alone around them and no norm.
+        block: "ffn", x + W_2 GELU(conv(N(x))); "plain", x + ReLU(N(conv(x))), as TOP's authors use; "bare",
+            ReLU(conv(x)), of the last one conv(x), with linear maps alone around them and no norm; or "convolutions",
+            the same without the linear maps: the first takes the features and the last gives the output, as in
+            torch-geometric's examples (gcn, sage, gin and mlp on the whole graph).
         jump: what the head sees: the last block ("none"), all of them joined ("cat"), their maximum ("max"), or the
             mean of a perceptron of each, what the first block receives included ("mean", as TOP's GCNII+JK).
         heads: attention heads of GAT.
@@ -45,7 +48,7 @@ class BackboneConfig:
     num_layers: int = 5
     dropout: float = 0.2
     norm: Literal["layer", "batch", "none"] = "layer"
-    block: Literal["ffn", "plain", "bare"] = "ffn"
+    block: Literal["ffn", "plain", "bare", "convolutions"] = "ffn"
     jump: Literal["none", "cat", "max", "mean"] = "none"
     heads: int = 8
     alpha: float = 0.1
@@ -63,12 +66,17 @@ class BackboneConfig:
                 f"model.heads must be at least 1, model.alpha in [0, 1], model.theta above 0; "
                 f"got {self.heads}, {self.alpha}, {self.theta}"
             )
+        if self.block == "convolutions" and (self.num_layers < 1 or self.jump != "none"):
+            raise ConfigError(
+                "model.block=convolutions has a layer at least, the last of which gives the output (model.jump=none); "
+                f"got model.num_layers={self.num_layers}, model.jump={self.jump}"
+            )
 
 
 class ResidualBlock(nn.Module):
     """x + Dropout(W_2 GELU(Dropout(conv(N(x))))), or x + Dropout(ReLU(N(conv(x)))) where blocks are plain.
 
-    Bare ones are Dropout(ReLU(conv(x))), and the last of them conv(x).
+    Bare ones, and convolutions, are Dropout(ReLU(conv(x))), and the last of them conv(x).
 
     Args:
         kind: one of `Kind` but "gcnii".
@@ -76,18 +84,25 @@ class ResidualBlock(nn.Module):
         layer: number of the block, from 0.
         degrees: (N,) or fewer in-degrees of the training graph, for PNA.
         edge_dim: columns of the edge features; 0 where there are none.
+        ends: widths that come in and go out; the configuration's where None.
     """
 
     def __init__(
-        self, kind: Kind, config: BackboneConfig, layer: int = 0, degrees: Tensor | None = None, edge_dim: int = 0
+        self,
+        kind: Kind,
+        config: BackboneConfig,
+        layer: int = 0,
+        degrees: Tensor | None = None,
+        edge_dim: int = 0,
+        ends: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.normalization, self.layer = normalization_of(kind, edge_dim), layer
         dim, drop = config.dim, config.dropout
-        self.plain, self.bare = config.block != "ffn", config.block == "bare"
+        self.plain, self.bare = config.block != "ffn", config.block in ("bare", "convolutions")
         norm = "none" if self.bare else config.norm
         self.norm = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}[norm](dim)
-        self.conv = _conv(kind, config, degrees, edge_dim or None)
+        self.conv = _conv(kind, config, degrees, edge_dim or None, ends or (dim, dim))
         if self.bare and layer == config.num_layers - 1:
             self.ffn = nn.Sequential()
             return
@@ -161,21 +176,23 @@ def normalization_of(kind: str, edge_dim: int = 0) -> Normalization | None:
     return "edges" if kind == "gin" and edge_dim else NORMALIZATION[kind]
 
 
-def _conv(kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: int | None) -> nn.Module:
+def _conv(
+    kind: Kind, config: BackboneConfig, degrees: Tensor | None, edge_dim: int | None, ends: tuple[int, int]
+) -> nn.Module:
     """Return the layer; where its adjacency holds the weights, it only sums."""
-    dim = config.dim
+    dim, (before, after) = config.dim, ends
     if kind == "mlp":
-        return nn.Linear(dim, dim)
+        return nn.Linear(before, after)
     from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
 
     if kind == "gcn":
-        return GCNConv(dim, dim, normalize=False)
+        return GCNConv(before, after, normalize=False)
     if kind == "sage":
-        return SAGEConv(dim, dim, aggr="sum")
+        return SAGEConv(before, after, aggr="sum")
     if kind == "gin" and edge_dim:
-        return GINEConv(nn.Linear(dim, dim), train_eps=True, edge_dim=edge_dim)
+        return GINEConv(nn.Linear(before, after), train_eps=True, edge_dim=edge_dim)
     if kind == "gin":
-        return GINConv(nn.Linear(dim, dim), train_eps=True)
+        return GINConv(nn.Linear(before, after), train_eps=True)
     if kind == "gat":
         if dim % config.heads:
             raise ConfigError(f"model.dim={dim} is not a multiple of model.heads={config.heads}")

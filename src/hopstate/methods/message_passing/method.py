@@ -77,6 +77,10 @@ def network(
     if config.loop.precision == "64":
         model.double()  # before what stands for missing neighbours is made from it
     if config.batching.kind != "full":
+        if config.model.block == "convolutions":
+            raise ConfigError(
+                "model.block=convolutions is for the whole graph (--batching.kind full); take bare in batches"
+            )
         source = batched_source(graph, config.batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
     whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)

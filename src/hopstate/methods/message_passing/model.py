@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, nearest
 from hopstate.layers.message import Adjacency, Propagator
 from hopstate.methods.message_passing.blocks import (
+    ALONE,
     NORMALIZATION,
     WITH_EDGES,
     WITH_WEIGHTS,
@@ -79,7 +80,10 @@ class Backbone(nn.Module):
             raise ConfigError(f"{kind} has no place for edge features; {', '.join(WITH_EDGES)} have one")
         self.config, self.kind, self.edge_dim = config, kind, edge_dim
         self.normalization = normalization_of(kind, edge_dim)
-        self.embed = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
+        self.embed: nn.Module = nn.Sequential(nn.Linear(in_dim, config.dim), nn.Dropout(config.dropout), nn.GELU())
+        if config.block == "convolutions":
+            self._convolutions(in_dim, num_classes, edge_dim)
+            return
         self.blocks = nn.ModuleList(
             GCNIIBlock(config, i) if kind == "gcnii" else ResidualBlock(kind, config, i, degrees, edge_dim)  # type: ignore[arg-type]
             for i in range(config.num_layers)
@@ -95,6 +99,20 @@ class Backbone(nn.Module):
         if config.jump == "mean":
             self.jumps = nn.ModuleList(perceptron(config) for _ in range(config.num_layers + 1))
             self.head = nn.Sequential(perceptron(config), self.head)
+
+    def _convolutions(self, in_dim: int, num_classes: int, edge_dim: int) -> None:
+        """Make blocks of convolutions with nothing around them."""
+        if self.kind not in ALONE:
+            raise ConfigError(
+                f"model.block=convolutions is for {', '.join(ALONE)}; {self.kind} keeps one width: give another block"
+            )
+        count = self.config.num_layers
+        widths = [in_dim, *[self.config.dim] * (count - 1), num_classes]
+        self.embed, self.norm, self.head = nn.Identity(), nn.Identity(), nn.Identity()
+        self.blocks = nn.ModuleList(
+            ResidualBlock(self.kind, self.config, i, None, edge_dim, (widths[i], widths[i + 1]))  # type: ignore[arg-type]
+            for i in range(count)
+        )
 
     @property
     def device(self) -> torch.device:

@@ -120,11 +120,11 @@ def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, ki
         whole = config.batching.kind == "full"  # type: ignore[attr-defined]
         hide = kind != "mlp" and config.link.structure and not config.link.disjoint and whole
         # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        block = (
-            {"model.block": "bare" if hide else "plain"}
-            if kind == "gcn" and (hide or not config.link.structure)
-            else {}
-        )
+        block = {}
+        if kind == "gcn" and hide and config.model.jump == "none":  # type: ignore[attr-defined]
+            block = {"model.block": "convolutions"}
+        elif kind == "gcn" and not config.link.structure:
+            block = {"model.block": "plain"}
         return suit_links(graph, config, hide=hide) | {"model.num_layers": layers, **block}
     f = facts(graph, config.split)
     layers = 2 if f.alike or kind == "mlp" else 5
