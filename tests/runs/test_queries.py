@@ -235,17 +235,27 @@ def test_reasons_name_what_weighed_most(name: str, runs: dict[str, Run]) -> None
 
 
 # ---- dates, files, the command line ----------------------------------------------------------------------
-def test_dates_in_dates_out(tmp_path: Path) -> None:
+def test_dates_in_dates_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = table(0, 160)
     own["t"] = pd.Timestamp("2024-03-01") + pd.to_timedelta(own["t"], unit="h")
     own.to_csv(tmp_path / "own.csv", index=False)
-    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
+    config = {**LOOP, **SMALL["pair-trees"], **READ, **EVALUATION}
+    run = fit("pair-trees", tmp_path / "own.csv", out=tmp_path / "run", config=config)
     found = run.score([("u1", "v2")], "2024-04-01T12:00:00")
     assert found["t"].tolist() == ["2024-04-01T12:00:00"]
     (tmp_path / "pairs.csv").write_text("src,dst,t\nu1,v2,2024-04-01T12:00:00\nu1,v2,2024-05-01\n")
     both = run.score(tmp_path / "pairs.csv")
     assert both["score"][0] == found["score"][0]
     assert both["t"].tolist() == ["2024-04-01T12:00:00", "2024-05-01T00:00:00"]
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main(["score", str(run.path), "--pairs", "u1,v2", "--time", "2024-04-01T12:00:00", "--explain"]) == 0
+    assert "\u2026" not in capsys.readouterr().out  # nothing of a date is left out of a narrow table
+    assert main(["inspect", str(run.path)]) == 0
+    (explain,) = (line for line in capsys.readouterr().out.splitlines() if "hopstate explain" in line)
+    assert explain.endswith(" --time 2024-03-05T10:00:00")
+    assert main(shlex.split(explain)[1:]) == 0
 
 
 def test_the_command_line(runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ def _print(table: Any) -> None:
 
     shown = Table()
     for name in table.columns:
-        shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left")
+        shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left", overflow="fold")
     for row in table.itertuples(index=False):
         shown.add_row(*(Text(f"{cell:.6g}" if isinstance(cell, float) else str(cell)) for cell in row))
     Console().print(shown)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hopstate.data.dates import shown_time
 from hopstate.errors import HopstateError
 from hopstate.methods.method import Method
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
@@ -134,7 +135,7 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
         f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
     ]
     if method.name in _EXPLAINED:
-        found.append(f"hopstate explain {run} --pair {pair} --time {last}")
+        found.append(f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}")
     return [*found, f"hopstate check-leak {run}"]
 
 
@@ -160,7 +161,7 @@ def _a_pair(folder: RunFolder, method: Method, settings: Mapping[str, Any]) -> t
     row = int(stream.additions()[-1])
     ends = stream.src[row], stream.dst[row]
     names = ends if stream.node_ids is None else tuple(stream.node_ids.ids[end] for end in ends)
-    return names[0], names[1], stream.t[row]
+    return names[0], names[1], shown_time(stream.t[row], stream.time_unit, stream.dates)
 
 
 __all__ = ["commands", "run_card", "target_lines"]
