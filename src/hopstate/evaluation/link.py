@@ -189,8 +189,7 @@ def score_split(
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
         queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
     src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
-    boundaries = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
-    t = stream.t[rows][place]
+    t, boundaries = stream.t[rows][place], batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
     scores = replay(
         scorer,
         lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
