@@ -49,6 +49,8 @@ class ReadOptions:
         task: what numbers as labels are: classes ("classification") or amounts ("regression"); "auto" asks in doubt.
         label_cells: of text with several labels in a cell ("a;b"): "ask", the "first", the "whole" as a class, or
             "all": a 0/1 label each.
+        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
+            numbers by size and texts by alphabet.
         num_nodes: ids are then rows 0..num_nodes-1; null finds them.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
@@ -73,6 +75,7 @@ class ReadOptions:
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     label_cells: Literal["ask", "first", "whole", "all"] = "ask"
+    order: tuple[str, ...] | None = None
     num_nodes: int | None = None
     max_bytes: str | int | None = None
 

@@ -1,5 +1,6 @@
 """What is learned of nodes, as a user says it: amounts, classes and their weights."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,12 @@ import torch
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.methods.message_passing.method import FullBatchRun, build
+from hopstate.errors import ConfigError, DataError
+from hopstate.methods.message_passing.method import METHODS, FullBatchRun, build
 from hopstate.methods.method import Context, ReadOptions
-from hopstate.testing.asserts import COARSE, F32
+from hopstate.methods.parser import parser_of
+from hopstate.methods.settings import as_dict, config_from, parse_words
+from hopstate.testing.asserts import COARSE, F32, F64
 
 N = 40
 EDGES = pd.DataFrame({"source": np.arange(N), "target": np.roll(np.arange(N), 1)})
@@ -68,3 +72,75 @@ def test_a_file_of_large_amounts_keeps_them(tmp_path):
     np.testing.assert_array_equal(held.y, graph.y)
     assert held.content_hash == graph.content_hash
     assert hopstate.read_graph(EDGES, labels=labels, label_column="more", task="regression").y.dtype == np.float32
+
+
+# ---- weights and order of classes --------------------------------------------------------------------------
+def classes(words: list[str]) -> pd.DataFrame:
+    return pd.DataFrame({"id": np.arange(N), "label": [words[i % len(words)] for i in range(N)]})
+
+
+def test_weights_by_hand_are_of_the_classes_that_are_named(tmp_path):
+    task = built(classes(["spam", "ham", "x=y"]), tmp_path, {"class_weights": ("x=y=0.5", "spam=4")})
+    assert dict(zip(task.labels.target.names, task.labels.target.class_weights)) == {"ham": 1, "spam": 4, "x=y": 0.5}
+    out, y = torch.randn(N, 3, generator=torch.Generator().manual_seed(0)).double(), torch.from_numpy(task.labels.y)
+    weights = torch.tensor([1, 4, 0.5], dtype=torch.float64)[y]
+    own = -out.log_softmax(1)[torch.arange(N), y]
+    torch.testing.assert_close(task.labels.loss(out, y), (own * weights).sum() / weights.sum(), rtol=F64, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (("spm=2",), r"no class 'spm'; did you mean 'spam'"),
+        (("spam=-1",), "NAME=WEIGHT"),
+        (("spam=inf",), "NAME=WEIGHT"),
+        (("spam",), "NAME=WEIGHT"),
+        (("spam=0", "ham=0"), "every class weighs 0"),
+    ],
+)
+def test_weights_that_mean_nothing_are_named(said, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        built(classes(["spam", "ham"]), tmp_path, {"class_weights": said})
+
+
+def test_classes_stand_in_the_order_that_is_said(tmp_path):
+    order = ("low", "mid", "high")
+    labels = classes(["high", "low", "mid", "low"])
+    labels.loc[7, "label"] = None
+    graph = hopstate.read_graph(EDGES, labels=labels, order=order)
+    assert graph.class_names == order
+    named = [order[c] if c >= 0 else "" for c in graph.y]
+    assert named == labels["label"].fillna("").tolist()
+    assert any("3 classes in order: low (19) < mid (10) < high (10)" in note for note in graph.notes)
+    turned = hopstate.read_graph(EDGES, labels=labels, order=order[::-1])
+    np.testing.assert_array_equal(np.where(graph.y < 0, -1, 2 - graph.y), turned.y)
+    grades = pd.DataFrame({"id": np.arange(N), "label": np.arange(N) % 3 + 1})
+    assert hopstate.read_graph(EDGES, labels=grades, order=[3, 2, 1]).y.tolist()[:3] == [2, 1, 0]
+    task = built(labels.dropna(), tmp_path, {"metric": "quadratic_kappa"}, order=order)
+    assert task.labels.target.names == order
+
+
+@pytest.mark.parametrize(
+    ("read", "error", "words"),
+    [
+        ({"order": ["low", "high"]}, DataError, "'mid' in row 2.*read.order does not name"),
+        ({"order": ["low", "mid", "high", "mid"]}, ConfigError, "twice"),
+        ({"order": ["low"], "label_cells": "all"}, ConfigError, "of classes"),
+        ({"order": ["low"], "task": "regression"}, ConfigError, "of classes"),
+    ],
+)
+def test_orders_that_mean_nothing_are_named(read, error, words):
+    with pytest.raises(error, match=words):
+        hopstate.read_graph(EDGES, labels=classes(["high", "low", "mid"]), **read)
+
+
+def test_the_command_line_takes_weights_and_orders():
+    words = ["--data=x", "--class_weights=[spam=5, ham=1]", "--read.order=[low, mid, high]"]
+    parser = parser_of(METHODS["mlp"])
+    config = parse_words(METHODS["mlp"], parser, words)({})
+    assert config.class_weights == ("spam=5", "ham=1")
+    assert config.read.order == ("low", "mid", "high")
+    assert config_from(METHODS["mlp"], json.loads(json.dumps(as_dict(config)))) == config
+    assert config_from(METHODS["mlp"], {"data": "x", "class_weights": "balanced"}).class_weights == "balanced"
+    with pytest.raises(ConfigError, match="class_weights"):
+        config_from(METHODS["mlp"], {"data": "x", "class_weights": "balancd"})

@@ -92,7 +92,7 @@ def test_class_weights_are_those_of_the_training_rows():
     expected = F.cross_entropy(out, share, out.new_tensor((0.25, 0.75)))
     assert math.isclose(complement.loss(out, share), expected)
     assert math.isclose(balanced.loss(out, share), expected)  # of two classes the same, up to scale
-    assert class_weights(np.array([1, 1]), 3, "balanced") == (0, 1, 0)
+    assert class_weights(np.array([1, 1]), ("a", "b", "c"), "balanced") == (0, 1, 0)
     with pytest.raises(ConfigError, match="class_weights"):
         target_of(np.array([0.5, 2.0]), ALL[:2], None, "auto", weights="balanced")
 

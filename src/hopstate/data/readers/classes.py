@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,7 @@ class LabelOptions:
             amounts, and asks where whole numbers look like amounts.
         cells: of text with several labels in a cell ("a;b"): "ask", take the "first", the "whole" cell as a class, or
             "all" as a 0/1 label each.
+        order: the classes from first to last; None takes numbers by size and texts by alphabet.
 
     Raises:
         ConfigError: another task or another way with cells.
@@ -46,11 +47,16 @@ class LabelOptions:
     unlabelled: str | None = None
     task: Literal["auto", "classification", "regression"] = "auto"
     cells: Literal["ask", "first", "whole", "all"] = "ask"
+    order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, value, known in (("task", self.task, TASKS), ("label_cells", self.cells, CELLS)):
             if value not in known:
                 raise ConfigError(f"read.{name} is one of {', '.join(known)}; got {value!r}{nearest(value, known)}")
+        if self.order is not None and len(set(self.order)) < len(self.order):
+            raise ConfigError(f"read.order names a class twice: {', '.join(self.order)}")
+        if self.order is not None and (self.task == "regression" or self.cells == "all"):
+            raise ConfigError("read.order is of classes, one to a row; amounts and several labels have none")
 
 
 def classes_of(
@@ -81,6 +87,8 @@ def classes_of(
     if is_numeric(values):
         numbers = values.to_numpy(np.float64, na_value=np.nan)
         amounts, missing = _amounts(numbers, missing, where, place, options)
+        if amounts and options.order is not None:
+            raise ConfigError(f"read.order is of classes, but {where} holds amounts; leave it out")
         if amounts:
             return (
                 as_amounts(np.where(missing, np.nan, numbers)),
@@ -98,10 +106,32 @@ def classes_of(
     classes, y = np.unique(found, return_inverse=True)
     codes = np.full(len(missing), -1, np.int64)
     codes[~missing] = y
+    if options.order is not None:
+        known = {name: at for at, name in enumerate(options.order)}
+        _check_order([str(name) for name in classes], known, where, place, codes)
+        moved = np.array([known[str(name)] for name in classes] + [-1], np.int64)  # the last is "unknown"
+        return moved[codes], options.order, ("; ".join([_in_order(options.order, where, moved[codes]), *told]),)
     plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
     shown = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
     note = f"labels: {where}, {len(classes)} classes ({shown})"
     return codes, None if plain else tuple(str(name) for name in classes), ("; ".join([note, *told]),)
+
+
+def _check_order(names: list[str], known: Mapping[str, int], where: str, place: Place, codes: np.ndarray) -> None:
+    """Raise DataError where a class stands in no place of the order; its row is named."""
+    for at, name in enumerate(names):
+        if name not in known:
+            row = int(np.argmax(codes == at))
+            raise DataError(
+                f"{where} holds {name!r} in {place(row)}, which read.order does not name{nearest(name, known)}; it "
+                f"names {', '.join(known)}"
+            )
+
+
+def _in_order(order: Sequence[str], where: str, y: np.ndarray) -> str:
+    counts = np.bincount(y[y >= 0], minlength=len(order))
+    shown = " < ".join(f"{name} ({n:,})" for name, n in list(zip(order, counts))[:10])
+    return f"labels: {where}, {len(order)} classes in order: {shown}{' < ...' * (len(order) > 10)}"
 
 
 def _check_words(values: pd.Series, where: str, place: Place) -> None:

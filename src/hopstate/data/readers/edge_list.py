@@ -44,6 +44,7 @@ def read_edge_list(
     unlabelled: str | None = None,
     task: Any = "auto",
     label_cells: Any = "ask",
+    order: Sequence[str] | None = None,
     undirected: bool = True,
     duplicates: Keep = "drop",
     self_loops: Keep = "keep",
@@ -69,7 +70,7 @@ def read_edge_list(
         missing: "error" names the columns and rows of features of nodes and edges without a number; with "mean" or
             "median" they stay in the graph's tables, to be filled by training nodes and their edges once these are
             known.
-        unlabelled, task, label_cells: see `hopstate.data.readers.classes.LabelOptions`.
+        unlabelled, task, label_cells, order: see `hopstate.data.readers.classes.LabelOptions`.
         undirected, duplicates, self_loops: see `Graph.from_edges`.
         options: fields of `Graph`.
 
@@ -86,6 +87,7 @@ def read_edge_list(
     asked = LabelOptions(
         id_column=id_column, label_column=label_column, split_column=split_column,
         unlabelled=unlabelled, task=task, cells=label_cells,
+        order=None if order is None else tuple(map(str, order)),
     )  # fmt: skip
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()

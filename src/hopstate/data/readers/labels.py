@@ -16,7 +16,7 @@ from hopstate.data.readers.several import named_columns, targets_of_cells, targe
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, read_table
 from hopstate.data.validate import SPLITS
-from hopstate.errors import DataError, nearest
+from hopstate.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
     pass
@@ -98,6 +98,8 @@ def _targets(
     table: Table, chosen: Sequence[str], options: LabelOptions
 ) -> tuple[np.ndarray, tuple[str, ...] | None, tuple[str, ...]]:
     """Return the targets that columns hold, the names of classes or of several targets, and notes."""
+    if len(chosen) > 1 and options.order is not None:
+        raise ConfigError(f"read.order is of one column of classes; {', '.join(chosen)} are several targets")
     if len(chosen) > 1:
         return targets_of_columns(table, chosen, amounts=options.task == "regression")
     if options.cells == "all":

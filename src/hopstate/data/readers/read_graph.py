@@ -23,7 +23,7 @@ TABLES = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".parquet", ".pq", ".ta
 _ONLY_TABLES = (
     *("features", "labels", "num_nodes", "source_column", "target_column"),
     *("edge_columns", "columns", "id_column", "label_column", "split_column"),
-    *("missing", "unlabelled", "task", "label_cells"),
+    *("missing", "unlabelled", "task", "label_cells", "order"),
 )
 _USUAL = {"missing": "error", "task": "auto", "label_cells": "ask"}  # as good as not given
 

@@ -79,7 +79,7 @@ class GMNGraphsRun:
         batch_size: graphs a step; null takes 32, or fewer where the largest of them would not fit walks.memory_budget.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
         class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training rows) or
-            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP).
+            "complement" (1 - its share, as published for PATTERN, PascalVOC-SP and COCO-SP), or by hand: '[0=1, 1=5]'.
         loop: training.
     """
 

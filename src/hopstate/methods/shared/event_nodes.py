@@ -24,7 +24,7 @@ class EventNodeRun(EventRun):
         metric: what chooses the model; "auto" takes roc_auc of two classes and macro_f1 of more; or average_precision,
             accuracy, balanced_accuracy.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
-            "complement" (1 - its share).
+            "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
         init: a run of links of the same model to begin from: its weights but for the head, and its settings where none
             are given.

@@ -30,8 +30,8 @@ class NodeRun:
         read: how a file is read.
         split: which nodes are for training, validation and test.
         metric: what chooses the model: "auto" takes the data set's own, else accuracy, average_precision or mae.
-        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes)
-            or "complement" (1 - its share).
+        class_weights: of the cross-entropy: "none", "balanced" (the inverse of a class's share of the training nodes),
+            "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         task: what is predicted: the "node"s' classes or values, or the "link"s between them.
         link: settings of links, for task link.
         loop: training.

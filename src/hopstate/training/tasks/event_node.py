@@ -29,7 +29,7 @@ def event_target(classes: EventClasses, split: EventSplit, weights: ClassWeights
     Raises:
         ConfigError: weights of an unknown kind.
     """
-    found = class_weights(classes.y[split.train], len(classes.names), weights)
+    found = class_weights(classes.y[split.train], classes.names, weights)
     return Target(goal="classes", names=classes.names, metrics=(classes.metric,), class_weights=found)
 
 

@@ -8,7 +8,8 @@ Deviation: shares are those of all training rows, not of each batch, so that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,9 +27,10 @@ from hopstate.evaluation.metrics import (
     label_metrics,
     value_metrics,
 )
+from hopstate.io.opening import shown
 
 Goal = Literal["classes", "labels", "values"]
-ClassWeights = Literal["none", "balanced", "complement"]
+ClassWeights = Literal["none", "balanced", "complement"] | tuple[str, ...]  # the last by hand: "spam=5", ...
 _NAMES: dict[str, Mapping[str, Any]] = {"classes": CLASSIFICATION, "labels": LABELS, "values": VALUES}
 ALIASES = {"accuracy-SBM": "balanced_accuracy", "ap": "average_precision", "rocauc": "roc_auc"}  # of publishers
 
@@ -189,7 +191,7 @@ def target_of(
         names: of the classes or targets; None numbers them.
         metric: what chooses the model; "auto" takes the data set's own, else the usual one of the goal.
         own: the data set's metrics.
-        weights: weights of the classes: "balanced" (the inverse of a class's share), "complement" (1 - its share).
+        weights: of the classes; see `class_weights`.
         amounts: floats are values even where they are all 0 and 1.
 
     Raises:
@@ -201,9 +203,9 @@ def target_of(
         names = tuple(map(str, range(count))) if goal == "classes" else default_names(count)
     metrics = metric_names(metric, own, goal, count)
     if goal != "classes" and weights != "none":
-        raise ConfigError(f"class_weights={weights} weighs classes; these targets are {goal}")
+        raise ConfigError(f"class_weights={shown(weights)} weighs classes; these targets are {goal}")
     if goal == "classes":
-        found = class_weights(y[train], count, weights)
+        found = class_weights(y[train], names, weights)
         return Target(goal=goal, names=names, metrics=metrics, class_weights=found)
     if goal == "labels":
         return Target(goal=goal, names=names, metrics=metrics)
@@ -267,17 +269,30 @@ def metric_names(metric: str, own: tuple[str, ...], goal: Goal, count: int) -> t
     return tuple(dict.fromkeys((first, *extra)))
 
 
-def class_weights(y: np.ndarray, count: int, kind: ClassWeights) -> tuple[float, ...] | None:
-    """Return (C,) weights of classes from the known ones of y, None for kind "none"; a class that is absent has 0.
+def class_weights(y: np.ndarray, names: Sequence[str], kind: ClassWeights) -> tuple[float, ...] | None:
+    """Return (C,) weights of classes in the loss, None for kind "none".
 
-    >>> class_weights(np.array([0, 0, 0, 1, -1]), 2, "complement")
+    Args:
+        y: (n,) classes of the training rows, -1 unknown.
+        names: (C,) of the classes.
+        kind: "balanced" (the inverse of a class's share), "complement" (1 - its share; of both, a class that is absent
+            has 0), or weights by hand, "spam=5" each; a class that is not named has 1.
+
+    Raises:
+        ConfigError: another kind, a class that is none, or a weight that is no number of at least 0.
+
+    >>> class_weights(np.array([0, 0, 0, 1, -1]), ("a", "b"), "complement")
     (0.25, 0.75)
+    >>> class_weights(np.array([0, 1]), ("a", "b"), ("b=5",))
+    (1.0, 5.0)
     """
     if kind == "none":
         return None
+    if not isinstance(kind, str):
+        return _by_hand(names, kind)
     if kind not in ("balanced", "complement"):
-        raise ConfigError(f"class_weights is none, balanced or complement; got {kind!r}")
-    counts = np.bincount(y[y >= 0], minlength=count).astype(np.float64)
+        raise ConfigError(f"class_weights is none, balanced, complement or '[NAME=WEIGHT, ...]'; got {kind!r}")
+    counts = np.bincount(y[y >= 0], minlength=len(names)).astype(np.float64)
     total, there = counts.sum(), counts > 0
     if kind == "complement":
         weights = np.where(there, (total - counts) / max(total, 1), 0)
@@ -285,6 +300,28 @@ def class_weights(y: np.ndarray, count: int, kind: ClassWeights) -> tuple[float,
     else:
         weights = np.where(there, total / np.maximum(counts, 1) / max(there.sum(), 1), 0)
     return tuple(weights.tolist())
+
+
+def _by_hand(names: Sequence[str], said: Sequence[str]) -> tuple[float, ...]:
+    found = dict.fromkeys(names, 1.0)
+    for text in said:
+        name, sign, number = str(text).rpartition("=")
+        try:
+            weight = float(number) if sign else math.nan
+        except ValueError:
+            weight = math.nan
+        if not 0 <= weight < math.inf:
+            raise ConfigError(
+                f"class_weights by hand are NAME=WEIGHT, a weight a number of at least 0, such as '[{names[0]}=2]'; "
+                f"got {text!r}"
+            )
+        if name not in found:
+            known = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+            raise ConfigError(f"class_weights: there is no class {name!r}{nearest(name, names)}; classes: {known}")
+        found[name] = weight
+    if not any(found.values()):
+        raise ConfigError("class_weights: every class weighs 0; there is nothing to learn")
+    return tuple(found.values())
 
 
 def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
