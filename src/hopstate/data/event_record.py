@@ -276,9 +276,11 @@ def _check(stream: EventRecord) -> None:
 def _check_labels(labels: np.ndarray, where: str) -> None:
     if labels.dtype.kind not in "biuf":
         raise DataError(f"{where}: labels are numbers, but these are {labels.dtype}; number the classes")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        row = int(np.argmin(np.isfinite(labels)))
-        raise DataError(f"{where}: the label of event {row} is {labels[row]}; give a number, or -1 where it is unknown")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        row = int(np.argmax(np.isinf(labels)))
+        raise DataError(
+            f"{where}: the label of event {row} is {labels[row]}; give a number, or NaN where it is unknown"
+        )
     if labels.dtype.kind == "u" and labels.max(initial=0) > np.iinfo(np.int64).max:
         raise DataError(f"{where}: the label of event {int(np.argmax(labels))} is beyond 2^63 - 1: {labels.max()}")
 

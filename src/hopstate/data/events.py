@@ -23,7 +23,8 @@ class EventStream(EventRecord):
             is deleted, and stands as the destination too; 3 (`IMPLIED`), an edge goes with such a node, just before
             it: `from_arrays` and the readers put these in.
         edge_attr: (E, D) float32 or None.
-        labels: (E,) integers or floats, for node classification at the source (-1: unknown); or None.
+        labels: (E,) integers or floats, for node classification at the source (-1, and NaN of floats: unknown);
+            or None.
         x: (N, F) float32 node features or None.
         num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
         node_ids: the user's own ids, or None where ids are 0..N-1.

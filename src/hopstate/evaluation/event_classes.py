@@ -162,7 +162,8 @@ def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
         first = int(np.argmax(wrong))
         raise DataError(
             f"{need}; event {first} has {y[first]}, and {int(wrong.sum()):,} events in all have none: a class is "
-            f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, or {hint}"
+            f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, take them "
+            f"as amounts (--read.task regression), or {hint}"
         )
     y = y.astype(np.int64)
     known = y[y >= 0]

@@ -87,6 +87,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         alike: bool = False,
     ) -> None:
         self.alike = alike
+        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
 
@@ -129,7 +130,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         with evaluating(self.model), alike() if self.alike else nullcontext():
             for start in range(0, len(columns[0]), self.max_queries):
                 inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
-                parts.append(chances(self.model(to_device(inputs, device))).cpu())
+                parts.append(self.answer(self.model(to_device(inputs, device))).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
@@ -154,6 +155,11 @@ def chances(logits: Tensor) -> Tensor:
     if logits.ndim < 2 or logits.shape[1] == 1:
         return logits.double().sigmoid().flatten()
     return logits.double().softmax(1)
+
+
+def plain(outputs: Tensor) -> Tensor:
+    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, for `answer` of a scorer of amounts."""
+    return outputs.double().flatten()
 
 
 def to_device(value: Any, device: torch.device) -> Any:

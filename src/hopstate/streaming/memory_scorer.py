@@ -227,6 +227,7 @@ class MemoryScorer:
         max_pairs: int = 4096,
         at_once: int | None = None,
     ) -> None:
+        self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.inputs, self.start, self.max_pairs, self.at_once = model, inputs, start, max_pairs, at_once
         self.by_time = at_once is not None  # batches that end amid a time would let events see others of that time
         self.memory: NodeState
@@ -261,7 +262,7 @@ class MemoryScorer:
                 chunk = slice(start, start + self.max_pairs)
                 ends = (torch.from_numpy(np.ascontiguousarray(v[chunk])).to(self._device) for v in nodes)
                 gap = gaps[chunk].to(self._device)
-                parts.append(chances(logits(self.memory, *ends, gap, back=True)).cpu())
+                parts.append(self.answer(logits(self.memory, *ends, gap, back=True)).cpu())
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def observe(self, batch: EventBatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from hopstate.data.amounts import as_amounts
+from hopstate.data.readers.class_order import Place, numbered
 from hopstate.data.readers.ids import EXACT, MISSING
 from hopstate.data.readers.table import is_numeric
 from hopstate.errors import ConfigError, DataError, nearest
@@ -20,7 +20,6 @@ AS_BEFORE = "0.1.0"  # of unlabelled: -1 is no label, unless the only labels are
 TASKS = ("auto", "classification", "regression")
 CELLS = ("ask", "first", "whole", "all")
 FEW = 10  # whole numbers of at most so many values are classes
-Place = Callable[[int], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,35 +102,8 @@ def classes_of(
         found = _texts(values, missing, where, place, options.cells)
     if not len(found):
         raise DataError(f"{where} holds no label at all")
-    classes, y = np.unique(found, return_inverse=True)
-    codes = np.full(len(missing), -1, np.int64)
-    codes[~missing] = y
-    if options.order is not None:
-        known = {name: at for at, name in enumerate(options.order)}
-        _check_order([str(name) for name in classes], known, where, place, codes)
-        moved = np.array([known[str(name)] for name in classes] + [-1], np.int64)  # the last is "unknown"
-        return moved[codes], options.order, ("; ".join([_in_order(options.order, where, moved[codes]), *told]),)
-    plain = classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)))
-    shown = ", ".join(map(str, classes[:5].tolist())) + (", ..." if len(classes) > 5 else "")
-    note = f"labels: {where}, {len(classes)} classes ({shown})"
-    return codes, None if plain else tuple(str(name) for name in classes), ("; ".join([note, *told]),)
-
-
-def _check_order(names: list[str], known: Mapping[str, int], where: str, place: Place, codes: np.ndarray) -> None:
-    """Raise DataError where a class stands in no place of the order; its row is named."""
-    for at, name in enumerate(names):
-        if name not in known:
-            row = int(np.argmax(codes == at))
-            raise DataError(
-                f"{where} holds {name!r} in {place(row)}, which read.order does not name{nearest(name, known)}; it "
-                f"names {', '.join(known)}"
-            )
-
-
-def _in_order(order: Sequence[str], where: str, y: np.ndarray) -> str:
-    counts = np.bincount(y[y >= 0], minlength=len(order))
-    shown = " < ".join(f"{name} ({n:,})" for name, n in list(zip(order, counts))[:10])
-    return f"labels: {where}, {len(order)} classes in order: {shown}{' < ...' * (len(order) > 10)}"
+    codes, names, note = numbered(found, ~missing, where, place, options.order)
+    return codes, names, ("; ".join([note, *told]),)
 
 
 def _check_words(values: pd.Series, where: str, place: Place) -> None:

@@ -66,7 +66,8 @@ def events_from_table(
             numeric columns beyond them. An empty list takes none.
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
-            features; missing_time ("error", "drop") of events without a time.
+            features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
+            amounts).
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -76,17 +77,15 @@ def events_from_table(
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
+    task = fields.pop("task", "auto")
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
-    notes: tuple[str, ...] = ()
     if ends[3] is None:
         ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
-    if ends[-1] is None:
-        ends, notes = _one_label(table, ends)
+    ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
     named = _named(table, ends)
     source, target, time, kind, label = named
-    assert source is not None
-    assert target is not None
+    assert source is not None and target is not None  # noqa: PT018
     dates = zone_of(table.frame[str(time)])
     table, t, fields["time_unit"], told = timed(table, str(time), fields.get("time_unit", ""), missing_time)
     notes = (*notes, *told)
@@ -103,7 +102,7 @@ def events_from_table(
         edge_columns, idle = _feature_columns(table, named, said)
         notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = (None, None, ()) if label is None else event_labels(table, label)
+    labels, names, told = (None, None, ()) if label is None else event_labels(table, label, task)
     left = _text_columns(table, [*named, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
@@ -176,11 +175,21 @@ def _event_features(
     return encoded(table, list(columns), "event features", "error", missing, said)
 
 
-def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+def event_labels(
+    table: Table, column: str, task: str = "auto"
+) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
     """Return labels of events, the names of their classes where they are text, and notes.
 
     Text is numbered from the most frequent on, so that of two classes the rarer is 1; an empty cell is -1, unknown.
+
+    Args:
+        table, column: where they stand.
+        task: "regression" takes numbers as amounts, float64, NaN where a cell is empty; other things are refused.
     """
+    if task == "regression":
+        y = table.numbers([column], "labels", "error", "auto")[:, 0]
+        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
+        return y, None, (f"labels: column {column!r}, read as amounts (regression){told}",)
     values = table.frame[column]
     if values.dtype == bool:
         return values.to_numpy().astype(np.int64), None, ()
@@ -192,7 +201,8 @@ def event_labels(table: Table, column: str) -> tuple[np.ndarray | None, tuple[st
             if len(broken):
                 raise DataError(
                     f"{table.path}: column {column!r} holds amounts, {found[broken[0]]} in {table.place(broken[0])}, "
-                    f"and none in {table.place(int(np.argmax(empty)))}; fill it in, or remove the row"
+                    f"and none in {table.place(int(np.argmax(empty)))}; fill it in, or remove the row; "
+                    "amounts with gaps are learned with --read.task regression"
                 )
             return np.where(empty, -1, found), None, ()
         return _numbers(table, column), None, ()

@@ -60,7 +60,8 @@ def read_events(
             features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
-            without a usable time out); for all, fields of `EventStream` such as name and time_unit.
+            without a usable time out), task ("regression" takes labels as amounts);
+            for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
         MissingFileError: nothing at that path.
@@ -74,7 +75,7 @@ def read_events(
         raise ConfigError(
             f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
         )
-    usual = {"missing": "error", "missing_time": "error"}  # as good as not given
+    usual = {"missing": "error", "missing_time": "error", "task": "auto"}  # as good as not given
     options = {k: v for k, v in options.items() if v is not None and not (k in usual and v == usual[k])}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
         options["x"] = options["x"].detach().cpu().numpy()
@@ -125,7 +126,7 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    return (*OPTIONS, "edge_columns", "columns", "x", "node_ids", "missing", "missing_time", *_FACTS)
+    return (*OPTIONS, "edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", *_FACTS)
 
 
 def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:

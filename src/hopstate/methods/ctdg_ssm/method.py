@@ -20,7 +20,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
 from hopstate.methods.shared.link import (
     RANDOM,
     RAW,
@@ -131,7 +131,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
-    made = _Parts.of(stream, config, built, "node", len(classes.names))
+    made = _Parts.of(stream, config, built, "node", max(classes.width, 2))
     frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
     return EventNodeTask(
@@ -231,6 +231,7 @@ METHODS = {
         "classes of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
         suit=_suit_nodes,
+        floors=amount_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,
     ),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.backbone import check_init
 from hopstate.methods.shared.link import EventRun
-from hopstate.training.tasks.event_node import event_target
-from hopstate.training.tasks.target import ClassWeights, Target, trained_target
+from hopstate.training.tasks.event_node import EventNodeTask, event_target
+from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +23,10 @@ class EventNodeRun(EventRun):
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, and those without one count in neither loss nor metrics.
-        metric: what chooses the model; "auto" takes roc_auc of two classes and macro_f1 of more; or average_precision,
-            accuracy, balanced_accuracy.
+            as labels, of any number, or amounts (read.task regression); those without one count in neither loss nor
+            metrics.
+        metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more and mae of amounts; or
+            average_precision, accuracy, balanced_accuracy; rmse, r2, spearman.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
@@ -43,8 +47,8 @@ class EventNodeRun(EventRun):
 
 def learned_classes(
     stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventClasses, Target]:
-    """Return the classes of a stream's events and how they are learned; those of the run where one is applied.
+) -> tuple[EventClasses | EventAmounts, Target]:
+    """Return the classes, or amounts, of a stream's events and how they are learned; those of a run that is applied.
 
     Args:
         stream, split: the data.
@@ -55,6 +59,9 @@ def learned_classes(
         DataError: no classes, or none known among training or validation events.
         ConfigError: a metric or weights that are unknown or do not fit.
     """
+    held = (context.trained or {}).get("target") or {}
+    if held.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
+        return _amounts(stream, split, config, context)
     classes = event_classes(stream, metric=config.metric, trained=context.trained)
     if context.trained is None:
         check_known(classes, split, stream.name)
@@ -62,3 +69,35 @@ def learned_classes(
     if context.trained.get("target"):
         return classes, trained_target(context.trained, "auto")
     return classes, event_target(classes, split)
+
+
+def _amounts(
+    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
+) -> tuple[EventAmounts, Target]:
+    y = amounts_of(stream)
+    if context.trained is None:
+        check_amounts(y, split, stream)
+        target = target_of(y, split.train, None, config.metric, weights=config.class_weights, amounts=True)
+    else:
+        target = trained_target(context.trained, config.metric)
+    (center,), (scale,) = target.center or (0.0,), target.scale or (1.0,)
+    return EventAmounts(y=y, metrics_of=target.metrics, center=center, scale=scale), target
+
+
+def amount_floors(
+    stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
+) -> dict[str, dict[str, float]]:
+    """Return test metrics of amounts that need no model; nothing of classes.
+
+    "mean" and "median" of the training events' amounts, and "last": the last one of the same source that is known from
+    earlier events, the mean without one.
+    """
+    held = task.classes
+    if not isinstance(held, EventAmounts):
+        return {}
+    rows = task.split.rows("test")
+    known = held.y[task.split.train][~np.isnan(held.y[task.split.train])]
+    last = last_known(stream, held.y, rows)
+    said = {"mean": np.full(len(rows), known.mean()), "median": np.full(len(rows), np.median(known))}
+    said["last"] = np.where(np.isnan(last), known.mean(), last)
+    return {name: held.metrics(rows, (one - held.center) / held.scale) for name, one in said.items()}

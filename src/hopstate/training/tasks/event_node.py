@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import DELETE, EventStream
+from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
@@ -40,7 +41,7 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     Args:
         source: of the batches, and of the model as a scorer.
-        classes: of the events.
+        classes: of the events, or their amounts.
         target: how they are learned.
         eval_batch_size: events scored, then seen, together in evaluation.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
@@ -52,7 +53,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         self,
         source: EventSource[NodeFollower],
         *,
-        classes: EventClasses,
+        classes: EventClasses | EventAmounts,
         target: Target,
         eval_batch_size: int = 200,
         bootstrap: int = 0,
@@ -60,7 +61,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         frozen: Sequence[nn.Module] = (),
     ) -> None:
         super().__init__(source, clock=clock)
-        self.classes, self.target, self.metric = classes, target, classes.metric
+        self.classes, self.target, self.metric, self.mode = classes, target, classes.metric, target.mode
         self.eval_batch_size, self.bootstrap, self.frozen = eval_batch_size, bootstrap, frozen
 
     def loss(self, batch: Any) -> Tensor | None:

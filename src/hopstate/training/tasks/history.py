@@ -17,12 +17,20 @@ from hopstate.errors import ConfigError
 from hopstate.layers.alike import can_be_alike
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.streaming.history_scorer import HistoryNodeScorer, HistoryScorer, Input, NodeTokenizer, PairTokenizer
+from hopstate.streaming.history_scorer import (
+    HistoryNodeScorer,
+    HistoryScorer,
+    Input,
+    NodeTokenizer,
+    PairTokenizer,
+    chances,
+    plain,
+)
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.protocols import Microbatches
-from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
 TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
@@ -136,7 +144,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
     Args:
         model: input of S nodes → (S, C) logits; (S, 1) of two classes.
         stream, split: the data.
-        y: (E,) classes, -1 unknown: those events teach nothing.
+        y: (E,) classes, -1 unknown, or amounts, NaN unknown: those events teach nothing.
         target: how they are learned.
         train_inputs, inputs: as in `HistoryPairs`.
         batch_size: training events a step.
@@ -162,7 +170,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
         self.y, self.target, self.batch_size = y, target, batch_size
-        self._rows = split.train[y[split.train] >= 0]
+        self._rows = split.train[is_known(y[split.train])]
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training events with a class."""
@@ -185,15 +193,19 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
 
     def scorer(self, model: nn.Module, split: str) -> HistoryNodeScorer:
         """Return the model over the training events for "train", else over the whole stream."""
-        return HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs)
+        return self._answering(HistoryNodeScorer(model, self.train_inputs if split == "train" else self.inputs))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> HistoryNodeScorer:
         """Return the model over another stream of the same nodes."""
-        return HistoryNodeScorer(model, self._make(stream))
+        return self._answering(HistoryNodeScorer(model, self._make(stream)))
 
     def follow(self, model: nn.Module, past: Past) -> HistoryNodeScorer:
         """Return the model over a past."""
-        return HistoryNodeScorer(model, self.inputs.over(past))
+        return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
+
+    def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
+        scorer.answer = plain if self.target.goal == "values" else chances
+        return scorer
 
 
 def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:

@@ -36,11 +36,12 @@ from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
+from hopstate.streaming.history_scorer import chances, plain
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.tasks.events import EventSource
-from hopstate.training.tasks.target import Target
+from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
 Piece = dict[str, Tensor]  # the fields of an `ActiveBatch`
@@ -66,6 +67,8 @@ DrawnT = TypeVar("DrawnT")
 
 class Questions(Protocol[DrawnT]):
     """What is asked of each batch of training events, and the loss of the answers."""
+
+    answer: Callable[[Tensor], Tensor]  # logits → what a scorer returns
 
     def draw(self, epoch: int) -> DrawnT:
         """Return what an epoch draws at random."""
@@ -107,6 +110,7 @@ class LinkQuestions:
     ) -> None:
         self.stream, self.split, self.inputs, self.seed = stream, split, inputs, seed
         self._added, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
+        self.answer: Callable[[Tensor], Tensor] = chances
         self.drawn = EpochNegatives(stream, self._added, batch_size, seed, self.mixture)
 
     def draw(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +143,7 @@ class ClassQuestions:
 
     Args:
         stream, split, inputs: as in `LinkQuestions`.
-        y: (E,) classes, -1 unknown.
+        y: (E,) classes, -1 unknown, or amounts, NaN unknown.
         target: how they are learned.
     """
 
@@ -147,6 +151,7 @@ class ClassQuestions:
         self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, *, y: np.ndarray, target: Target
     ) -> None:
         self.stream, self.split, self.inputs, self.y, self.target = stream, split, inputs, y, target
+        self.answer: Callable[[Tensor], Tensor] = plain if target.goal == "values" else chances
 
     def draw(self, epoch: int) -> None:
         """Nothing is drawn."""
@@ -154,7 +159,7 @@ class ClassQuestions:
     def of(self, batch: slice, drawn: None) -> tuple[dict[str, Tensor], Tensor]:
         """Return sources and gaps of the events with a class at some of the training rows."""
         rows = self.split.train[batch]
-        rows = rows[self.y[rows] >= 0]
+        rows = rows[is_known(self.y[rows])]
         src, t = self.stream.src[rows], self.stream.t[rows]
         gap = torch.from_numpy(self.inputs.node_gaps(src, t)).float()
         return {"nodes": torch.from_numpy(src), "gap": gap[:, None]}, torch.from_numpy(self.y[rows])
@@ -322,7 +327,11 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
 
     def follow(self, model: nn.Module, past: Past) -> FollowingMemory:
         """Return the model over a past, from where its memory stands."""
-        return FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)
+        scorer = FollowingMemory(self.memory_model, self.inputs.over(past), past, at_once=self._at_once)
+        scorer.answer = self.questions.answer
+        return scorer
 
     def _scorer(self, inputs: ActiveEvents) -> MemoryScorer:
-        return MemoryScorer(self.memory_model, inputs, at_once=self._at_once)
+        scorer = MemoryScorer(self.memory_model, inputs, at_once=self._at_once)
+        scorer.answer = self.questions.answer
+        return scorer

@@ -47,6 +47,11 @@ def goal_of(y: np.ndarray) -> Goal:
     return "labels" if np.isin(known, (0, 1)).all() and len(known) else "values"
 
 
+def is_known(y: np.ndarray) -> np.ndarray:
+    """Return (n,) whether classes (n,) int64, -1 unknown, or amounts (n,) floats, NaN unknown, are known."""
+    return y >= 0 if y.dtype.kind in "iu" else ~np.isnan(y)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """How one kind of target is learned, judged and written down.
@@ -112,12 +117,14 @@ class Target:
         return (cells.sum(1) / known.sum(1).clamp(min=1) * weight).sum()
 
     def class_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross-entropy of classes, weighted by the target's weights of classes.
+        """Return the mean cross-entropy of classes, weighted by the target's weights of classes; of amounts their loss.
 
         Args:
-            logits: (Q, C), or (Q, 1) of the second of two classes.
-            y: (Q,) classes, -1 unknown: left out.
+            logits: (Q, C), or (Q, 1) of the second of two classes, or of one amount.
+            y: (Q,) classes, -1 unknown: left out; or amounts.
         """
+        if self.goal == "values":
+            return self.loss(logits, y[:, None])
         if logits.shape[1] > 1:
             return self.loss(logits, y)
         if self.class_weights is not None:
@@ -338,6 +345,6 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 __all__ = [
-    "ClassWeights", "Goal", "Target", "class_weights", "default_names", "goal_of", "metric_names", "remembered",
-    "target_of", "trained_target",
+    "ClassWeights", "Goal", "Target", "class_weights", "default_names", "goal_of", "is_known", "metric_names",
+    "remembered", "target_of", "trained_target",
 ]  # fmt: skip
