@@ -41,6 +41,12 @@ def _sessions(**options: Any) -> Any:
     return generate_sessions(SessionConfig(**options))
 
 
+def _blocs(**options: Any) -> Any:
+    from hopstate.datasets.bloc_streams import BlocConfig, generate_blocs
+
+    return generate_blocs(BlocConfig(**options))
+
+
 def _path_sequences(**options: Any) -> Any:
     from hopstate.datasets.temporal_generators import path_sequences
 
@@ -71,6 +77,14 @@ CATALOGUE: tuple[Dataset, ...] = (
     ),
     made_here("messages-generated", "link", f"{_T}.generate_messages", "by time", "average_precision", _messages),
     made_here("sessions-generated", "link", f"{_T}.generate_sessions", "by time", "average_precision", _sessions),
+    made_here(
+        "blocs-generated",
+        "link",
+        "hopstate.datasets.bloc_streams.generate_blocs",
+        "by time",
+        "average_precision",
+        _blocs,
+    ),
     made_here("path-sequences", "sequence", f"{_T}.path_sequences", "70/15/15", "accuracy", _path_sequences, CTDG),
     heterophilous("roman-empire", 22_662, 300, 18, "accuracy"),
     heterophilous("amazon-ratings", 24_492, 300, 5, "accuracy"),

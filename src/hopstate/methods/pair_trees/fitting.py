@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -22,11 +22,18 @@ from hopstate.evaluation.metrics import average_precision
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
-from hopstate.tokens.pair_features import PairFeatures
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
+
+
+class PairReader(Protocol):
+    """What makes features of pairs."""
+
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,7 +50,7 @@ class Pairs:
 
 
 def training_pairs(
-    stream: EventStream, split: EventSplit, features: PairFeatures, *, seed: int, most: int
+    stream: EventStream, split: EventSplit, features: PairReader, *, seed: int, most: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return features of the latest `most` training events (P, F), and of as many random and historical pairs.
 
@@ -65,7 +72,7 @@ def training_pairs(
     return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
 
 
-def validation_pairs(stream: EventStream, splits: EventSplit, features: PairFeatures, *, most: int) -> Pairs:
+def validation_pairs(stream: EventStream, splits: EventSplit, features: PairReader, *, most: int) -> Pairs:
     """Return features of validation's first `most` events, of all and of those with new nodes, and of other pairs."""
     events: dict[str, np.ndarray] = {}
     others: dict[tuple[str, str], np.ndarray] = {}

@@ -26,12 +26,12 @@ from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
+from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, frozen_model
 from hopstate.methods.pair_trees.trees import Forest, PairTrees
 from hopstate.methods.shared.link import (
     EventRun,
     clock_of,
     kept_negatives,
-    training_store,
     used_features,
 )
 from hopstate.methods.shared.suit_events import suit_judged
@@ -42,7 +42,9 @@ from hopstate.tokens.pair_features import MOST_COLUMNS, NAMES, PairFeatures, var
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import FeatureShares
+from hopstate.training.tasks.protocols import FeatureShares, TaskFacts
+
+PairReader = PairFeatures | EncodedPairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class PairTreesRun(EventRun):
         model: the trees.
         historical: weight of pairs that met before among those that did not meet; random ones have the rest.
         max_events: latest training events that trees are grown from; all are looked up.
+        encodings: folder of a finished run of dyg-mamba, dygformer or graphmixer on the same split: the trees also read
+            what its head makes of a pair; the model stays as it is, and its weights are kept with the trees.
         evaluation: protocol and negatives.
         loop: of it only the seed and the progress matter; how many trees there are is a setting of the model.
     """
@@ -60,6 +64,7 @@ class PairTreesRun(EventRun):
     model: PairTrees.Config = field(default_factory=PairTrees.Config)
     historical: float = 0.25
     max_events: int = 300_000
+    encodings: str | None = None
     evaluation: LinkEvaluation = field(default_factory=LinkEvaluation)
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
@@ -78,18 +83,23 @@ class PairTreesScorer:
         features: over the events that are known.
     """
 
-    block = BLOCK
-    alike = True  # each score from its own row
     by_time = False
 
-    def __init__(self, model: PairTrees, features: PairFeatures) -> None:
+    def __init__(self, model: PairTrees, features: PairReader) -> None:
         self.model, self.features = model, features
+        self.block = _block(features)
         self.forest: Forest = model.forest()
+
+    @property
+    def alike(self) -> bool:
+        """Whether each score follows from its own row alone."""
+        return self.features.alike
 
     def over(self, past: Past) -> PairTreesScorer:
         """Return the same over all events of a past."""
         made = copy(self)
         made.features = self.features.over(past)
+        made.block = _block(made.features)
         return made
 
     def reset(self) -> None:
@@ -109,6 +119,10 @@ class PairTreesScorer:
         return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
 
 
+def _block(features: PairReader) -> int:
+    return BLOCK if features.alike else 1  # how much a frozen model's other queries hold moves the rows of a product
+
+
 class TreeFeatures(EventSource[PairTreesScorer]):
     """Trees over the features of pairs, as scorers; nothing is learned from batches.
 
@@ -116,15 +130,25 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         model: the trees, empty or trained.
         stream, split: the data.
         clock: what a gap of 1 is.
+        frozen: a model whose encodings the trees read; None for none.
     """
 
-    def __init__(self, model: PairTrees, stream: EventStream, split: EventSplit, clock: Clock) -> None:
-        super().__init__(model, stream, split, feature_dims=(0, model.edge_dim))
-        self.trees, self.clock = model, clock
+    def __init__(
+        self, model: PairTrees, stream: EventStream, split: EventSplit, clock: Clock, frozen: Frozen | None = None
+    ) -> None:
+        dims = (0, model.edge_dim) if frozen is None else frozen.source.feature_dims
+        super().__init__(model, stream, split, feature_dims=dims)
+        self.trees, self.clock, self.frozen = model, clock, frozen
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
         return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
+
+    def of(self, split: str) -> PairReader:
+        """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
+        rows = self.split.train if split == "train" else None
+        own = self.over(NeighborStore.from_stream(self.stream, rows), self.stream)
+        return own if self.frozen is None else self.frozen.beside(own, split)
 
     def num_batches(self, epoch: int) -> int:
         """Return 0: trees are not grown by batches."""
@@ -139,16 +163,21 @@ class TreeFeatures(EventSource[PairTreesScorer]):
 
     def scorer(self, model: nn.Module, split: str) -> PairTreesScorer:
         """Return the trees over the training events for "train", else over the whole stream."""
-        rows = self.split.train if split == "train" else None
-        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(self.stream, rows), self.stream))
+        return PairTreesScorer(self.trees, self.of(split))
 
     def scorer_over(self, model: nn.Module, stream: EventStream) -> PairTreesScorer:
         """Return the trees over another stream."""
-        return PairTreesScorer(self.trees, self.over(NeighborStore.from_stream(stream), stream))
+        own = self.over(NeighborStore.from_stream(stream), stream)
+        if self.frozen is None:
+            return PairTreesScorer(self.trees, own)
+        frozen = self.frozen.source.scorer_over(self.frozen.model, stream)
+        return PairTreesScorer(self.trees, EncodedPairs(own, self.frozen, frozen))
 
     def follow(self, model: nn.Module, past: Past) -> PairTreesScorer:
         """Return the trees over a past."""
-        return PairTreesScorer(self.trees, self.over(NeighborStore(0), self.stream).over(past))
+        own = self.over(NeighborStore(0), self.stream)
+        read = own if self.frozen is None else self.frozen.beside(own, "train")
+        return PairTreesScorer(self.trees, read.over(past))
 
 
 class PairTreesTask(LinkTask):
@@ -178,9 +207,8 @@ class PairTreesTask(LinkTask):
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
         """Grow the trees; return a row a stage, with the trees so far as its epoch, and which stage was chosen."""
         begin, c, stream, split = time.perf_counter(), self.config, self.stream, self.split
-        known = self.features.over(training_store(stream, split), stream)
-        training = training_pairs(stream, split, known, seed=c.loop.seed, most=c.max_events)
-        whole = self.features.over(NeighborStore.from_stream(stream), stream)
+        training = training_pairs(stream, split, self.features.of("train"), seed=c.loop.seed, most=c.max_events)
+        whole = self.features.of("val")
         validation = validation_pairs(stream, split, whole, most=c.max_events)
         found = grow(self.trees, training, validation, historical=c.historical, seed=c.loop.seed)
         if self._folder is not None and self.keep_importances:
@@ -188,6 +216,11 @@ class PairTreesTask(LinkTask):
         spent = round(time.perf_counter() - begin, 4)
         rows = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
         return [row | {"seconds": spent} for row in rows], self.trees.kept
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember: the clock, and what a frozen model is built from."""
+        frozen = self.features.frozen
+        return super().facts() if frozen is None else {**super().facts(), "encodings": frozen.kept}
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()
@@ -216,9 +249,12 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    model = PairTrees(config.model, len(NAMES) + 3 * few, columns, width)
+    frozen = frozen_model(stream, config, context)
+    model = PairTrees(config.model, len(NAMES) + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
+    if frozen is not None:
+        model.add_module("frozen", frozen.model)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock),
+        TreeFeatures(model, stream, split, clock, frozen),
         config,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
         folder=context.run if context.trained is None else None,

@@ -1,0 +1,145 @@
+"""Trees on top of a frozen model's encodings: what they read, that nothing leaks, and that they stand alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from hopstate.data.events import EventStream
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.evaluation.leak import check_leak
+from hopstate.runs.api import Run, evaluate, fit, score_stream
+from hopstate.runs.load import load_run
+from hopstate.testing.asserts import F32_SUM
+
+QUIET: dict[str, Any] = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
+QUIET |= {"evaluation.strategies": ["random", "historical"]}
+SMALL: dict[str, dict[str, Any]] = {
+    "graphmixer": {"model.num_links": 4, "model.dim": 6, "model.time_dim": 6, "model.out_dim": 4},
+    "dyg-mamba": {
+        "model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 5, "history.max_length": 6,
+    },
+}  # fmt: skip
+TREES = {"model.max_trees": 20, "model.max_leaves": 6, "model.min_leaf": 10}
+
+
+def events(count: int = 400) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
+    for i in range(20, count):
+        if rng.random() < 0.5:
+            src[i], dst[i] = src[i - 5], dst[i - 5]
+    attr = rng.standard_normal((count, 2)).astype(np.float32)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
+
+
+def part(a: int, b: int) -> EventStream:
+    whole = events()
+    return replace(whole, **{name: getattr(whole, name)[a:b].copy() for name in ("src", "dst", "t", "edge_attr")})
+
+
+def frozen(folder: Path, method: str, **more: Any) -> str:
+    given = {**QUIET, **SMALL[method], "loop.epochs": 1, "batch_size": 100, **more}
+    fit(method, events(), out=folder, config=given)
+    return str(folder)
+
+
+def trees(folder: Path, encodings: str, **more: Any) -> Run:
+    return fit("pair-trees", events(), out=folder, config={**QUIET, **TREES, "encodings": encodings, **more})
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return frozen(tmp_path_factory.mktemp("runs") / "model", "graphmixer")
+
+
+@pytest.fixture(scope="module")
+def run(model: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trees(tmp_path_factory.mktemp("runs") / "trees", model)
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_trees_read_the_logit_and_the_layer_that_it_is_made_from(method: str, tmp_path: Path) -> None:
+    named = frozen(tmp_path / "model", method)
+    made = trees(tmp_path / "trees", named)
+    own = events()
+    u, v, t = own.src[-60:], own.dst[-60:], own.t[-60:]
+    with load_run(named, own) as (_, alone), load_run(made.path, own) as (_, task):
+        expected = alone.scorer("test").score(u, v, t).numpy()
+        rows = task.scorer("test").features.pairs(u, v, t)
+        plain = task.features.of("test").features.pairs(u, v, t)
+        score = task.trees.frozen.head.score
+        for name, tensor in alone.model.state_dict().items():
+            assert torch.equal(tensor, task.trees.frozen.state_dict()[name])  # nothing of it was trained on
+    width = plain.shape[1]
+    assert np.array_equal(rows[:, :width], plain, equal_nan=True)
+    logit = rows[:, width].astype(np.float64)
+    np.testing.assert_allclose(1 / (1 + np.exp(-logit)), expected, atol=F32_SUM)
+    with torch.no_grad():
+        again = score(torch.from_numpy(rows[:, width + 1 :])).squeeze(-1).numpy()
+    np.testing.assert_allclose(again, logit, atol=F32_SUM)
+
+
+def test_features_of_training_know_training_events_alone(run: Run) -> None:
+    """The frozen model too: with all later events changed, what trees are grown from stays."""
+    own = events()
+    with load_run(run.path, own) as (_, task):
+        rows = task.split.train[-30:]
+        u, v = own.src[rows], own.dst[rows]
+        late = np.full(len(rows), own.t[-1] + 1)
+        known, whole = (task.features.of(split).pairs(u, v, late) for split in ("train", "val"))
+        width = len(task.features.over(task.source.of("train").features.store, own).names)
+        changed = own.with_(dst=np.where(np.arange(len(own)) < len(task.split.train), own.dst, 10))
+    assert not np.array_equal(known[:, width:], whole[:, width:])
+    with load_run(run.path, changed) as (_, task):
+        again = task.features.of("train").pairs(u, v, late)
+    assert np.array_equal(known, again, equal_nan=True)
+
+
+def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
+    with load_run(run.path, events()) as (_, task):
+        assert check_leak(task.scorer_over, events(), moments=3, queries=24).scores > 0
+
+
+def test_the_trees_do_without_the_folder_of_the_model(tmp_path: Path) -> None:
+    """Evaluated, and followed live in calls of any size."""
+    own, later, named = part(0, 320), part(320, 400), str(tmp_path / "model")
+    fit("graphmixer", own, out=named, config={**QUIET, **SMALL["graphmixer"], "loop.epochs": 1, "batch_size": 100})
+    made = fit("pair-trees", own, out=tmp_path / "trees", config={**QUIET, **TREES, "encodings": named})
+    rmtree(named)
+    assert evaluate(made.path, data=own) == made.metrics["test"]
+    with load_run(made.path, own) as (_, task):
+        expected = task.scorer_over(events()).score(later.src, later.dst, later.t)
+    whole = score_stream(made.path, later, own=own).score.to_numpy()
+    np.testing.assert_allclose(whole, expected, atol=F32_SUM)
+    told = pd.read_csv(made.path / "importances.csv").feature
+    assert {"logit of the frozen model", "encoding 0", "since the pair met"} <= set(told)
+
+
+def test_only_a_finished_run_of_the_same_split_and_data_is_taken(model: str, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another split"):
+        trees(tmp_path / "a", model, **{"split.test_ratio": 0.3})
+    own = replace(events(), num_nodes=21)
+    with pytest.raises(ConfigError, match="other data"):
+        fit("pair-trees", own, out=tmp_path / "b", config={**QUIET, **TREES, "encodings": model})
+    with pytest.raises(ConfigError, match="one of pair-trees"):
+        trees(tmp_path / "c", str(run.path))
+    facts = json.loads((run.path / "data.json").read_text())
+    assert facts["encodings"]["settings"]["method"] == "graphmixer"
+
+
+def test_damage_is_named(model: str, tmp_path: Path) -> None:
+    made = trees(tmp_path / "run", model)
+    facts = json.loads((made.path / "data.json").read_text())
+    del facts["encodings"]
+    (made.path / "data.json").write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match="encodings"):
+        evaluate(made.path, data=events())
