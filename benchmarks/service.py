@@ -48,6 +48,7 @@ class Service:
         self.door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         self.ask("GET", "/state", tries=600)
         self.ready = time.perf_counter() - begin
+        self.started = f"{self.ready:.1f} s ({self.cpu():.1f} of its processor)"
 
     def ask(self, method: str, door: str, body: Any = None, tries: int = 1) -> Any:
         """Return an answer."""
@@ -99,7 +100,7 @@ def live(table: pd.DataFrame, own: int) -> Iterator[dict[str, Any]]:
 def soak(run: Path, events: Iterator[dict[str, Any]], count: int, size: int) -> Iterator[str]:
     """Yield what becomes of memory and rate on the way, and how long starts take."""
     service = Service(run)
-    yield f"first start {service.ready:.1f} s, {service.megabytes():.0f} MB"
+    yield f"first start {service.started}, {service.megabytes():.0f} MB"
     begin, cpu, told, step = time.perf_counter(), service.cpu(), 0, max(count // 10, size)
     for k in range(0, count, size):
         service.ask("POST", "/events", {"events": [next(events) for _ in range(size)]})
@@ -113,14 +114,14 @@ def soak(run: Path, events: Iterator[dict[str, Any]], count: int, size: int) -> 
             begin, cpu = time.perf_counter(), now
     stopped = service.end(signal.SIGTERM)
     service = Service(run)
-    yield f"stop {stopped:.1f} s; start from the snapshot {service.ready:.1f} s, {service.megabytes():.0f} MB"
+    yield f"stop {stopped:.1f} s; start from the snapshot {service.started}, {service.megabytes():.0f} MB"
     for _ in range(0, 50_000, size):
         service.ask("POST", "/events", {"events": [next(events) for _ in range(size)]})
     position = service.ask("GET", "/state")["position"]
     service.end(signal.SIGKILL)
     service = Service(run)
     assert service.ask("GET", "/state")["position"] == position
-    yield f"start after SIGKILL, 50,000 events beyond the snapshot: {service.ready:.1f} s"
+    yield f"start after SIGKILL, 50,000 events beyond the snapshot: {service.started}"
     service.end(signal.SIGTERM)
 
 

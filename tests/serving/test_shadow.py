@@ -2,7 +2,6 @@
 what it scores from then on is its own replay's, bit for bit."""
 
 import json
-import multiprocessing
 import os
 import signal
 import threading
@@ -24,7 +23,7 @@ from fastapi.testclient import TestClient
 
 from hopstate.errors import ConfigError, StorageError, TimeOrderError
 from hopstate.runs.api import Run
-from hopstate.serving.crashes import digest
+from hopstate.serving.crashes import digest, warm_context
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replaying import replayed
 from hopstate.serving.service import Limits, service
@@ -171,8 +170,7 @@ def _swapping(runs: tuple[Path, Path], folder: Path, after: float, pipe: Connect
 
 def killed(runs: tuple[Run, Run], folder: Path, count: int) -> None:
     """Kill a process that takes events and swaps, at once and a little later each time, until all is taken."""
-    context, told = multiprocessing.get_context("forkserver"), dict[int, tuple[str, float]]()
-    context.set_forkserver_preload(["hopstate.serving.shadow", "made_events"])
+    context, told = warm_context(), dict[int, tuple[str, float]]()
     paths = (Path(runs[0].path), Path(runs[1].path))
     for k in range(count):
         ours, theirs = context.Pipe(duplex=False)

@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -118,6 +119,14 @@ def _drawn(kind: Kind, state: _Checked, rng: np.random.Generator, syncs: bool) -
     return Job(str(state.run), state.method, state.folder, fault, state.acknowledged, after, opened, part)
 
 
+def warm_context() -> ForkServerContext:
+    """Return what starts processes that have imported what this one has."""
+    context = multiprocessing.get_context("forkserver")
+    used = [name for name in sys.modules if name.startswith(("hopstate.", "lightning_fabric."))]
+    context.set_forkserver_preload([name for name in used if "._" not in name])
+    return context
+
+
 class _Checked:
     """A log that is crashed, and what is known of it."""
 
@@ -127,9 +136,7 @@ class _Checked:
         self.replay, self.events, self.run, self.folder, self.method = replay, events, run, folder, method
         self.acknowledged, self.ends, self.slowest = 0, {0}, 0.0
         make_folder(folder)
-        self.context = multiprocessing.get_context("forkserver")
-        used = [name for name in sys.modules if name.startswith(("hopstate.", "lightning_fabric."))]
-        self.context.set_forkserver_preload([name for name in used if "._" not in name])  # what a start would import
+        self.context = warm_context()
 
     def crash(self, job: Job) -> bool:
         """Let a process crash and check what it left; return whether its fault came to pass."""
