@@ -9,9 +9,12 @@ import pandas as pd
 import pytest
 
 from hopstate.data.events import EventStream
+from hopstate.data.readers.read_events import read_events
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_amounts import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
+from hopstate.methods.settings import BEFORE
+from hopstate.methods.shared.link import EventReadOptions
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card
 from hopstate.testing.asserts import F32_SUM, F64
@@ -133,3 +136,15 @@ def test_another_unit_is_another_unit_of_the_answers(runs: dict[str, Run], tmp_p
 def test_what_is_no_amount_is_named(change, settings, error, words, tmp_path: Path) -> None:
     with pytest.raises(error, match=words):
         fitted("dyg-mamba-nodes", change(table(0, 160)), tmp_path / "run", **settings)
+
+
+def test_runs_from_before_read_classes_whatever_their_files_are(tmp_path: Path) -> None:
+    """Settings that a run folder lacks are filled with what they stood for: none that a source has no use for."""
+    known = EventReadOptions()
+    assert known.task == BEFORE["task"]  # so that named data and other formats are read with nothing that differs
+    held = {"user_id": [0, 1], "item_id": [0, 0], "timestamp": [0.0, 1.0], "state_label": [0, 1], "f": [0.5, 1.5]}
+    pd.DataFrame(held).to_csv(tmp_path / "jodie.csv", index=False)
+    for task in ("auto", "classification"):
+        assert read_events(tmp_path / "jodie.csv", format="jodie", task=task).labels.tolist() == [0, 1]
+    with pytest.raises(ConfigError, match="does not take the option 'task'"):
+        read_events(tmp_path / "jodie.csv", format="jodie", task="regression")

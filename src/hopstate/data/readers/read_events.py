@@ -75,8 +75,8 @@ def read_events(
         raise ConfigError(
             f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
         )
-    usual = {"missing": "error", "missing_time": "error", "task": "auto"}  # as good as not given
-    options = {k: v for k, v in options.items() if v is not None and not (k in usual and v == usual[k])}
+    usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
+    options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
         options["x"] = options["x"].detach().cpu().numpy()
     if isinstance(options.get("x"), (str, os.PathLike)):

@@ -56,7 +56,7 @@ class EventReadOptions:
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
         label_column: class or amount of the source at each event; null takes the usual names.
-        task: what labels are: amounts ("regression") or classes ("classification", and "auto").
+        task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
         edge_columns: columns of event features; null takes the usual names.
         columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
@@ -78,7 +78,7 @@ class EventReadOptions:
     time_column: str | None = None
     kind_column: str | None = None
     label_column: str | None = None
-    task: Literal["auto", "classification", "regression"] = "auto"
+    task: Literal["auto", "classification", "regression"] = "classification"
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     x: str | None = None
