@@ -46,7 +46,7 @@ class Service:
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline().split("http://127.0.0.1:")[1].split()[0])
         self.door = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        self.ask("GET", "/state", tries=600)
+        self.ask("GET", "/state", tries=6_000)
         self.ready = time.perf_counter() - begin
         self.started = f"{self.ready:.1f} s ({self.cpu():.1f} of its processor)"
 

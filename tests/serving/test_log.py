@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from log_conformance import LogConformance, Logs, entries
 
 from hopstate.errors import CheckpointError, ConfigError, MissingFileError
+from hopstate.serving.event_log import Entry
 from hopstate.serving.log import NAME, SqliteLog
 from hopstate.serving.logs import open_log
 
@@ -54,6 +57,8 @@ def test_a_log_whose_events_are_missing_says_so(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from hopstate.serving.log import Entry, SqliteLog
 log = SqliteLog(sys.argv[1])
 for k in range(100_000):
@@ -85,3 +90,25 @@ def test_commits_are_synced(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path)
     assert next(iter(log._file.execute("pragma synchronous")))[0] == 2
     assert next(iter(log._file.execute("pragma journal_mode")))[0] == "wal"
+
+
+def test_a_look_from_another_thread_stops_no_commit(tmp_path: Path) -> None:
+    """As the page asks what was kept aside while events come."""
+    log, ended = SqliteLog(tmp_path), threading.Event()
+
+    def looks() -> int:
+        count = 0
+        while not ended.is_set():
+            count += log.parked() + len(log.facts()) + len(log.positions(["e1"]))
+        return count
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(looks)
+        try:
+            for i in range(100):
+                log.append([Entry("{}", f"e{50 * i + k}") for k in range(50)])
+        finally:
+            ended.set()
+        assert looking.result() > 0
+    assert len(log) == 5_000
+    log.close()

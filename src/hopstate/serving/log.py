@@ -52,7 +52,7 @@ class SqliteLog:
         if read_only and not self.path.is_file():
             raise MissingFileError(f"no log in {folder}; `hopstate serve` makes one")
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        self._held, self._one_by_one = ExitStack(), threading.Lock()
+        self._held, self._one_by_one = ExitStack(), threading.RLock()
         if not read_only:
             self._held.enter_context(file_lock(self.path))
         try:
@@ -83,7 +83,7 @@ class SqliteLog:
         self._file.execute(f"pragma {name} = {value}")
 
     def _one(self, query: str) -> Any:
-        with _named(self.path):
+        with self._one_by_one, _named(self.path):
             return next(iter(self._file.execute(query)))[0]
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class SqliteLog:
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         """See `EventLog.positions`."""
         query = "select id, position from events where id = ?"
-        with _named(self.path):
+        with self._one_by_one, _named(self.path):
             return dict(self._file.executemany(query, [(one,) for one in ids]))
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:
@@ -124,7 +124,7 @@ class SqliteLog:
         bounds, found = "select first, events from commits where first + events > ? order by first limit ?", []
         bodies = "select body from events where position >= ? and position < ? order by position"
         at = first
-        with _named(self.path), self._file:
+        with self._one_by_one, _named(self.path), self._file:
             for begin, count in self._file.execute(bounds, (first, PAGE)).fetchall():
                 texts = tuple(body for (body,) in self._file.execute(bodies, (at, begin + count)))
                 if begin > at or len(texts) != begin + count - at:
@@ -158,7 +158,7 @@ class SqliteLog:
 
     def facts(self) -> dict[str, Any]:
         """See `EventLog.facts`."""
-        with _named(self.path):
+        with self._one_by_one, _named(self.path):
             return {key: json.loads(value) for key, value in self._file.execute("select key, value from facts")}
 
     def tell(self, facts: Mapping[str, Any]) -> None:
