@@ -128,7 +128,7 @@ def test_only_a_finished_run_of_the_same_split_and_data_is_taken(model: str, run
     with pytest.raises(ConfigError, match="another split"):
         trees(tmp_path / "a", model, **{"split.test_ratio": 0.3})
     own = replace(events(), num_nodes=21)
-    with pytest.raises(ConfigError, match="other data"):
+    with pytest.raises(ConfigError, match="another way: num_nodes"):
         fit("pair-trees", own, out=tmp_path / "b", config={**QUIET, **TREES, "encodings": model})
     with pytest.raises(ConfigError, match="one of pair-trees"):
         trees(tmp_path / "c", str(run.path))

@@ -173,10 +173,14 @@ def _check_same(config: PairTreesRun, own: Any, data: Mapping[str, Any], stream:
             f"{config.encodings} was trained on another split of the events; give the trees its split, or train it on "
             "theirs, or its training events may be the trees' test events"
         )
-    read = {name: getattr(config.read, name) == getattr(own.read, name) for name in ("scale", "missing", "columns")}
+    names = ("scale", "missing", "columns")
+    wrong = [f"read.{name}" for name in names if getattr(config.read, name) != getattr(own.read, name)]
     found = {"num_nodes": stream.num_nodes, "feature_dims": dict(stream.feature_dims)}
-    if not all(read.values()) or any(data.get(name, value) != value for name, value in found.items()):
-        raise ConfigError(f"{config.encodings} was trained on other data, or on the same read in another way")
+    wrong += [name for name, value in found.items() if data.get(name, value) != value]
+    if wrong:
+        raise ConfigError(
+            f"{config.encodings} was trained on other data, or on the same read in another way: {', '.join(wrong)}"
+        )
 
 
 __all__ = ["MODELS", "EncodedPairs", "Frozen", "encodings", "frozen_model"]
