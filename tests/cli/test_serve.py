@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hopstate.cli.main import main
+from hopstate.cli.serve import _bound
 
 
 def test_a_port_in_use_is_told_before_the_run_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,3 +25,9 @@ def test_no_such_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for host in ("no.such.host.invalid", "192.0.2.1", "a" * 300):
         assert main(["serve", str(tmp_path / "run"), "--host", host, "--token-file", str(token)]) == 2
         assert "give another --port or --host" in capsys.readouterr().err
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """Asyncio switches delays off for sockets alone that say that they are TCP's."""
+    with _bound("127.0.0.1", 0) as place:
+        assert place.proto == socket.IPPROTO_TCP

@@ -123,8 +123,8 @@ def _bound(host: str, port: int) -> socket.socket:
     """
     place = None
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        place = socket.socket(family, kind)
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        place = socket.socket(family, kind, proto)  # told to be TCP: only then small answers are sent at once
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind(address)
     except (OSError, UnicodeError) as error:
