@@ -12,7 +12,7 @@ from hopstate.errors import DataError, HopstateWarning
 from hopstate.methods import get_method
 from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
 from hopstate.runs.api import Run
-from hopstate.testing.asserts import COARSE, F32_TIGHT, F64_SOLVED, HALF
+from hopstate.testing.asserts import COARSE, F32, F32_TIGHT, F64_SOLVED
 
 FAST = {"loop.epochs": 2, "loop.progress": False, "loop.device": "cpu", "model.dim": 8}
 
@@ -47,8 +47,9 @@ def chances(run: Run, data: str | None = None) -> np.ndarray:
 @pytest.mark.parametrize("method", ["gin-graphs", "gmn-graphs"])
 def test_the_unit_of_an_attribute_changes_nothing(method: str) -> None:
     plain, years = write("plain"), write("years", year=2010, scale=1024)
-    runs = [hopstate.fit(method, path, out=f"run-{path}", config=FAST) for path in (plain, years)]
-    np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=HALF)
+    exact = {**FAST, "loop.precision": "64"}  # in 32 bits the first steps of Adam make much of a rounding
+    runs = [hopstate.fit(method, path, out=f"run-{path}", config=exact) for path in (plain, years)]
+    np.testing.assert_allclose(chances(runs[0]), chances(runs[1]), atol=F32)
     np.testing.assert_allclose(chances(runs[1]), chances(runs[1], years), atol=F32_TIGHT)
 
 

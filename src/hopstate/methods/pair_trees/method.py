@@ -249,7 +249,7 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     width = used_features(stream, context)["edge_dim"]
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
-    frozen = frozen_model(stream, config, context)
+    frozen = frozen_model(stream, config, config.encodings, context)
     model = PairTrees(config.model, len(NAMES) + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
     if frozen is not None:
         model.add_module("frozen", frozen.model)

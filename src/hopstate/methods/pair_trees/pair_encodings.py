@@ -36,7 +36,7 @@ from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
     from hopstate.data.past import Past
-    from hopstate.methods.pair_trees.method import PairTreesRun
+    from hopstate.methods.shared.link import JudgedRun
 
 MODELS = ("dyg-mamba", "dygformer", "graphmixer")  # whose head is a `LinkHead` over two ends' histories
 
@@ -129,8 +129,8 @@ def encodings(scorer: HistoryScorer, head: LinkHead, u: np.ndarray, v: np.ndarra
     return out
 
 
-def frozen_model(stream: EventStream, config: PairTreesRun, context: Context) -> Frozen | None:
-    """Return the model that config.encodings names, over a stream; None where it names none.
+def frozen_model(stream: EventStream, config: JudgedRun, run: str | None, context: Context) -> Frozen | None:
+    """Return the model of a finished run, over the stream of the trees' config; None where no run is named.
 
     Of trained trees the weights are not read here: they are among the trees' own.
 
@@ -138,9 +138,9 @@ def frozen_model(stream: EventStream, config: PairTreesRun, context: Context) ->
         ConfigError: a run of another method, or of another split, reading or set of nodes than the trees'.
         CheckpointError: it is not finished, or damaged.
     """
-    if config.encodings is None:
+    if run is None:
         return None
-    folder = None if context.trained is not None else RunFolder.open(config.encodings)
+    folder = None if context.trained is not None else RunFolder.open(run)
     if folder is None:
         kept = (context.trained or {}).get("encodings")
     else:
@@ -150,12 +150,12 @@ def frozen_model(stream: EventStream, config: PairTreesRun, context: Context) ->
     settings = dict(kept["settings"])
     name = settings.pop("method", None)
     if name not in MODELS:
-        raise ConfigError(f"encodings come from a run of {', '.join(MODELS)}; {config.encodings} is one of {name}")
+        raise ConfigError(f"encodings come from a run of {', '.join(MODELS)}; {run} is one of {name}")
     method = get_method(str(name))
     with idle_reset():
         own = config_from(method, with_earlier(method, settings))
     if folder is not None:
-        _check_same(config, own, kept["data"], stream)
+        _check_same(config, run, own, kept["data"], stream)
     own = replace(own, data=config.data, read=config.read, split=config.split, evaluation=config.evaluation)
     task = cast("LinkTask", method.build(stream, own, replace(context, trained=kept["data"])))
     model = task.model
@@ -166,11 +166,11 @@ def frozen_model(stream: EventStream, config: PairTreesRun, context: Context) ->
     return Frozen(source=cast("HistoryPairs", task.source), head=head, kept=kept)
 
 
-def _check_same(config: PairTreesRun, own: Any, data: Mapping[str, Any], stream: EventStream) -> None:
+def _check_same(config: JudgedRun, run: str, own: Any, data: Mapping[str, Any], stream: EventStream) -> None:
     """Raise ConfigError where a model may have been trained on what the trees are judged by."""
     if own.split != config.split:
         raise ConfigError(
-            f"{config.encodings} was trained on another split of the events; give the trees its split, or train it on "
+            f"{run} was trained on another split of the events; give the trees its split, or train it on "
             "theirs, or its training events may be the trees' test events"
         )
     names = ("scale", "missing", "columns")
@@ -178,9 +178,7 @@ def _check_same(config: PairTreesRun, own: Any, data: Mapping[str, Any], stream:
     found = {"num_nodes": stream.num_nodes, "feature_dims": dict(stream.feature_dims)}
     wrong += [name for name, value in found.items() if data.get(name, value) != value]
     if wrong:
-        raise ConfigError(
-            f"{config.encodings} was trained on other data, or on the same read in another way: {', '.join(wrong)}"
-        )
+        raise ConfigError(f"{run} was trained on other data, or on the same read in another way: {', '.join(wrong)}")
 
 
 __all__ = ["MODELS", "EncodedPairs", "Frozen", "encodings", "frozen_model"]
