@@ -388,3 +388,12 @@ def test_errors_are_shown_as_they_are_the_smallest_first(capsys) -> None:
     assert "percent" not in printed
     assert "0.2500 ± 0.1250" in printed
     assert printed.index("best") < printed.index("worst") < printed.index("undefined")
+
+
+@pytest.mark.parametrize("out", ["s_link", "./model"])
+def test_a_folder_may_end_like_a_group_of_settings(out, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "gcn", "--data", "absent.csv", "--task", "link", "--out", out]) != 0
+    said = capsys.readouterr().err
+    assert "absent.csv" in said
+    assert "group of settings" not in said

@@ -142,7 +142,8 @@ class Parser(ArgumentParser):
             self._settings = [_checked_settings(self, path) for path in _settings_files(args)]
             args = self._by_todays_names(args)
             for arg, after in zip(args, [*args[1:], ""]):
-                _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)))
+                if arg.startswith("--"):
+                    _check_group(self, *((arg[2:], after) if "=" not in arg else arg[2:].split("=", 1)))
             kinds = {f"--{key.removesuffix('.kind')}" for key in self.keys() if key.endswith(".kind")}
             args = [self._of_kind(arg, after, kinds) for arg, after in zip(args, [*args[1:], ""])]
             args = [

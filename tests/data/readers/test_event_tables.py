@@ -11,7 +11,7 @@ import hopstate
 from hopstate.data.cards.card import inspect_stream
 from hopstate.data.events import EventStream
 from hopstate.data.readers.read_events import read_events, write_events
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
@@ -231,3 +231,15 @@ def test_a_column_called_kind_may_hold_anything():
         read_events(texts, kind_column="kind")
     both = texts.assign(op=["add", "add", "delete", "add"])
     assert read_events(both.assign(src=[0, 1, 0, 0]), columns=["kind=category"]).kind.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("end", ["c", "c,", "c,d", "c,d,"])
+def test_a_file_that_stops_within_its_last_line_is_refused(tmp_path, end):
+    path = tmp_path / "events.csv"
+    rows = "source,target,time,price\na,b,1,2.5\nb,c,2,1.5\n"
+    path.write_text(rows + end)
+    with pytest.raises(FormatError, match=r"stops within its last line: \d of 4 cells"):
+        read_events(path)
+    for whole in (rows, rows.rstrip("\n"), rows + "c,d,3,", rows + "c,d,3\n", rows + "\n", rows.replace("\n", "\r\n")):
+        path.write_text(whole)
+        read_events(path)

@@ -24,6 +24,7 @@ IDS = ("id", "node", "node_id", "nodeid", "name")  # columns of node ids
 SAMPLE = 1000  # lines looked at to tell separator, header and leading zeros
 LONGEST = 1 << 24  # bytes of a line
 WIDEST = 1 << 15  # columns
+TAIL = 1 << 20  # bytes in which the last line is looked for
 
 
 def read_table(path: Path, id_columns: Sequence[str] = (), num_ids: int = 1) -> Table:
@@ -111,6 +112,22 @@ def looks_like_text(path: Path) -> bool:
     return b"\0" not in head and (not head or sum(b < 9 or 13 < b < 32 for b in head) == 0)
 
 
+def _check_end(path: Path, separator: str, cells: int) -> None:
+    """Raise FormatError where a file that is not packed stops within a line; a last line may lack its end alone."""
+    with open_regular(path) as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(max(0, file.seek(0, 2) - TAIL))
+        _, newline, last = file.read().rpartition(b"\n")
+    if packed or not newline or not last.strip() or last.lstrip()[:1] in (b"#", b"%"):
+        return
+    found = len(_fields(last.decode("utf-8", "replace"), separator))
+    if found < cells:
+        raise FormatError(
+            f"{path} stops within its last line: {found} of {cells} cells, and no end of line; it was cut off, or is "
+            "still being written. Fetch it again, or take that line out"
+        )
+
+
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
@@ -130,6 +147,7 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
         raise FormatError(f"{path} has {len(names):,} columns; tables of at most {WIDEST:,} are read")
     if len(set(names)) < len(names):
         raise FormatError(f"{path} has two columns of the same name: {', '.join(names)}")
+    _check_end(path, separator, len(names))
     lower = {name.lower() for name in id_columns}
     keys = [name for name in names if name.lower() in lower] or [name for name in names if name][:num_ids]
     text = Text(

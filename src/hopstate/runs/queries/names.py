@@ -49,8 +49,10 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
     """Return the nodes of ids; what says in messages what they are.
 
     Raises:
-        DataError: ids of another kind than the past's, or a node that was deleted.
+        DataError: ids of another kind than the past's, one that is missing, or a node that was deleted.
     """
+    if isinstance(names, list):
+        _check_there(names, what)
     given = np.asarray(names)
     given = given.astype(str) if given.dtype.kind in "OT" else given
     if given.ndim != 1:
@@ -73,6 +75,13 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
             f"{what} are); ask again once an event has brought it back"
         )
     return Nodes(given, rows, met)
+
+
+def _check_there(names: Any, what: str) -> None:
+    """Raise DataError where a list of ids holds None or NaN, which an array of texts would take for texts."""
+    missing = [i for i, name in enumerate(names) if name is None or (type(name) is float and name != name)]
+    if missing:
+        raise DataError(f"{what} hold no id in place {missing[0] + 1}: {names[missing[0]]!r}")
 
 
 def _numbers(given: np.ndarray, what: str) -> np.ndarray:
@@ -223,9 +232,10 @@ def read_ids(given: Any, what: str) -> np.ndarray:
     """Return ids of a file (of one column, or whose column of ids is named as usual), of a list, or one id.
 
     Raises:
-        DataError: no ids, or several columns that could hold them.
+        DataError: no ids, one that is missing, or several columns that could hold them.
     """
     if not isinstance(given, Path):
+        _check_there(given if isinstance(given, list) else [given], what)
         found = np.atleast_1d(np.asarray(given))
         if not len(found):
             raise DataError(f"no {what} were given")
