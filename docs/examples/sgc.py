@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
-from hopstate import Graph
+from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.method import Context, Method, ReadOptions, SplitConfig
-from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.shared.node import check_width, node_labels
+from hopstate.ops.propagate import hop_powers
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 from hopstate.training.tasks.node import NodeTask, RowBatches
@@ -86,13 +88,25 @@ class SGCRun:
 
 
 # ---- from data to a task ----------------------------------------------------------------------------------
+def hops(graph: Graph, num_hops: int) -> Tensor:
+    """Return (N, K+1, F): the features of each node averaged over 0..K hops of those that it receives from."""
+    assert graph.x is not None
+    into = graph.incoming
+    tokens = np.zeros((graph.num_nodes, num_hops + 1, graph.num_features), np.float32)
+    tokens[:, 0] = graph.x
+    hop_powers(into.indptr, into.indices, tokens, into.weight)
+    return torch.from_numpy(tokens)
+
+
 def build(graph: Graph, config: SGCRun, context: Context) -> NodeTask:
     """Return the task of training SGC on graph."""
     check_width(graph, context)
     labels = node_labels(graph, config.split, config.metric, context)
-    tokens = hop_tokens(graph, config.num_hops, memory_budget=2 << 30, folder=context.run / "tokens")
-    model = SGC(config.model, in_dim=tokens.num_features, num_classes=len(labels.class_names))
-    return NodeTask(model, RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed))
+    tokens = hops(graph, config.num_hops)
+    model = SGC(config.model, in_dim=graph.num_features, num_classes=len(labels.class_names))
+    return NodeTask(
+        model, RowBatches(lambda rows: tokens[rows], labels, batch_size=config.batch_size, seed=config.loop.seed)
+    )
 
 
 METHOD = Method("sgc", SGCRun, build, "graph", "a linear classifier over averaged hops", "arXiv:1902.07153")

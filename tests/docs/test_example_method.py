@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 import torch
 
 import hopstate
+from hopstate import methods
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
-from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.testing.asserts import F32, F32_SUM
 from hopstate.testing.conformance import ModelCase, check_model
 
@@ -43,7 +44,7 @@ def test_the_model_keeps_every_promise_of_the_conformance_suite() -> None:
 
 
 def test_its_logits_are_those_of_a_dense_matrix_power() -> None:
-    from sgc import SGC
+    from sgc import SGC, hops
 
     graph = _small()
     adjacency = np.eye(graph.num_nodes)
@@ -52,8 +53,7 @@ def test_its_logits_are_those_of_a_dense_matrix_power() -> None:
     scale = adjacency.sum(1) ** -0.5
     power = np.linalg.matrix_power(scale[:, None] * adjacency * scale, 3) @ graph.x
     model = SGC(SGC.Config(), in_dim=graph.num_features, num_classes=2)
-    tokens = hop_tokens(graph, 3, memory_budget=1 << 20)
-    found = model(tokens.rows(np.arange(graph.num_nodes)))
+    found = model(hops(graph, 3))
     torch.testing.assert_close(found, model.linear(torch.from_numpy(power).float()), rtol=F32_SUM, atol=F32)
 
 
@@ -87,3 +87,25 @@ def test_what_is_no_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="is no hopstate"):
         get_method("sgc:missing")
     assert "sgc" in sys.modules
+
+
+def test_in_the_library_it_takes_a_package_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (EXAMPLES / "sgc.py").read_text()
+    seen = re.findall(r"^from hopstate([\w.]*) import", text, re.MULTILINE)
+    assert "" not in seen  # rooms do not import the front door
+    own = ("method", "settings", "space", "shared")
+    assert all(name.split(".")[2] in own for name in seen if name.startswith(".methods."))  # nor each other
+    package = tmp_path / "more" / "sgc"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('METHODS = {"sgc": "method"}\n')
+    (package / "method.py").write_text(text)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(package.parent)])
+    monkeypatch.setattr(methods, "MODULES", methods.modules())
+    for name in ("hopstate.methods.sgc", "hopstate.methods.sgc.method"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert main(["fit", "sgc", "--data=sbm", *QUICK, "--num_hops=1", "--out=run"]) == 0
+    assert main(["evaluate", "run"]) == 0
+    (package / "method.py").write_text("")
+    monkeypatch.delitem(sys.modules, "hopstate.methods.sgc.method")
+    with pytest.raises(ConfigError, match="METHODS\\['sgc'\\] nor METHOD"):
+        get_method("sgc")

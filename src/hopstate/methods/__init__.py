@@ -69,7 +69,11 @@ def get_method(name: str) -> Method:
             f"unknown method {name!r}{nearest(name, MODULES)}; known: {', '.join(MODULES)}, "
             "or module:NAME for one of your own"
         )
-    return import_module(MODULES[name]).METHODS[name]
+    own = vars(import_module(MODULES[name]))
+    found = own.get("METHODS", {}).get(name, own.get("METHOD"))
+    if not isinstance(found, Method):
+        raise ConfigError(f"{MODULES[name]} defines neither METHODS[{name!r}] nor METHOD, a Method")
+    return found
 
 
 def method_of_run(name: object, where: str, named: str | None = None) -> Method:
