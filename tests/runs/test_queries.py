@@ -5,6 +5,7 @@ import json
 import shlex
 import shutil
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -263,6 +264,31 @@ def test_dates_in_dates_out(
     (explain,) = (line for line in capsys.readouterr().out.splitlines() if "hopstate explain" in line)
     assert explain.endswith(" --time 2024-03-05T10:00:00")
     assert main(shlex.split(explain)[1:]) == 0
+
+
+def test_dates_without_a_zone_are_told_where_the_run_has_one(tmp_path: Path) -> None:
+    own = table(0, 160)
+    own["t"] = (pd.Timestamp("2024-03-01") + pd.to_timedelta(own["t"], unit="h")).astype(str) + "+05:30"
+    own.to_csv(tmp_path / "own.csv", index=False)
+    run = fit("recency", tmp_path / "own.csv", out=tmp_path / "run", config={**LOOP, **READ, **EVALUATION})
+    (tmp_path / "pairs.csv").write_text("src,dst,t\nu1,v2,2024-04-01T12:00:00\n")
+    own.tail(1).assign(t="2024-04-01T12:00:00").to_csv(tmp_path / "later.csv", index=False)
+    times = ("2024-04-01T12:00:00", pd.Timestamp("2024-04-01T12:00:00"))
+    asked: list[Callable[[], object]] = [
+        *(partial(run.score, [("u1", "v2")], time) for time in times),
+        *(partial(run.rank, "u1", time=time, top=3) for time in times),
+        partial(run.score, tmp_path / "pairs.csv"),
+        partial(run.predict, tmp_path / "later.csv"),
+    ]
+    for ask in asked:
+        with pytest.warns(HopstateWarning, match=r"no time zone and are taken as UTC.*\+05:30"):
+            ask()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HopstateWarning)
+        zoned = [str(time) + "+05:30" for time in times] + [pd.Timestamp(times[0], tz="Asia/Kolkata")]
+        scores = [run.score([("u1", "v2")], time)["score"][0] for time in zoned]
+        assert len(set(scores)) == 1
+        run.predict()
 
 
 def test_the_command_line(runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,14 @@ a column has a zone, "UTC" where offsets differ.
 from __future__ import annotations
 
 import re
+import warnings
 import zoneinfo
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hopstate.data.event_build import NANOSECONDS, UNITS
+from hopstate.errors import HopstateWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,25 @@ def zone_of(values: pd.Series) -> str:
     ends = text.str.extract(_OFFSET, expand=False).str.upper().where(text.str.contains(":"), NAIVE).fillna(NAIVE)
     found = {_named(end) for end in ends.unique().tolist()}
     return found.pop() if len(found) == 1 else "UTC"
+
+
+def warn_of_zone(values: Any, dates: str, what: str) -> None:
+    """Warn where dates name no zone and a run's own do: they are taken as UTC.
+
+    Args:
+        values: a zone as `zone_of` gives it, or a column of times.
+        dates: of the run, as `EventStream.dates` has it.
+        what: whose dates they are.
+    """
+    if dates in ("", NAIVE, "Z", "UTC") or (values if isinstance(values, str) else zone_of(values)) != NAIVE:
+        return
+    shown = dates if dates[0] in "+-" else "+00:00"
+    warnings.warn(
+        f"{what} name no time zone and are taken as UTC, where the run's own dates are in {dates}; write the zone with "
+        f"them, such as 2024-03-01T12:00:00{shown}",
+        HopstateWarning,
+        stacklevel=3,
+    )
 
 
 def _named(zone: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.columns import kinds_of
+from hopstate.data.dates import warn_of_zone
 from hopstate.data.events import EventStream
 from hopstate.data.past import Past
 from hopstate.data.readers.frames import is_frame
@@ -164,6 +165,7 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         if label is None or "label_column" in read or f"no column {label!r}" not in str(error):
             raise
         events = read_events(data, from_start=False, **options)
+    warn_of_zone(events.dates, str(known_data(folder).get("dates") or ""), f"{events.name}: its dates")
     named, table = settings["read"].get("edge_columns") or (), events.edge_table
     if "edge_columns" in read and table is not None and len(table.columns) == len(named):  # other names, in that order
         events = events.with_(edge_table=replace(table, columns=tuple(named)))

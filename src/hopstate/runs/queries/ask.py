@@ -91,7 +91,7 @@ def scored(
         pairs, time, explain: as in `score`.
         columns: of sources, targets and times, where a table names them otherwise than the run's own.
     """
-    src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns)
+    src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns, asked.dates)
     u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
     t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
     return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)

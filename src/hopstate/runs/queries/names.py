@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.dates import shown_time
+from hopstate.data.dates import shown_time, warn_of_zone
 from hopstate.data.event_build import UNITS
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
@@ -130,7 +130,9 @@ def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarra
 Columns = tuple[str | None, str | None, str | None]  # of source, target and time
 
 
-def read_pairs(past: Past, pairs: Any, columns: Columns, usual: Columns = (None,) * 3) -> tuple[Any, Any, Any]:
+def read_pairs(
+    past: Past, pairs: Any, columns: Columns, usual: Columns = (None,) * 3, dates: str = ""
+) -> tuple[Any, Any, Any]:
     """Return sources, targets and times (None without such a column) of a file, a table, an array or a list of pairs.
 
     Args:
@@ -138,6 +140,7 @@ def read_pairs(past: Past, pairs: Any, columns: Columns, usual: Columns = (None,
         pairs: what is given.
         columns: as said of these pairs; None goes by what is usual.
         usual: names in the run's own data, None where those went by the usual names.
+        dates: of the run's own data, see `hopstate.data.dates`.
 
     Raises:
         DataError: two columns that could be the same thing, none that could, or nothing at all.
@@ -146,7 +149,7 @@ def read_pairs(past: Past, pairs: Any, columns: Columns, usual: Columns = (None,
         table = table_of(pairs, "pairs", 2)
         names = [str(name) for name in table.frame.columns]
         own = (given or (name if name in names else None) for given, name in zip(columns, usual, strict=True))
-        return _from_table(past, table, tuple(own))  # type: ignore[arg-type]
+        return _from_table(past, table, tuple(own), dates)  # type: ignore[arg-type]
     given = list(pairs)
     if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
@@ -160,9 +163,11 @@ def table_of(given: Any, what: str, num_ids: int) -> Table:
     return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
 
 
-def _from_table(past: Past, table: Table, columns: Columns) -> tuple[Any, Any, Any]:
+def _from_table(past: Past, table: Table, columns: Columns, dates: str) -> tuple[Any, Any, Any]:
     source, target, time = pair_columns(table, columns)
     src, dst = table.ids(source), table.ids(target)
+    if time is not None:
+        warn_of_zone(table.frame[time], dates, f"{table.path}: times in column {time!r}")
     return src, dst, None if time is None else _file_times(past, table, time)
 
 
@@ -276,8 +281,13 @@ def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> 
     if given is None:
         after = last + 1 if last.dtype.kind == "i" else np.nextafter(last, np.inf)
         return np.full(count, after, last.dtype)
+    times = np.atleast_1d(np.asarray(given))
+    if times.dtype.kind in "OUM":
+        import pandas as pd
+
+        warn_of_zone(pd.Series(times), dates, f"times of {what}")
     try:
-        found = times_in(past, np.atleast_1d(np.asarray(given)))
+        found = times_in(past, times)
     except ConfigError as error:
         raise ConfigError(f"time of {what}: {error}") from None
     if found.shape not in ((1,), (count,)):
