@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hopstate.datasets import generators
+from hopstate.datasets import generators, range_generators
 from hopstate.datasets.entry import (
     CTDG,
     DYG,
@@ -58,6 +58,7 @@ _BENCHMARKING = "https://github.com/graphdeeplearning/benchmarking-gnns"
 _SAINT = "https://github.com/GraphSAINT/GraphSAINT"
 _TU = "https://chrsmrrs.github.io/datasets"
 _G = "hopstate.datasets.generators"
+_R = "hopstate.datasets.range_generators"
 _T = "hopstate.datasets.temporal_generators"
 
 CATALOGUE: tuple[Dataset, ...] = (
@@ -75,6 +76,8 @@ CATALOGUE: tuple[Dataset, ...] = (
         "accuracy",
         lambda **o: generators.long_range(ring=True, **o),
     ),
+    made_here("tree-match", "node", f"{_R}.tree_match", "70/15/15", "accuracy", range_generators.tree_match),
+    made_here("far-clues", "node", f"{_R}.far_clues", "70/15/15", "accuracy", range_generators.far_clues),
     made_here("messages-generated", "link", f"{_T}.generate_messages", "by time", "average_precision", _messages),
     made_here("sessions-generated", "link", f"{_T}.generate_sessions", "by time", "average_precision", _sessions),
     made_here(

@@ -166,7 +166,13 @@ def rmat(
 
 
 def long_range(
-    length: int = 10, count: int = 500, *, ring: bool = False, num_features: int = 2, seed: int = 0
+    length: int = 10,
+    count: int = 500,
+    *,
+    ring: bool = False,
+    num_features: int = 2,
+    marked: bool = False,
+    seed: int = 0,
 ) -> Graph:
     """Return disjoint paths (or rings) in which each path's last node is to tell the bit at its first node.
 
@@ -178,7 +184,8 @@ def long_range(
         length: hops from the bit to the node that is asked; a path has length + 1 nodes, a ring 2 · length.
         count: paths; half of them with +1.
         ring: rings in place of paths.
-        num_features: columns of x.
+        num_features: columns of x, besides the mark's.
+        marked: a last column that is 1 in the first nodes and 0 elsewhere; without it only the exact ±1 tells them.
         seed: fixes features, bits and the 70/15/15 split of the labelled nodes.
 
     Raises:
@@ -195,6 +202,8 @@ def long_range(
     x = rng.uniform(-1, 1, (total, num_features)).astype(np.float32)
     heads = np.arange(count) * nodes
     x[heads] = (2 * bit - 1)[:, None]
+    if marked:
+        x = np.concatenate([x, np.isin(np.arange(total), heads)[:, None].astype(np.float32)], 1)
     y = np.full(total, -1, np.int64)
     y[heads + length] = bit
     step = np.arange(nodes if ring else nodes - 1)
@@ -207,7 +216,7 @@ def long_range(
         y=y,
         masks=masks_from_rows([random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)], total),
         name="long-range-ring" if ring else "long-range-path",
-        source=f"long_range(length={length}, count={count}, ring={ring}, seed={seed})",
+        source=f"long_range(length={length}, count={count}, ring={ring}, {'marked=True, ' * marked}seed={seed})",
     )
 
 

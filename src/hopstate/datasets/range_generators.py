@@ -1,0 +1,93 @@
+"""Graphs made from a seed whose labels stand far away: trees that squash messages, boards with far clues.
+
+`generators.long_range` makes the paths and rings of the same suite.
+
+Source: the trees after Alon & Yahav 2021, arXiv:2006.05205 (NeighborsMatch), with one class a leaf in place of counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hopstate.data.graph import Graph
+from hopstate.data.splits import masks_from_rows, random_split
+from hopstate.errors import ConfigError
+from hopstate.random import named_rng
+
+
+def tree_match(depth: int = 4, count: int = 500, *, num_classes: int = 4, seed: int = 0) -> Graph:
+    """Return disjoint binary trees in which each root is to tell the class of the leaf that holds the root's key.
+
+    Features are a key, one-hot of 2^depth, in the root and in every leaf (each leaf of a tree has another), then a
+    class, one-hot, in the leaves alone; the inner nodes hold nothing. The roots are labelled, all others are not. What
+    a root needs is one leaf of 2^depth, and messages cannot know which before they have reached it.
+
+    Args:
+        depth: hops from a root to its leaves; a tree has 2^(depth + 1) - 1 nodes, the root first, a node's children
+            after all nodes of its own level.
+        count: trees; the classes of their labels differ in number by one at most.
+        num_classes: C.
+        seed: fixes keys, classes and the 70/15/15 split of the roots.
+
+    Raises:
+        ConfigError: a depth outside 1..16, fewer than two classes, or fewer than 7 trees a class to split.
+    """
+    if not 1 <= depth <= 16 or num_classes < 2 or count < 7 * num_classes:
+        raise ConfigError(
+            f"depth is 1..16, num_classes >= 2, count >= 7 num_classes; got {depth}, {num_classes}, {count}"
+        )
+    rng = named_rng(seed)
+    leaves, nodes = 2**depth, 2 ** (depth + 1) - 1
+    roots, first = np.arange(count) * nodes, nodes - leaves
+    label = rng.permutation(np.arange(count) % num_classes)
+    keys = rng.permuted(np.tile(np.arange(leaves), (count, 1)), axis=1)
+    classes = rng.integers(num_classes, size=(count, leaves))
+    asked = rng.integers(leaves, size=count)  # the leaf, by its place
+    classes[np.arange(count), asked] = label
+    x = np.zeros((count, nodes, leaves + num_classes), np.float32)
+    tree, place = np.indices(keys.shape)
+    x[tree, first + place, keys] = 1
+    x[tree, first + place, leaves + classes] = 1
+    x[np.arange(count), 0, keys[np.arange(count), asked]] = 1
+    y = np.full(count * nodes, -1, np.int64)
+    y[roots] = label
+    child = np.arange(1, nodes)
+    edges = np.stack([(roots[:, None] + (child - 1) // 2).ravel(), (roots[:, None] + child).ravel()], 1)
+    return _with_split(
+        edges, x.reshape(count * nodes, -1), y, seed, "tree-match",
+        f"tree_match({depth=}, {count=}, {num_classes=}, {seed=})",
+    )  # fmt: skip
+
+
+def far_clues(reach: int = 20, rows: int = 500, *, seed: int = 0) -> Graph:
+    """Return a board of corridors in which each row's last cell is to tell the clue in its row's first one.
+
+    Walls stand between the rows except in the first column, so that the board is connected and the next rows' clues are
+    one and two steps beyond a row's own. Features: 1 in the cells with a clue, 0 elsewhere; then the clue, 1 or -1, or
+    uniform noise in (-1, 1) where there is none. The last cells are labelled, 1 for a clue of 1 and 0 for -1.
+
+    Args:
+        reach: steps from a row's last cell to its first; a row has reach + 1 cells.
+        rows: of the board; half of them with a clue of 1.
+        seed: fixes clues, noise and the 70/15/15 split of the last cells.
+
+    Raises:
+        ConfigError: a reach under 1, or fewer than 14 rows to split.
+    """
+    if reach < 1 or rows < 14:
+        raise ConfigError(f"reach >= 1 and rows >= 14; got {reach}, {rows}")
+    rng = named_rng(seed)
+    cell = np.arange(rows * (reach + 1)).reshape(rows, reach + 1)
+    bit = rng.permutation(np.arange(rows) % 2)
+    x = np.stack([np.zeros(cell.size), rng.uniform(-1, 1, cell.size)], 1).astype(np.float32)
+    x[cell[:, 0]] = np.stack([np.ones(rows), 2 * bit - 1], 1)
+    y = np.full(cell.size, -1, np.int64)
+    y[cell[:, -1]] = bit
+    along = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], 1)
+    down = np.stack([cell[:-1, 0], cell[1:, 0]], 1)
+    return _with_split(np.concatenate([along, down]), x, y, seed, "far-clues", f"far_clues({reach=}, {rows=}, {seed=})")
+
+
+def _with_split(edges: np.ndarray, x: np.ndarray, y: np.ndarray, seed: int, name: str, source: str) -> Graph:
+    rows = random_split(y, (0.7, 0.15, 0.15), seed=seed, stratified=True)
+    return Graph.from_edges(edges, len(y), x=x, y=y, masks=masks_from_rows([rows], len(y)), name=name, source=source)
