@@ -10,7 +10,7 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.errors import DataError, HopstateWarning
+from hopstate.errors import CheckpointError, DataError, HopstateWarning
 
 OWN, ALL = 30, 34  # nodes of the run, and of the grown graph
 NAMES = np.array([f"n{i:02d}" for i in range(ALL)])
@@ -114,3 +114,20 @@ def test_pairs_are_refused_and_another_graph_is_shared_out_anew(tmp_path: Path, 
     with pytest.warns(HopstateWarning, match="shared out anew"):
         found = run.evaluate(edges, read={"features": values.assign(id="other " + values["id"])})
     assert 0 < found["mrr"] <= 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "beyond", "shape", "empty"])
+def test_a_damaged_split_is_named_with_other_data_too(tmp_path: Path, damage: str) -> None:
+    run = fitted("gcn", tmp_path / "run")
+    split = run.path / "split.npz"
+    if damage == "cut":
+        split.write_bytes(split.read_bytes()[:300])
+    else:
+        with np.load(split) as file:
+            kept = dict(file)
+        wrong = {"beyond": kept["val"] + 10_000, "shape": np.zeros((2, 3), np.int64), "empty": None}[damage]
+        kept = {name: pairs for name, pairs in (kept | {"val": wrong}).items() if pairs is not None}
+        np.savez(split, **kept)
+    for asked in ({}, {"data": grown(), "read": {"features": features()}}):
+        with pytest.raises(CheckpointError, match=r"split\.npz.*train again"):
+            run.evaluate(**asked)

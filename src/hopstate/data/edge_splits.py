@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
-from hopstate.errors import DataError
+from hopstate.errors import CheckpointError, DataError, FormatError
+from hopstate.io.arrays import Archive
 from hopstate.ops.rows import bounds_of
 from hopstate.random import named_rng
 
@@ -102,6 +104,29 @@ def given_split(graph: Graph, pairs: Mapping[str, np.ndarray]) -> EdgeSplit:
     if sizes.min() == 0:
         raise DataError(f"the given split leaves {SPLITS[int(sizes.argmin())]} of {graph.name} without a link")
     return _by_split(graph, key, which, first)
+
+
+def kept_pairs(path: Path, num_nodes: int) -> dict[str, np.ndarray]:
+    """Return the pairs (n, 2) of each split that a run of links kept.
+
+    Args:
+        path: its split.npz.
+        num_nodes: of the run's own graph.
+
+    Raises:
+        CheckpointError: it is damaged, or holds something else.
+    """
+    try:
+        with Archive(path) as file:
+            found = {name: file[name] for name in SPLITS if name in file}
+    except FormatError as error:
+        raise CheckpointError(f"{path} is damaged; train again ({error})") from None
+    shaped = all(a.ndim == 2 and a.shape[1] == 2 and a.dtype.kind in "iu" for a in found.values())
+    if not {"val", "test"} <= found.keys() or not shaped:
+        raise CheckpointError(f"{path} holds no split of links; train again")
+    if any(((pairs < 0) | (pairs >= num_nodes)).any() for pairs in found.values()):
+        raise CheckpointError(f"{path} holds links of nodes that the run's {num_nodes:,} are not; train again")
+    return found
 
 
 def message_edges(graph: Graph, messages: np.ndarray) -> Graph:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hopstate.data.edge_splits import link_keys
+from hopstate.data.edge_splits import kept_pairs, link_keys
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
@@ -110,7 +110,7 @@ def tell_links(run: RunFolder, graph: Graph, num_nodes: int, into: Path, *, tabl
     if len(there["train"]) * 2 >= len(known["train"]) and len(there["val"]):
         told = {"val": there["val"], "test": new if len(new) else there["test"]}
         pairs = {name: np.stack([key // graph.num_nodes, key % graph.num_nodes], 1) for name, key in told.items()}
-        replace_file(into / "split.npz", lambda part: save_npz(part, pairs))
+        replace_file(into / SPLIT, lambda part: save_npz(part, pairs))
         if len(new):
             warnings.warn(
                 f"{len(new):,} of {len(every):,} links of {graph.name} are new to the run: they are its test, and the "
@@ -152,10 +152,10 @@ def _known_links(run: RunFolder, graph: Graph, own: np.ndarray, run_ids: np.ndar
     at = np.minimum(np.searchsorted(own[order], run_ids), max(len(own) - 1, 0))
     row = np.where(own[order][at] == run_ids, order[at], -1) if len(own) else np.full(len(run_ids), -1)
     found = {}
-    with np.load(run.path / SPLIT) as file:
-        for name in SPLITS:
-            pairs = row[file[name]] if name in file else np.empty((0, 2), np.int64)
-            found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
+    kept = kept_pairs(run.path / SPLIT, len(run_ids))
+    for name in SPLITS:
+        pairs = row[kept[name]] if name in kept else np.empty((0, 2), np.int64)
+        found[name] = np.where((pairs >= 0).all(1), link_keys(pairs, graph.num_nodes), -1)
     return found
 
 

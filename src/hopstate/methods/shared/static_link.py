@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.edge_splits import EdgeSplit, given_split, message_edges, split_edges
+from hopstate.data.edge_splits import EdgeSplit, given_split, kept_pairs, message_edges, split_edges
 from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
-from hopstate.errors import CheckpointError, ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.files import replace_file
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.methods.method import Context, SplitConfig
@@ -142,11 +142,8 @@ def edge_split(graph: Graph, link: LinkConfig, split: SplitConfig, context: Cont
     """Return how a run shares out the links of a graph; a finished run has its own in split.npz."""
     path = None if context is None or context.trained is None else context.run / "split.npz"
     if path is not None and path.is_file():
-        with np.load(path) as file:
-            kept = {name: file[name] for name in ("val", "test") if name in file}
-        if len(kept) < 2 or any(a.ndim != 2 or a.shape[1] != 2 or a.dtype.kind not in "iu" for a in kept.values()):
-            raise CheckpointError(f"{path} holds no split of links; train again")
-        return given_split(graph, kept)
+        kept = kept_pairs(path, graph.num_nodes)
+        return given_split(graph, {name: kept[name] for name in ("val", "test")})
     if link.file is not None:
         return given_split(graph, read_split(graph, link.file))
     column = time_column(graph, link)
