@@ -164,11 +164,13 @@ def test_all_nodes_are_candidates_where_nodes_are_both_ends(tmp_path: Path) -> N
     assert run.rank(["3"], top=None).equals(found)
     with pytest.warns(HopstateWarning, match="never met: 99;"):
         assert len(run.score([(3, 99)])) == 1
-    for missing in (None, float("nan")):
-        with pytest.raises(DataError, match=r"targets hold no id in place 2: (None|nan)"):
+    for missing in (None, float("nan"), np.float64("nan"), pd.NA):
+        with pytest.raises(DataError, match=r"targets hold no id in place 2: (None|nan|<NA>)"):
             run.score([(3, 1), (3, missing)])
         with pytest.raises(DataError, match="candidates hold no id in place 1"):
             run.rank(3, candidates=[missing, 4])
+        with pytest.raises(DataError, match="candidates hold no id in place 2"):
+            run.rank(3, candidates=np.array([4, missing], object))
         with pytest.raises(DataError, match="sources hold no id in place 1"):
             run.rank(missing)
 

@@ -51,8 +51,7 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
     Raises:
         DataError: ids of another kind than the past's, one that is missing, or a node that was deleted.
     """
-    if isinstance(names, list):
-        _check_there(names, what)
+    _check_there(names, what)
     given = np.asarray(names)
     given = given.astype(str) if given.dtype.kind in "OT" else given
     if given.ndim != 1:
@@ -79,9 +78,12 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
 
 def _check_there(names: Any, what: str) -> None:
     """Raise DataError where a list of ids holds None or NaN, which an array of texts would take for texts."""
-    missing = [i for i, name in enumerate(names) if name is None or (type(name) is float and name != name)]
-    if missing:
-        raise DataError(f"{what} hold no id in place {missing[0] + 1}: {names[missing[0]]!r}")
+    import pandas as pd
+
+    missing = np.asarray(pd.isna(names if np.ndim(names) else [names]))
+    if missing.ndim == 1 and missing.any():
+        at = int(np.argmax(missing))
+        raise DataError(f"{what} hold no id in place {at + 1}: {list(names)[at]}")
 
 
 def _numbers(given: np.ndarray, what: str) -> np.ndarray:
@@ -240,7 +242,7 @@ def read_ids(given: Any, what: str) -> np.ndarray:
         DataError: no ids, one that is missing, or several columns that could hold them.
     """
     if not isinstance(given, Path):
-        _check_there(given if isinstance(given, list) else [given], what)
+        _check_there(given if np.ndim(given) else [given], what)
         found = np.atleast_1d(np.asarray(given))
         if not len(found):
             raise DataError(f"no {what} were given")
