@@ -33,6 +33,12 @@ IDLE = [
     ("ctdg-ssm-nodes", {"model.static": "none"}, "model.static_dim", 5),
     ("dygformer", {"split.kind": "chronological"}, "split.val_time", 3.0),
     ("graphmixer", {"split.kind": "dyglib"}, "split.test_time", "2024-03-01"),
+    ("gmn", {"model.mpnn": "none"}, "messages", "whole"),
+    ("gmn", {"model.variant": "gmn-"}, "messages", "whole"),
+    ("gmn", {"model.variant": "gps-mamba"}, "model.readout", "mean"),
+    ("gmn", {"model.variant": "gps-mamba"}, "model.own_token", False),
+    ("gmn", {"walks.max_length": 0}, "walks.draws", 4),
+    ("gmn-graphs", {"walks.repeats": 0}, "walks.draws", 4),
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from hopstate.errors import ConfigError, nearest
+from hopstate.errors import ConfigError, nearest, refuse_idle
 from hopstate.layers.mpnn import READS_EDGES, Pooling
 
 Variant = Literal["gmn", "gmn-", "gps-mamba"]
@@ -84,6 +84,8 @@ class GMNConfig:
                 "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "
                 "model.node_layers (blocks over the nodes in each)"
             )
+        why = self.variant == "gps-mamba" and "model.variant=gps-mamba has no tokens of walks"
+        refuse_idle(self, mark=why, own_token=why, readout=why)
 
     @property
     def uses_mpnn(self) -> bool:

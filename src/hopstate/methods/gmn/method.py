@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, nearest, refuse_idle
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
@@ -78,6 +78,7 @@ class WalksConfig:
             raise ConfigError(f"walks.resample_every counts epochs, 0 for never; got {self.resample_every}")
         if self.draws < 1:
             raise ConfigError(f"walks.draws counts the walks drawn in evaluation, at least 1; got {self.draws}")
+        refuse_idle(self, draws=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +131,9 @@ class GMNRun(NodeRun):
     loop: LoopConfig = field(
         default_factory=lambda: LoopConfig(epochs=300, patience=100, optim=OptimConfig(lr=1e-3, weight_decay=1e-5))
     )
+
+    def __post_init__(self) -> None:
+        refuse_idle(self, messages=not self.model.uses_mpnn and "no Psi passes messages over the graph")
 
 
 def node_encoding(graph: Graph, config: EncodingConfig, context: Context) -> np.ndarray | None:
