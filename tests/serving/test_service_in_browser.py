@@ -3,18 +3,15 @@
 What it shows is asked of a service; the answer stands in the page itself, so that nothing is fetched.
 """
 
-import html
 import json
-import os
-import re
-import shutil
-import subprocess
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headless
+from headless import command
 from hopstate.serving import __name__ as room
 
 ROW = {"average_precision": 0.971, "recency_average_precision": 0.953}
@@ -67,10 +64,7 @@ document.getElementById('found').textContent = JSON.stringify(seen);
 
 @pytest.fixture(scope="module")
 def browser() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if found := shutil.which(name):
-            return found
-    pytest.skip("needs chromium, chromium-browser or google-chrome on PATH, and none is here")
+    return command()
 
 
 def page(state: dict[str, Any], status: int = 200) -> str:
@@ -80,29 +74,8 @@ def page(state: dict[str, Any], status: int = 200) -> str:
     return text.replace("<script>", f"<script>\n  window.fetch = async {answer};\n", 1)
 
 
-def visit(browser: str, path: Path, *options: str) -> str:
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={path.parent / 'profile'}"]
-    command += ["--virtual-time-budget=1500", *options, path.as_uri()]
-    env = os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 def look(browser: str, folder: Path, text: str, width: int, *options: str) -> dict[str, Any]:
-    """Return what CHECK finds in a page shown at a width in CSS pixels."""
-    wrapper = folder / "wrapper.html"
-    shown = html.escape(text, quote=True)
-    wrapper.write_text(
-        f'<!DOCTYPE html><pre id="found"></pre><iframe id="frame" style="width:{width}px;height:900px;border:0" '
-        f'srcdoc="{shown}"></iframe><script>const frame = document.getElementById("frame");'
-        f"frame.onload = () => setTimeout(() => {{ {CHECK} }}, 300);</script>"
-    )
-    seen = visit(browser, wrapper, "--dump-dom", "--window-size=1400,1000", *options)
-    found = re.search(r'<pre id="found">(\{.*?\})</pre>', seen, re.S)
-    assert found, seen[:500]
-    return dict(json.loads(html.unescape(found[1])))
+    return headless.look(browser, folder, text, CHECK, width, *options, wait=300)
 
 
 @pytest.mark.parametrize(

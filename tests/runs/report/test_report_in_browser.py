@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import html
-import json
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+import headless
+from headless import command, visit
 from hopstate.runs.report import write_report
 
 # run in the page: how far it overflows, the least contrast of its text, what was left empty, ids of broken links
@@ -57,42 +53,12 @@ document.getElementById('found').textContent = JSON.stringify(seen);
 @pytest.fixture(scope="module")
 def browser() -> str:
     """A headless browser's command, or a skip."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        found = shutil.which(name)
-        if found:
-            return found
-    pytest.skip("needs chromium, chromium-browser or google-chrome on PATH, and none is here")
-
-
-def visit(browser: str, page: Path, *options: str) -> str:
-    """Run the browser without a network and return what it prints."""
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={page.parent / 'profile'}"]
-    command += ["--virtual-time-budget=3000", *options, page.as_uri()]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env=os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    return command()
 
 
 def look(browser: str, report: Path, folder: Path, width: int, *options: str) -> dict:
     """Return what CHECK finds in a report shown at a width in CSS pixels."""
-    wrapper = folder / f"wrapper-{width}.html"
-    wrapper.write_text(
-        f'<!DOCTYPE html><pre id="found"></pre><iframe id="frame" style="width:{width}px;height:900px;border:0" '
-        f'srcdoc="{html.escape(report.read_text(), quote=True)}"></iframe><script>'
-        f"const frame = document.getElementById('frame'); frame.onload = () => {{ {CHECK} }};</script>"
-    )
-    shown = visit(browser, wrapper, "--dump-dom", "--window-size=1400,1000", *options)
-    found = re.search(r'<pre id="found">(\{.*?\})</pre>', shown, re.S)
-    assert found, shown[:500]
-    return json.loads(html.unescape(found[1]))
+    return headless.look(browser, folder, report.read_text(), CHECK, width, *options)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,55 @@
+"""Pages in a real headless browser: what a script finds in one that is shown at a width, without a network."""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def command() -> str:
+    """Return a headless browser's command, or skip the test."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    pytest.skip("needs chromium, chromium-browser or google-chrome on PATH, and none is here")
+
+
+def visit(browser: str, page: Path, *options: str) -> str:
+    """Run the browser without a network and return what it prints."""
+    asked = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+    asked += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={page.parent / 'profile'}"]
+    asked += ["--virtual-time-budget=3000", *options, page.as_uri()]
+    env = os.environ | {"DBUS_SESSION_BUS_ADDRESS": ""}
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=240, check=False, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def look(browser: str, folder: Path, text: str, check: str, width: int, *options: str, wait: int = 0) -> dict[str, Any]:
+    """Return what a script finds in a page that is shown at a width.
+
+    Args:
+        browser: its command.
+        folder: for what is written.
+        text: the page.
+        check: the script; `frame` is the page, and it writes JSON into the element "found".
+        width: CSS pixels.
+        options: of the browser.
+        wait: milliseconds after the page is loaded.
+    """
+    wrapper = folder / f"wrapper-{width}.html"
+    wrapper.write_text(
+        f'<!DOCTYPE html><pre id="found"></pre><iframe id="frame" style="width:{width}px;height:900px;border:0" '
+        f'srcdoc="{html.escape(text)}"></iframe><script>const frame = document.getElementById("frame");'
+        f"frame.onload = () => setTimeout(() => {{ {check} }}, {wait});</script>"
+    )
+    shown = visit(browser, wrapper, "--dump-dom", "--window-size=1400,1000", *options)
+    found = re.search(r'<pre id="found">(\{.*?\})</pre>', shown, re.S)
+    assert found, shown[:500]
+    return dict(json.loads(html.unescape(found[1])))
