@@ -20,10 +20,10 @@ def as_amounts(y: np.ndarray) -> np.ndarray:
         small = y.astype(np.float32)
     for wide, near in zip(y.reshape(len(y), -1).T, small.reshape(len(y), -1).T):
         known = ~np.isnan(wide)
-        held, rounded = wide[known], near[known].astype(np.float64)
-        if not len(held) or np.array_equal(held, rounded):
+        exact, rounded = wide[known], near[known].astype(np.float64)
+        if not len(exact) or np.array_equal(exact, rounded):
             continue
-        if not np.isfinite(rounded).all() or np.abs(held - rounded).max() > ROUNDING * held.std():
+        if not np.isfinite(rounded).all() or np.abs(exact - rounded).max() > ROUNDING * exact.std():
             return y
     return small
 

@@ -16,7 +16,6 @@ from hopstate.data.columns import arranged
 from hopstate.data.texts import OTHER, TextColumn, text_of
 from hopstate.errors import ConfigError, DataError
 
-Scale = Literal["auto", "standard", "robust", "none"]
 Missing = Literal["auto", "error", "mean", "median", "zero"]
 MISSING = ("auto", "error", "mean", "median", "zero")
 TAG = "tag "  # columns so called are 1 where a row is of a category; one that a file does not have is 0 everywhere

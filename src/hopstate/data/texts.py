@@ -106,10 +106,10 @@ class TextColumn:
             DataError: they are damaged, or do not fit.
         """
         try:
-            held = json.loads(line)
-            words = tuple(map(str, held["words"]))
+            kept = json.loads(line)
+            words = tuple(map(str, kept["words"]))
             made = cls(
-                name=str(held["name"]), words=words, codes=codes, before=int(held["before"]), asked=bool(held["asked"])
+                name=str(kept["name"]), words=words, codes=codes, before=int(kept["before"]), asked=bool(kept["asked"])
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"a column of texts is damaged ({error!r})") from None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.datasets.temporal_generators import check_shares
+from hopstate.datasets.temporal_generators import check_groups, check_shares
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
 
@@ -52,8 +52,7 @@ class BlocConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_blocs < 1 or self.num_nodes < 2 * self.num_blocs:
-            raise ConfigError(f"{self.num_nodes} members cannot fill {self.num_blocs} blocs with two each")
+        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
         if self.num_years < 1 or self.num_events < self.num_years:
             raise ConfigError(f"{self.num_events} events cannot fill {self.num_years} years with one each")
         check_shares(self, "within", "drift")

@@ -106,6 +106,22 @@ def path_sequences(
     )
 
 
+def check_groups(count: int, groups: int, who: str, what: str) -> None:
+    """Hold a made stream to two members a group.
+
+    Args:
+        count: of members.
+        groups: they are shared out to.
+        who: what the members are called.
+        what: what the groups are called.
+
+    Raises:
+        ConfigError: fewer than two for each group, or no group.
+    """
+    if groups < 1 or count < 2 * groups:
+        raise ConfigError(f"{count} {who} cannot fill {groups} {what} with two each")
+
+
 def check_shares(config: object, *names: str) -> None:
     """Raise ConfigError where a field of these names lies outside 0..1."""
     for name in names:
@@ -148,8 +164,7 @@ class MessageConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_communities < 1 or self.num_nodes < 2 * self.num_communities:
-            raise ConfigError(f"{self.num_nodes} nodes cannot fill {self.num_communities} communities with two each")
+        check_groups(self.num_nodes, self.num_communities, "nodes", "communities")
         if self.num_events < 1 or self.tick < 1 or self.days <= 0 or self.reply_delay <= 0:
             raise ConfigError("num_events and tick must be at least 1, days and reply_delay over 0")
         check_shares(self, "within", "reply", "repeat", "drift", "periodicity", "newcomers")
@@ -234,8 +249,7 @@ class SessionConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_blocs < 1 or self.num_nodes < 2 * self.num_blocs:
-            raise ConfigError(f"{self.num_nodes} members cannot fill {self.num_blocs} blocs with two each")
+        check_groups(self.num_nodes, self.num_blocs, "members", "blocs")
         if self.num_sessions < 1 or self.num_events < self.num_sessions or self.interval < 1:
             raise ConfigError("num_sessions, interval and the events of a session must be at least 1")
         check_shares(self, "within", "drift", "habit")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 SPLITS = ("split.number", "loop.seed")  # what differs between the runs of a recipe over stored or drawn splits
-FOLDS = ("fold", "loop.seed")
 SEEDS = ("loop.seed",)
 
 

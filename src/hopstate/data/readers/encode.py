@@ -157,21 +157,21 @@ def _dates(table: Table, name: str, form: str, what: str) -> pd.Series:
 def _told(column: TextColumn, words: tuple[str, ...] | None) -> str:
     """Return what is to be told of a column of texts of which words are categories, None where they hardly recur."""
     counts, _ = column.counts()
-    held = {one: int(n) for one, n in zip(column.words, counts) if one}
-    some = sum(held.values())
+    rows = {one: int(n) for one, n in zip(column.words, counts) if one}
+    some = sum(rows.values())
     if words is None:
-        dates = sum(n for one, n in held.items() if re.match(LOOKS_LIKE_DATE, one)) > 0.5 * len(column.codes)
+        dates = sum(n for one, n in rows.items() if re.match(LOOKS_LIKE_DATE, one)) > 0.5 * len(column.codes)
         hint = f"{column.name}=date:%d/%m/%Y" if dates else f"{column.name}=category"
-        told = f"column {column.name!r} holds {len(held):,} different texts in {some:,} rows; it is not used"
+        told = f"column {column.name!r} holds {len(rows):,} different texts in {some:,} rows; it is not used"
         return f"{told} (--read.columns '[{hint}]' takes it)"
-    order = sorted((one for one in words if one), key=lambda one: (-held[one], one))
+    order = sorted((one for one in words if one), key=lambda one: (-rows[one], one))
     shown = ", ".join(repr(one) for one in order[:3]) + (", ..." if len(order) > 3 else "")
     told = f"column {column.name!r} holds texts, read as {len(order)} categories ({shown})"
     empty = len(column.codes) - some
     told += f", {empty:,} rows without one" if empty else ""
-    if len(held) > MOST:
-        rarer = some - sum(held[one] for one in order)
-        told += f"; {len(held) - MOST:,} rarer ones, {rarer:,} rows, are one more"
+    if len(rows) > MOST:
+        rarer = some - sum(rows[one] for one in order)
+        told += f"; {len(rows) - MOST:,} rarer ones, {rarer:,} rows, are one more"
     return told
 
 

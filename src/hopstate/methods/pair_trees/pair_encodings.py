@@ -114,16 +114,16 @@ def encodings(scorer: HistoryScorer, head: LinkHead, u: np.ndarray, v: np.ndarra
         head: the model's own.
     """
     out = np.empty((len(u), 1 + head.score.in_features), np.float32)
-    held: list[Tensor] = []
+    hidden: list[Tensor] = []
     device = next(scorer.model.parameters()).device
-    hook = head.score.register_forward_pre_hook(lambda _, inputs: held.append(inputs[0]))
+    hook = head.score.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0]))
     try:
         with evaluating(scorer.model), alike() if scorer.alike else nullcontext():
             for start in range(0, len(u), scorer.max_queries):
                 part = slice(start, start + scorer.max_queries)
                 tokens = to_device(scorer.tokenizer.pairs(u[part], v[part], t[part]), device)
                 logits = scorer.model(tokens)
-                out[part] = torch.cat([logits[:, None], held.pop()], 1).cpu().numpy()
+                out[part] = torch.cat([logits[:, None], hidden.pop()], 1).cpu().numpy()
     finally:
         hook.remove()
     return out

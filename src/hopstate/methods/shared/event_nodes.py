@@ -59,8 +59,8 @@ def learned_classes(
         DataError: no classes, or none known among training or validation events.
         ConfigError: a metric or weights that are unknown or do not fit.
     """
-    held = (context.trained or {}).get("target") or {}
-    if held.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
+    trained = (context.trained or {}).get("target") or {}
+    if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
     classes = event_classes(stream, metric=config.metric, trained=context.trained)
     if context.trained is None:
@@ -92,12 +92,12 @@ def amount_floors(
     "mean" and "median" of the training events' amounts, and "last": the last one of the same source that is known from
     earlier events, the mean without one.
     """
-    held = task.classes
-    if not isinstance(held, EventAmounts):
+    amounts = task.classes
+    if not isinstance(amounts, EventAmounts):
         return {}
     rows = task.split.rows("test")
-    known = held.y[task.split.train][~np.isnan(held.y[task.split.train])]
-    last = last_known(stream, held.y, rows)
+    known = amounts.y[task.split.train][~np.isnan(amounts.y[task.split.train])]
+    last = last_known(stream, amounts.y, rows)
     said = {"mean": np.full(len(rows), known.mean()), "median": np.full(len(rows), np.median(known))}
     said["last"] = np.where(np.isnan(last), known.mean(), last)
-    return {name: held.metrics(rows, (one - held.center) / held.scale) for name, one in said.items()}
+    return {name: amounts.metrics(rows, (one - amounts.center) / amounts.scale) for name, one in said.items()}

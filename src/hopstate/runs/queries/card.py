@@ -69,19 +69,19 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
 
 def target_lines(known: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return what is predicted: classes, labels of yes or no, or amounts with their scale in the unit of the file."""
-    held = known.get("target") or {"goal": "classes", "names": known.get("class_names") or ()}
-    names = [str(name) for name in held["names"]]
+    target = known.get("target") or {"goal": "classes", "names": known.get("class_names") or ()}
+    names = [str(name) for name in target["names"]]
     shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     if settings.get("task") == "link" or not names:
         return []
-    if held["goal"] == "classes":
+    if target["goal"] == "classes":
         return [f"classes {shown}"]
-    if held["goal"] == "labels":
+    if target["goal"] == "labels":
         return [f"labels  {shown}: a probability each, as a row may have several or none"]
     read = settings.get("read")
     column = (read.get("label_column") if isinstance(read, Mapping) else None) or "the label"
     own = [column] if len(names) == 1 else names
-    centers, scales = (held.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
+    centers, scales = (target.get(key) or [float("nan")] * len(own) for key in ("center", "scale"))
     told = [
         f"{name} (mean {center:.6g}, deviation {scale:.6g} of the training rows)"
         for name, center, scale in list(zip(own, centers, scales, strict=True))[:10]
