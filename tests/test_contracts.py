@@ -5,6 +5,8 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
+from hopstate.methods import MODULES
+
 SOURCE = Path(__file__).parent.parent / "src" / "hopstate"
 PROBES = {  # file: (how many, whose objects they are)
     "compensation/top/probes.py": (2, "a user's or torch-geometric's modules, which have one of two names"),
@@ -43,6 +45,20 @@ MADE = {  # where generators are made
 }
 
 
+PACKAGES = {p.parent.name for p in SOURCE.glob("methods/*/__init__.py")} - {"shared"}
+LAYERS = {"mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"}  # words for layers, after which methods are called
+KNOW_ONE = {  # shared modules that know a single method: (what of it, why)
+    "__init__.py": ({"ctdg_ssm", "dyg_mamba", "gmn", "nagphormer"}, "the public surface: models by name"),
+    "cli/inspect.py": ({"gin-graphs", "recency"}, "methods of each kind of record, for their reading options alone"),
+    "cli/top_error.py": ({"message_passing"}, "a command about that package's batches and no other's"),
+    "datasets/temporal_generators.py": ({"ctdg-ssm"}, "how that paper makes its paths, beside how CTAN does"),
+    "runs/queries/first_stage.py": ({"pair_trees"}, "a first stage is a forest, whatever model it goes before"),
+    "runs/queries/student.py": ({"pair_trees"}, "the same forest"),
+    "runs/reproduce/tables.py": ({"edgebank", "pair-trees", "recency"}, "floors that tables of all methods show"),
+    "serving/quality.py": ({"heuristics"}, "the floor that a live run is judged beside"),
+}
+
+
 @cache
 def trees() -> list[tuple[str, ast.Module]]:
     return [(p.relative_to(SOURCE).as_posix(), ast.parse(p.read_text())) for p in sorted(SOURCE.rglob("*.py"))]
@@ -59,6 +75,29 @@ def is_probe(node: ast.AST) -> bool:
 def test_only_objects_of_others_are_probed() -> None:
     found = {name: sum(map(is_probe, ast.walk(tree))) for name, tree in trees()}
     assert {name: count for name, count in found.items() if count} == {name: n for name, (n, _) in PROBES.items()}
+
+
+def known_methods(tree: ast.Module) -> set[str]:
+    """Return the packages of single methods that a module imports, and the methods that it names by a text."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            texts = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            texts = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            texts = [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+        found |= {text for text in texts if text in MODULES.keys() - LAYERS}
+        paths = [text.split(".") for text in texts if text.startswith("hopstate.methods.")]
+        found |= {path[2] for path in paths if path[2] in PACKAGES}
+    return found
+
+
+def test_shared_rooms_know_no_single_method() -> None:
+    own = tuple(f"methods/{package}/" for package in PACKAGES)
+    found = {name: known_methods(tree) for name, tree in trees() if not name.startswith(own)}
+    found = {name: known for name, known in found.items() if known}
+    assert found == {name: known for name, (known, _) in KNOW_ONE.items()}, "declare in `Method`, or say why here"
 
 
 def test_what_the_library_made_has_a_type_where_it_is_passed_on() -> None:

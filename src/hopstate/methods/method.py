@@ -11,6 +11,8 @@ from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
+    import numpy as np
+
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
     from hopstate.data.graph_set import GraphSet
@@ -148,6 +150,14 @@ class RunConfig(Protocol):
         ...
 
 
+class SetRun(RunConfig, Protocol):
+    """What the configurations of methods for sets of graphs have besides."""
+
+    def training_graphs(self, graphs: GraphSet) -> np.ndarray:
+        """Return the numbers of the training graphs; none where the build will say what is amiss."""
+        ...
+
+
 Floor = Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]]
 
 
@@ -170,6 +180,7 @@ class Method:
         earlier: what a setting stood for before it existed, by dotted name; run folders from before then lack it.
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
+        explains: whether its scores are sums over events or features, which `hopstate explain` tells.
     """
 
     name: str
@@ -184,3 +195,4 @@ class Method:
     floors: Floor | None = None
     space: Space = field(default_factory=dict)
     transductive: Callable[[Any], str] | None = None
+    explains: bool = False

@@ -18,7 +18,7 @@ from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, HopstateWarning
-from hopstate.methods.method import Context, ReadOptions, RunConfig, SplitConfig
+from hopstate.methods.method import Context, ReadOptions, RunConfig, SetRun, SplitConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.methods.shared.link import EventReadOptions
 from hopstate.methods.shared.node import NodeRun, split_rows
@@ -26,7 +26,6 @@ from hopstate.methods.shared.static_link import edge_split
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from hopstate.methods.gmn.graphs import GINRun, GMNGraphsRun
     from hopstate.methods.method import Record
 
 
@@ -75,7 +74,7 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
     elif isinstance(record, Graph):
         found = _fitted_graph(record, cast("SplitRun", config), edges)
     else:
-        found = _fitted_set(record, cast("GMNGraphsRun | GINRun", config), edges)
+        found = _fitted_set(record, cast("SetRun", config), edges)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 
@@ -214,9 +213,7 @@ def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> di
     return found
 
 
-def _fitted_set(graphs: GraphSet, config: GMNGraphsRun | GINRun, edges: bool) -> dict[str, FeatureScaler]:
-    from hopstate.methods.gmn.graphs import training_graphs
-
+def _fitted_set(graphs: GraphSet, config: SetRun, edges: bool) -> dict[str, FeatureScaler]:
     union, found = graphs.union, {}
     features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
     for name, (values, table) in features.items():
@@ -225,7 +222,7 @@ def _fitted_set(graphs: GraphSet, config: GMNGraphsRun | GINRun, edges: bool) ->
             what = "node" if name == "x" else "edge"
             _warn_of_scales(values, config.read.scale, f"the {what} features of {graphs.name}")
             continue
-        ids = training_graphs(graphs, config)
+        ids = config.training_graphs(graphs)
         rows = graphs.rows(ids)[0] if name == "x" else graphs.edges(ids)
         if len(rows):
             found[name] = _fit(values, table, rows, kind, config.read).sums()

@@ -52,5 +52,6 @@ METHODS = {
             "model.max_length,model.patch_size": ["32,1", "64,2", "128,4", "256,8", "512,16", "1024,32"],
             "model.dropout": DYGLIB_DROPOUT,
         },
+        budget=300_000,
     )
 }

@@ -70,5 +70,6 @@ METHODS = {
         source="arXiv:2302.11636",
         floors=link_floors,
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
+        budget=600_000,
     )
 }

@@ -17,6 +17,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
+from hopstate.methods.ctdg_ssm.suit import suit_memory
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
@@ -31,7 +32,6 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
-from hopstate.methods.shared.suit_events import suit_memory
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents

@@ -152,5 +152,7 @@ METHODS = {
         source="arXiv:2408.06966",
         floors=link_floors,
         space=SPACE,
+        budget=200_000,
+        explains=True,
     ),
 }

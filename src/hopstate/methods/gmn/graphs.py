@@ -99,6 +99,10 @@ class GMNGraphsRun:
     class_weights: ClassWeights = "none"
     loop: LoopConfig = field(default_factory=_loop)
 
+    def training_graphs(self, graphs: GraphSet) -> np.ndarray:
+        """Return the numbers of the training graphs; see `SetRun`."""
+        return _training_graphs(graphs, self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GINRun:
@@ -123,6 +127,10 @@ class GINRun:
     metric: str = "auto"
     class_weights: ClassWeights = "none"
     loop: LoopConfig = field(default_factory=_loop)
+
+    def training_graphs(self, graphs: GraphSet) -> np.ndarray:
+        """Return the numbers of the training graphs; see `SetRun`."""
+        return _training_graphs(graphs, self)
 
 
 def build(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> GraphTask:
@@ -304,7 +312,7 @@ def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str,
     """Return the metric that skewed classes of the training rows ask for, or nothing."""
     level = config.level
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]
-    train = training_graphs(graphs, config)
+    train = config.training_graphs(graphs)
     if metrics or config.metric != "auto" or y is None or y.ndim != 1 or goal_of(y) != "classes" or not len(train):
         return {}
     own = y[_rows(graphs, level, train)]
@@ -313,7 +321,7 @@ def _metric(graphs: GraphSet, config: GMNGraphsRun | GINRun, metrics: tuple[str,
     return {} if found is None else {"metric": found}
 
 
-def training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndarray:
+def _training_graphs(graphs: GraphSet, config: GMNGraphsRun | GINRun) -> np.ndarray:
     """Return the numbers of the training graphs; none where the build will say what is amiss."""
     level = config.level
     y = {"graph": graphs.y, "node": graphs.union.y, "edge": graphs.edge_y}[level]

@@ -26,13 +26,13 @@ from hopstate.methods.gmn.structural import (
     random_walk_encoding,
     relative_encoding,
 )
+from hopstate.methods.gmn.suit import suit_gmn
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import suit_gmn
 from hopstate.methods.space import Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig

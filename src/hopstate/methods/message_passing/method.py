@@ -15,6 +15,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, batched_source
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
+from hopstate.methods.message_passing.suit import suit_backbone
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import (
     FORMERLY,
@@ -28,7 +29,6 @@ from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import suit_backbone
 from hopstate.methods.space import Range, Space
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.training.config import LoopConfig

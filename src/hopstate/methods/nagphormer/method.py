@@ -15,12 +15,12 @@ from hopstate.io.sizes import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.methods.nagphormer.suit import suit_nagphormer
 from hopstate.methods.shared.edges import FORMERLY, EdgeConfig, message_graph
 from hopstate.methods.shared.floors import graph_run_floors
 from hopstate.methods.shared.graph_task import graph_task
 from hopstate.methods.shared.network import NodeNetwork
 from hopstate.methods.shared.node import NodeRun
-from hopstate.methods.shared.suit_nodes import suit_nagphormer
 from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig

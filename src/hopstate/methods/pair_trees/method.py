@@ -7,7 +7,7 @@ neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,6 +117,13 @@ class PairTreesScorer:
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
         return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
+
+    def feature_shares(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+    ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
+        """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
+        x = self.features.pairs(src, dst, t)
+        return self.features.names, x, self.forest.contributions(x)[0]
 
 
 def _block(features: PairReader) -> int:
@@ -277,5 +284,6 @@ METHODS = {
             "model.min_leaf": [20, 100, 500],
             "model.learning_rate": Range(0.03, 0.15, log=True),
         },
+        explains=True,
     )
 }

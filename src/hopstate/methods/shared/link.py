@@ -19,7 +19,7 @@ from hopstate.errors import ConfigError, refuse_idle
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floor, Method, RunConfig
 from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
-from hopstate.methods.shared.suit_events import BUDGET, suit_history
+from hopstate.methods.shared.suit_events import suit_history
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.negative_sets import Negatives
@@ -356,13 +356,17 @@ def history_method(
     source: str,
     floors: Floor,
     space: Space,
+    budget: int,
+    explains: bool = False,
 ) -> Method:
     """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
 
     Args:
-        name, config, build, summary, source, floors, space: see `Method`.
+        name, config, build, summary, source, floors, space, explains: see `Method`.
+        budget: training events, times epochs, that one core does in some minutes.
     """
-    suit, earlier = partial(suit_history, budget=BUDGET[name]), {**SECONDS, **RANDOM}
+    suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM}
     return Method(
-        name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space
-    )
+        name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space,
+        explains=explains,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Settings that suit a graph, where a user gives none: width, depth, dropout, rate, epochs, metric, batching.
+"""What settings that suit a graph follow from, where a user gives none; each method's own are in its package (`suit`).
 
 They follow from sizes, from how alike neighbours are among the training nodes, and from how the classes are shared out;
 nothing of validation or test labels is looked at.
@@ -9,7 +9,6 @@ Figures: benchmarks/results/2026-11-22-defaults.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +23,8 @@ from hopstate.training.tasks.target import goal_of
 ALIKE = 0.3  # adjusted homophily from which neighbours mostly share a class
 MANY = 64  # features of which half may be missed
 SKEWED = 0.7  # share of the largest class from which accuracy says little
-RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
-EPOCH = 1.0  # seconds that an epoch of the whole graph may take
-SLOW = {"gat": (120, 4.5), "pna": (460, 4.5)}  # that hold rows an edge: multiply-adds an entry of these, and seconds
+STEPS = 300  # of training on links
+HIDDEN = 6  # steps of an epoch at least where a step hides its own links
 
 
 @dataclass(frozen=True)
@@ -113,102 +111,6 @@ def adjusted_homophily(graph: Graph, y: np.ndarray) -> float:
     return (float((a[known] == b[known]).mean()) - chance) / (1 - chance) if chance < 1 else float("nan")
 
 
-def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
-    """Return settings of a message-passing backbone that suit a graph."""
-    if config.task == "link":
-        layers = 8 if kind == "gcnii" else 2
-        whole = config.batching.kind == "full"  # type: ignore[attr-defined]
-        hide = kind != "mlp" and config.link.structure and not config.link.disjoint and whole
-        # chosen on validation of three splits of Cora; other backbones and batches are not measured
-        block = {}
-        if kind == "gcn" and hide and config.model.jump == "none":  # type: ignore[attr-defined]
-            block = {"model.block": "convolutions"}
-        elif kind == "gcn" and not config.link.structure:
-            block = {"model.block": "plain"}
-        return suit_links(graph, config, hide=hide) | {"model.num_layers": layers, **block}
-    f = facts(graph, config.split)
-    layers = 2 if f.alike or kind == "mlp" else 5
-    if kind == "gcnii":
-        layers = 8
-    chosen: dict[str, Any] = {
-        "model.num_layers": layers,
-        "model.dropout": 0.5 if f.wide else 0.2,
-        "model.dim": _width(f, layers, kind),
-        "loop.optim.lr": 3e-3,
-        "loop.epochs": 300,
-        "loop.patience": 60,
-    }
-    return {**chosen, **_metric(f, config, metrics)}
-
-
-def _width(f: Facts, layers: int, kind: str) -> int:
-    """Return the largest of a few widths with which an epoch of the whole graph stays short."""
-    each, most = SLOW.get(kind, (0 if kind == "mlp" else 4, EPOCH))
-    for dim in (128, 64, 32):
-        dense = 3 * f.nodes * dim * (f.features + layers * (4 if kind == "sage" else 3) * dim)
-        if (dense + 3 * layers * f.edges * dim * each) / RATE <= most:
-            return dim
-    return 32
-
-
-def suit_nagphormer(graph: Graph, config: NodeRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return settings of NAGphormer that suit a graph."""
-    if config.task == "link":
-        return suit_links(graph, config) | {"tokens.num_hops": 3, "tokens.eigenvectors": 0}
-    f = facts(graph, config.split)
-    chosen: dict[str, Any] = {
-        "model.dim": 128,
-        "model.dropout": 0.5 if f.wide else 0.1,
-        "tokens.num_hops": 3,
-        "tokens.eigenvectors": 0,
-        "batch_size": int(np.clip(f.train // 8, 64, 2000)),
-        "loop.epochs": 80,
-        "loop.patience": 20,
-    }
-    return {**chosen, **_metric(f, config, metrics)}
-
-
-def suit_gmn(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, gps: bool = False) -> Mapping[str, Any]:
-    """Return settings of a Graph Mamba Network that suit a graph; walks and batches fit themselves to the memory.
-
-    Args:
-        graph, config, metrics: as of every method.
-        gps: whether layers that pass messages have a scan over the nodes each.
-    """
-    if config.task == "link":
-        small = {"walks.max_length": 1, "walks.repeats": 1, "walks.walks": 4, "encoding.kind": "rwse"}
-        layers = {} if gps else {"model.mpnn_layers": 2}
-        return suit_links(graph, config) | small | layers | {"model.dim": 64, "model.expand": 1.0, "model.state_dim": 8}
-    f = facts(graph, config.split)
-    chosen: dict[str, Any] = {
-        "walks.max_length": 1,
-        "walks.repeats": 1,
-        "walks.walks": 4,
-        "encoding.kind": "rwse",
-        "model.dim": 64 if f.alike else 40,
-        "model.mpnn_layers": 2 if f.alike else 14,
-        "model.expand": 1.0,
-        "model.state_dim": 8,
-        "model.dropout": 0.5 if f.wide else 0.3,
-        "model.input_dropout": 0.5 if f.wide and f.features >= MANY else 0.0,
-        "loop.epochs": 80,
-        "loop.patience": None,
-        "loop.eval_every": 2,
-        "loop.optim.lr": 0.003 if f.wide else 0.01,
-        "loop.optim.schedule": "cosine",
-        "loop.optim.warmup": 0.05,
-    }
-    if gps:
-        del chosen["model.mpnn_layers"]
-    return {**chosen, **_metric(f, config, metrics)}
-
-
-STEPS = 300  # of training on links
-
-
-HIDDEN = 6  # steps of an epoch at least where a step hides its own links
-
-
 def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str, Any]:
     """Return settings of link prediction that suit a graph: about `STEPS` steps, looked at twenty times.
 
@@ -233,8 +135,9 @@ def suit_links(graph: Graph, config: NodeRun, *, hide: bool = False) -> dict[str
     }
 
 
-def _metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
+def suit_metric(f: Facts, config: NodeRun, metrics: tuple[str, ...]) -> dict[str, Any]:
+    """Return the metric that skewed classes ask for, where neither the data nor the user name one."""
     return {} if metrics or config.metric != "auto" or f.metric is None else {"metric": f.metric}
 
 
-__all__ = ["Facts", "adjusted_homophily", "facts", "metric_of", "suit_backbone", "suit_gmn", "suit_nagphormer"]
+__all__ = ["MANY", "Facts", "adjusted_homophily", "facts", "metric_of", "suit_links", "suit_metric"]

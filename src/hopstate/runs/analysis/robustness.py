@@ -15,8 +15,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.evaluation.link import evaluate_link
 from hopstate.io.figure import draw_figure
-from hopstate.methods.ctdg_ssm.model import CTDGSSM
-from hopstate.streaming.protocols import LinkFollower
+from hopstate.streaming.protocols import LinkFollower, NoisyLaplacians
 from hopstate.tokens.noise import NoisyLookups, noisy_edges
 from hopstate.training.precision import bare
 from hopstate.training.tasks.history import HistoryPairs
@@ -89,7 +88,7 @@ def _kinds(task: Task) -> tuple[Noise, ...]:
     if isinstance(source, HistoryPairs):
         return ("sequences", "stream")
     if isinstance(source, MemoryWindows):
-        return ("stream", "laplacian") if isinstance(source.memory_model, CTDGSSM) else ("stream",)
+        return ("stream", "laplacian") if isinstance(source.memory_model, NoisyLaplacians) else ("stream",)
     raise ConfigError(
         "robustness needs a run on links of a model with a past: dyg-mamba, dygformer, graphmixer or ctdg-ssm"
     )
@@ -108,7 +107,7 @@ def _scorer(task: LinkTask, kind: Noise, sigma: float, seed: int) -> LinkFollowe
         if kind == "laplacian":
             if not 0 <= sigma <= 1:
                 raise ConfigError(f"a level of noise lies in [0, 1]; got {sigma}")
-            assert isinstance(source.memory_model, CTDGSSM)
+            assert isinstance(source.memory_model, NoisyLaplacians)
             source.memory_model.laplacian_noise = sigma
             return task.scorer("test")
         if stream.has_deletes:
@@ -121,7 +120,7 @@ def _scorer(task: LinkTask, kind: Noise, sigma: float, seed: int) -> LinkFollowe
 def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[str, Any]]:
     """Return a row for each setting of the test split."""
     stream, model = task.stream, bare(task.model)
-    trained_with = model.laplacian_noise if isinstance(model, CTDGSSM) else 0.0
+    trained_with = model.laplacian_noise if isinstance(model, NoisyLaplacians) else 0.0
     try:
         report = evaluate_link(
             _scorer(task, kind, sigma, seed),
@@ -134,7 +133,7 @@ def _measure(task: LinkTask, kind: Noise, sigma: float, seed: int) -> list[dict[
             negatives={k: v for k, v in task.negatives.items() if k[0].endswith("test") and k[1] == "random"},
         )
     finally:
-        if isinstance(model, CTDGSSM):
+        if isinstance(model, NoisyLaplacians):
             model.laplacian_noise = trained_with
     return [
         {

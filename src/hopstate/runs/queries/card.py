@@ -15,8 +15,6 @@ from hopstate.runs.going_on import kept_state
 from hopstate.runs.queries.calibrated import NAME
 from hopstate.training.run_folder import RunFolder
 
-_EXPLAINED = ("dyg-mamba", "pair-trees")
-
 
 def run_card(path: str | Path, method: str | None = None) -> str:
     """Return what a run is, on what data, how good, and commands that ask it.
@@ -134,7 +132,7 @@ def commands(folder: RunFolder, method: Method, settings: Mapping[str, Any], *, 
         f"hopstate score {run} --pairs {pair}",
         f"hopstate rank {run} --source {shlex.quote(str(source))} --top 10",
     ]
-    if method.name in _EXPLAINED:
+    if method.explains:
         found.append(f"hopstate explain {run} --pair {pair} --time {shlex.quote(last)}")
     return [*found, f"hopstate check-leak {run}"]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.data.layered_store import LayeredStore
-from hopstate.methods.pair_trees.method import PairTreesScorer
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.tokens.history import HistoryTokens
-from hopstate.training.tasks.protocols import ExplainsEvents
+from hopstate.training.tasks.protocols import ExplainsEvents, ExplainsPairs
 
 SHOWN = 3  # events or features a pair
 TOGETHER = 64  # pairs taken apart at once
@@ -26,7 +25,7 @@ def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
     follower, found = asked.queries.follower, []
     for start in range(0, len(t), TOGETHER):
         chunk = slice(start, start + TOGETHER)
-        if isinstance(follower, PairTreesScorer):
+        if isinstance(follower, ExplainsPairs):
             found += _features(follower, src[chunk], dst[chunk], t[chunk])
         elif isinstance(follower, HistoryScorer) and isinstance(follower.model, ExplainsEvents):
             found += _events(asked, follower, src[chunk], dst[chunk], t[chunk])
@@ -35,10 +34,9 @@ def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
     return np.array(found, dtype=object)
 
 
-def _features(scorer: PairTreesScorer, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
-    x = scorer.features.pairs(u, v, t)
-    shares, _ = scorer.forest.contributions(x)
-    best, names = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN], scorer.features.names
+def _features(scorer: ExplainsPairs, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
+    names, x, shares = scorer.feature_shares(u, v, t)
+    best = np.argsort(-np.abs(shares), axis=1, kind="stable")[:, :SHOWN]
     return [
         "; ".join(
             f"{names[k]} {'never' if np.isnan(x[i, k]) else f'{x[i, k]:.3g}'} ({shares[i, k]:+.2f})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
@@ -151,6 +151,17 @@ class Explains(Protocol):
 
 
 @runtime_checkable
+class ExplainsPairs(Protocol):
+    """A scorer of pairs whose logits are sums over features."""
+
+    def feature_shares(
+        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
+    ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
+        """Return F features' names, and of pairs src (Q,), dst (Q,) at t (Q,) their values and shares, (Q, F) each."""
+        ...
+
+
+@runtime_checkable
 class ExplainsEvents(Protocol):
     """A model of pairs whose logits are sums over the events of their histories."""
 
@@ -162,6 +173,7 @@ class ExplainsEvents(Protocol):
 __all__ = [
     "Explains",
     "ExplainsEvents",
+    "ExplainsPairs",
     "FeatureShares",
     "FitsWhole",
     "HistoryModel",
