@@ -155,6 +155,27 @@ def test_tokens_are_induced_subgraphs(graph, direct, loops, monkeypatch):
     assert step == len(tokens.walked)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_tokens_of_chosen_lengths_hold_walks_of_those_lengths(graph, direct, monkeypatch):
+    monkeypatch.setattr(walks_module, "_DIRECT", 1 << 20 if direct else 0)
+    table, asked = WalkTable.of(*csr(graph)), {"repeats": 2, "walks": 3, "seed": 5, "keep_walks": True}
+    tokens = walk_subgraphs(table, np.arange(63), max_length=6, lengths=[1, 3, 6], **asked)
+    assert len(tokens.offsets) == 63 * 7 + 1
+    step = 0
+    for token, h in enumerate([6, 6, 3, 3, 1, 1, 0] * 63):
+        walks = table.table[tokens.walked[step : step + (3 * (h + 1) if h else 1)]].reshape(-1, h + 1)
+        step += walks.size
+        assert (walks[:, 0] == token // 7).all()
+        assert all(graph.has_edge(u, v) or not graph.degree(u) for u, v in zip(walks[:, :-1].flat, walks[:, 1:].flat))
+        assert set(walks.flat) == set(tokens.nodes[tokens.offsets[token] : tokens.offsets[token + 1]])
+    assert step == len(tokens.walked)
+    every = [walk_subgraphs(table, np.arange(63), max_length=3, lengths=h, **asked) for h in (None, [1, 2, 3])]
+    np.testing.assert_array_equal(every[0].walked, every[1].walked)
+    for wrong in ([1, 2], [3, 1], [0, 3], [1, 1, 3], [1, 4], []):
+        with pytest.raises(ConfigError, match="rise"):
+            walk_subgraphs(table, np.arange(3), max_length=3, lengths=wrong, **asked)
+
+
 @pytest.mark.parametrize("loops", [False, True])
 def test_every_way_of_building_tokens_gives_the_same(loops, monkeypatch):
     g = nx.barabasi_albert_graph(300, 6, seed=3)  # degrees above and below what is looked at in one go

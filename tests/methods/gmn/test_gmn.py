@@ -155,6 +155,20 @@ def test_variants_are_one_setting_away(tmp_path, variant):
     assert np.isfinite(train(made, 2)).all()
 
 
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_tokens_of_doubling_lengths_are_learned_and_take_less(tmp_path, batch_size):
+    few = WalksConfig(max_length=7, repeats=1, walks=2, lengths="doubling")
+    made = task(tmp_path, walks=few, batch_size=batch_size)
+    assert made.model.tokens == 5  # 7, 4, 2 and 1 steps, and the node
+    train(made, 2)
+    made.model.eval()
+    with torch.no_grad():
+        assert made.logits(np.arange(60)).isfinite().all()
+    sizes = {"max_length": 40, "repeats": 1, "walks": 2, "batch_size": 64}
+    every, doubling = (choose(1000, 8000, 4, SMALL, 1 << 40, lengths=w, **sizes).bytes for w in ("every", "doubling"))
+    assert doubling < every / 5
+
+
 def test_gmn_minus_passes_no_message_in_tokens_either_unless_told(tmp_path):
     changed = GMN.Config(dim=16, expand=1.0, state_dim=4, variant="gmn-")
     made = task(tmp_path, model=changed, encoding=EncodingConfig(kind="rwse", relative=True))

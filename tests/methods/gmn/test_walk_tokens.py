@@ -55,6 +55,31 @@ def test_tokens_of_a_batch_are_those_of_the_whole(record, kind):
         assert torch.equal(got, whole["nodes"][whole["indices"]])
 
 
+def test_doubling_lengths_end_in_the_longest_and_cost_what_is_linear_in_it():
+    ladder = {m: WalkSettings(max_length=m, repeats=1, walks=1, lengths="doubling").ladder for m in (0, 1, 2, 5, 8, 80)}
+    assert ladder == {0: [], 1: [1], 2: [1, 2], 5: [1, 2, 4, 5], 8: [1, 2, 4, 8], 80: [1, 2, 4, 8, 16, 32, 64, 80]}
+    steps = [sum(WalkSettings(max_length=m, repeats=1, walks=1, lengths="doubling").ladder) for m in range(1, 200)]
+    assert all(total < 3 * m for m, total in enumerate(steps, 1))
+    with pytest.raises(ConfigError, match=r"walks\.lengths"):
+        WalkSettings(max_length=1, repeats=1, walks=1, lengths="some")
+
+
+@pytest.mark.parametrize("kind", ["subgraph", "walk"])
+def test_tokens_of_doubling_lengths(record, kind):
+    table, nodes = WalkTable.of(record.indptr, record.indices), np.arange(51)
+    c = WalkSettings(max_length=5, repeats=2, walks=3, window=3, lengths="doubling")
+    tokens = walk_tokens(table, nodes, c, kind=kind, seed=3)
+    assert c.tokens == 9
+    assert len(tokens["offsets"]) == 51 * 9 + 1
+    assert (tokens["offsets"].diff().view(51, 9)[:, -1] == 1).all()
+    if kind == "walk":
+        assert tokens["walks"].diff().view(51, -1)[0].tolist() == [6] * 6 + [5] * 6 + [3] * 6 + [2] * 6 + [1]
+        assert torch.equal(tokens["walks"][-1], tokens["offsets"][-1])
+    order = token_order(51, c, np.random.default_rng(0)).view(51, 9) % 9
+    assert order[:, -1].eq(8).all()
+    assert torch.equal(order[:, :-1] // 2, (torch.arange(8) // 2).expand(51, 8))
+
+
 def test_shuffle_permutes_equal_lengths_only_and_keeps_the_node_last():
     order = token_order(40, SETTINGS, np.random.default_rng(0)).view(40, 7)
     base = token_order(40, SETTINGS, None).view(40, 7)

@@ -200,7 +200,7 @@ def prepared_set(graphs: GraphSet, config: GMNGraphsRun, context: Context) -> tu
     choice = choose_graphs(
         np.diff(graphs.offsets), np.diff(union.indptr[graphs.offsets]), x.shape[1], config.model,
         parse_bytes(w.memory_budget), **asked_walks(w, context),
-        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window,
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, lengths=w.lengths,
         edge_dim=0 if edge_attr is None else edge_attr.shape[1],
     )  # fmt: skip
     if context.trained is None:

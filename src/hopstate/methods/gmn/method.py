@@ -27,6 +27,7 @@ from hopstate.methods.gmn.structural import (
     relative_encoding,
 )
 from hopstate.methods.gmn.suit import suit_gmn
+from hopstate.methods.gmn.walk_tokens import Lengths
 from hopstate.methods.method import Context, Method
 from hopstate.methods.shared.edges import Use, check_same_edges, learned_features, raw_column, turned
 from hopstate.methods.shared.floors import graph_run_floors
@@ -53,6 +54,7 @@ class WalksConfig:
         max_length: m; 0 makes each node its only token.
         repeats: s, tokens of each length; 0 does the same.
         walks: M, walks of a token.
+        lengths: "every" length from 1 to m has tokens, as published, or the "doubling" ones and m.
         p, q: node2vec's return and in-out parameters.
         weights: column of the edge features by which neighbours are drawn, from 0; null draws them uniformly.
         window: steps back that the bits of walk features look.
@@ -64,6 +66,7 @@ class WalksConfig:
     max_length: int | None = None
     repeats: int | None = None
     walks: int | None = None
+    lengths: Lengths = "every"
     p: float = 1.0
     q: float = 1.0
     weights: int | None = None
@@ -172,7 +175,7 @@ def chosen_settings(graph: Graph, config: GMNRun, width: int, context: Context, 
     w = config.walks
     return choose(
         graph.num_nodes, graph.num_edges, width, config.model, parse_bytes(w.memory_budget),
-        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, edge_dim=edge_dim,
+        batch_size=config.batch_size, p=w.p, q=w.q, window=w.window, lengths=w.lengths, edge_dim=edge_dim,
         everywhere=config.messages == "whole", **asked_walks(w, context),
     )  # fmt: skip
 

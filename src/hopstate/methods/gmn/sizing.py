@@ -16,7 +16,7 @@ from hopstate.layers.mpnn import READS_EDGES
 from hopstate.methods.gmn.layerwise import Cut
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import CONTEXT
-from hopstate.methods.gmn.walk_tokens import WalkSettings
+from hopstate.methods.gmn.walk_tokens import Lengths, WalkSettings
 
 _SMALLEST_BATCH = 64
 Given = tuple[int, int, int, GMN.Config]  # nodes, edges, features, the network
@@ -69,7 +69,7 @@ def step_bytes(
         kept = (nodes + context) * 2 * d + (edges * d if edge_dim else 0)  # between layers
         layers = layer + model.mpnn_layers * kept if recompute else model.mpnn_layers * layer
         return int(4 * ((nodes + context) * (features + 2 * d) + layers + (4 + edge_dim) * edges))
-    lengths = range(1, walks.max_length + 1)
+    lengths = walks.ladder
     visited = 1 + walks.repeats * sum(h * walks.walks + 1 for h in lengths) if walks.max_length else 0
     if model.encoder == "rwf":
         visited = 1 + walks.repeats * walks.walks * sum(h + 1 for h in lengths) if walks.max_length else 0
@@ -138,6 +138,7 @@ def choose(
     p: float = 1.0,
     q: float = 1.0,
     window: int = 8,
+    lengths: Lengths = "every",
     edge_dim: int = 0,
     everywhere: bool = False,
 ) -> WalkPlan:
@@ -150,13 +151,15 @@ def choose(
     Args:
         num_nodes, num_edges, features, model, edge_dim: see `step_bytes`.
         budget: bytes.
-        max_length, repeats, walks, batch_size, p, q, window: what is given.
+        max_length, repeats, walks, batch_size, p, q, window, lengths: what is given.
         everywhere: messages of a batch pass over the whole graph.
 
     Raises:
         ConfigError: what is given does not fit; the message names settings that would.
     """
-    start = _start(num_edges / max(1, num_nodes), model, max_length, repeats, walks, p=p, q=q, window=window)
+    start = _start(
+        num_edges / max(1, num_nodes), model, max_length, repeats, walks, p=p, q=q, window=window, lengths=lengths
+    )
     given: Given = (num_nodes, num_edges, features, model)
     more: dict[str, Any] = {"edge_dim": edge_dim, "everywhere": everywhere}
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
@@ -183,7 +186,7 @@ def choose_graphs(
     walks: int | None,
     batch_size: int | None,
     edge_dim: int = 0,
-    **options: float,
+    **options: Any,
 ) -> WalkPlan:
     """Return settings of batches of whole graphs, the largest of which fit the budget; those given are kept.
 
@@ -272,7 +275,7 @@ def _bytes(
     more: dict[str, Any] = {"edge_dim": edge_dim, "recompute": recompute}
     if batch is None or batch >= n:
         return step_bytes(n, e, walks, model, features, **more)
-    visited = walks.repeats * walks.walks * walks.max_length * (walks.max_length + 1) // 2
+    visited = walks.repeats * walks.walks * sum(walks.ladder)
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
         visited = CONTEXT[0] * CONTEXT[1]
     context = (n if everywhere and model.uses_mpnn else min(n, batch * (1 + visited))) - batch

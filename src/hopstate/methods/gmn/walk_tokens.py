@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from hopstate.errors import ConfigError
 from hopstate.ops.walks import Subgraphs, WalkTable, walk_features, walk_subgraphs
 
 TokenKind = Literal["subgraph", "walk"]
+Lengths = Literal["every", "doubling"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class WalkSettings:
         walks: M, walks of a token.
         p, q: node2vec's return and in-out parameters; 1, 1 walks uniformly.
         window: steps back that walk features look (kind "walk").
+        lengths: of which walks there are tokens: "every" one from 1 to m, as published, so that a node's tokens hold
+            about m² / 2 steps; or "doubling", 1, 2, 4, ... and m, about 2 m to 3 m steps.
     """
 
     max_length: int
@@ -37,8 +40,11 @@ class WalkSettings:
     p: float = 1.0
     q: float = 1.0
     window: int = 8
+    lengths: Lengths = "every"
 
     def __post_init__(self) -> None:
+        if self.lengths not in get_args(Lengths):
+            raise ConfigError(f"walks.lengths is {' or '.join(get_args(Lengths))}; got {self.lengths!r}")
         if min(self.max_length, self.repeats) < 0 or min(self.walks, self.window) < 1 or not min(self.p, self.q) > 0:
             raise ConfigError(
                 f"walks need max_length and repeats of at least 0, walks and window of 1, p and q above 0; got {self}"
@@ -53,8 +59,16 @@ class WalkSettings:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a node: s m + 1."""
-        return self.repeats * self.max_length + 1
+        """Tokens of a node: one for each repeat of each length, and the node itself."""
+        return self.repeats * len(self.ladder) + 1
+
+    @property
+    def ladder(self) -> list[int]:
+        """The lengths of walks, ascending."""
+        m = self.max_length
+        if self.lengths == "every" or not m:
+            return list(range(1, m + 1))
+        return [*(1 << k for k in range((m - 1).bit_length())), m]
 
 
 Tokens = dict[str, Tensor]
@@ -82,8 +96,8 @@ def walk_tokens(
     """
     c = settings
     drawn = walk_subgraphs(
-        table, nodes, max_length=c.max_length, repeats=c.repeats, walks=c.walks, seed=seed, p=c.p, q=c.q,
-        edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk",
+        table, nodes, max_length=c.max_length, repeats=c.repeats, walks=c.walks, lengths=c.ladder, seed=seed, p=c.p,
+        q=c.q,        edges=kind == "subgraph", edge_ids=edges and kind == "subgraph", keep_walks=kind == "walk",
     )  # fmt: skip
     return _subgraph_tensors(drawn, edges) if kind == "subgraph" else _walk_tensors(table, drawn, len(nodes), c, edges)
 
@@ -103,9 +117,10 @@ def _subgraph_tensors(drawn: Subgraphs, edges: bool) -> Tokens:
 
 
 def _walk_tensors(table: WalkTable, drawn: Subgraphs, count: int, c: WalkSettings, edges: bool) -> Tokens:
-    lengths = np.repeat(np.arange(c.max_length, 0, -1), c.repeats * c.walks) + 1
+    steps = np.array(c.ladder[::-1], np.int64) + 1
+    lengths = np.repeat(steps, c.repeats * c.walks)
     walks = np.concatenate([[0], np.cumsum(np.tile(np.append(lengths, 1), count))])
-    per_token = np.append(np.repeat(np.arange(c.max_length, 0, -1) + 1, c.repeats) * c.walks, 1)
+    per_token = np.append(np.repeat(steps, c.repeats) * c.walks, 1)
     nodes, bits, taken = walk_features(table, drawn.walked, walks, c.window)
     made = {
         "offsets": np.concatenate([[0], np.cumsum(np.tile(per_token, count))]),
@@ -129,7 +144,7 @@ def token_order(count: int, settings: WalkSettings, rng: np.random.Generator | N
     c = settings
     order = np.arange(count * c.tokens).reshape(count, c.tokens)
     if rng is not None and c.repeats > 1 and c.max_length:
-        own = order[:, :-1].reshape(count, c.max_length, c.repeats)
+        own = order[:, :-1].reshape(count, -1, c.repeats)
         shuffle = rng.random(own.shape, np.float32).argsort(-1, kind="stable")
         order[:, :-1] = np.take_along_axis(own, shuffle, -1).reshape(count, -1)
     return torch.from_numpy(order.reshape(-1))

@@ -189,31 +189,31 @@ def _edges_hashed(mark, shift, first, last, nodes, table, used, degree, target, 
 
 
 @njit(cache=True, nogil=True)
-def _walk_lengths(graph, batch, longest, repeats, per, seed, scratch, start, state):
-    """Fill scratch with the walks of all lengths from the nodes of batch: row h(h-1)/2 + t is step t + 1."""
+def _walk_lengths(graph, batch, ladder, first, repeats, per, seed, scratch, start, state):
+    """Fill scratch with the walks of all lengths from the nodes of batch: those of ladder[j] from row first[j]."""
     place, table, threshold, other, weights, back, out = graph
     no_ids = np.empty((0, 0), np.int32)
     each = repeats * per
     n = batch.size * each
-    for h in range(1, longest + 1):
+    for j in range(ladder.size):
         i = 0
         for v in batch:
-            stream = (v * longest + h - 1) * each
+            stream = (v * ladder.size + j) * each
             for w in range(each):
                 start[i], state[i] = place[v], seeded(seed, stream + w)
                 i += 1
-        rows = scratch[h * (h - 1) // 2 : h * (h + 1) // 2, :n]
-        advance(table, threshold, other, weights, back, out, state[:n], h, start[:n], rows, no_ids)
+        rows = scratch[first[j] : first[j + 1], :n]
+        advance(table, threshold, other, weights, back, out, state[:n], ladder[j], start[:n], rows, no_ids)
 
 
 @njit(cache=True, nogil=True)
-def _steps(scratch, width, h, column, per, seen, at):
-    """Write what per walks of h steps visited to seen[at:], step after step; return where it ends.
+def _steps(scratch, width, first, last, column, per, seen, at):
+    """Write what per walks visited, rows first to last of scratch, to seen[at:], step after step; return where it ends.
 
     Whole vectors are copied: what stands too far is overwritten by the next, or never read.
     """
-    row = h * (h - 1) // 2 * width + column
-    for _ in range(h):
+    row = first * width + column
+    for _ in range(first, last):
         for w in range(0, per, PLACES):
             copy(scratch, row + w, seen, at + w)
         at, row = at + per, row + width
@@ -243,19 +243,24 @@ def _room(nodes, first, last, table, widest, free):
 
 
 @njit(cache=True, nogil=True)
-def subgraphs(graph, batch, longest, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide):
+def subgraphs(graph, batch, ladder, repeats, per, seed, rows, widest, loops, positions, walks, direct, bits, wide):
     """Tokens of the nodes in batch, each node's longest walks first and the node itself last.
 
-    rows has room for the rows of all tokens and one more: nodes, degree (empty where edges are not asked for), and room
-    for some edges: target. widest is the largest degree, loops whether any node has an edge to itself.
+    ladder holds the lengths of walks, ascending. rows has room for the rows of all tokens and one more: nodes, degree
+    (empty where edges are not asked for), and room for some edges: target. widest is the largest degree, loops whether
+    any node has an edge to itself.
 
     Returns token sizes, nodes (ids), each row's number of edges, their targets (rows of the token), their table
     positions, and the walks as places, each token's one after the other, each walk's steps together.
     """
     (place, table), (nodes, degree, target) = graph[:2], rows
-    each, lengths, shift = longest * repeats + 1, longest * (longest + 1) // 2, 32 - bits
+    first = np.zeros(ladder.size + 1, np.int64)
+    for j in range(ladder.size):
+        first[j + 1] = first[j] + ladder[j]
+    each, lengths, shift = ladder.size * repeats + 1, first[ladder.size], 32 - bits
+    longest = ladder[ladder.size - 1] if ladder.size else 0
     sizes, position, edges = np.empty(batch.size * each, np.int32), np.empty(0, np.int64), degree.size > 0
-    walked = np.empty(batch.size * (1 + repeats * per * (lengths + longest)) if walks else 0, np.uint32)
+    walked = np.empty(batch.size * (1 + repeats * per * (lengths + ladder.size)) if walks else 0, np.uint32)
     width, stride = min(NODES, max(1, batch.size)) * repeats * per, longest * per + 1
     flat, seen = np.empty((lengths + 1) * width + PLACES, np.uint32), np.empty(GROUP * stride + PLACES, np.uint32)
     scratch = flat[: (lengths + 1) * width].reshape(lengths + 1, width)
@@ -266,19 +271,21 @@ def subgraphs(graph, batch, longest, repeats, per, seed, rows, widest, loops, po
     together, token, used, steps = GROUP if direct else 1, 0, 0, 0
     for i in range(batch.size):
         if i % NODES == 0:
-            _walk_lengths(graph, batch[i : i + NODES], longest, repeats, per, seed, scratch, start, state)
+            _walk_lengths(graph, batch[i : i + NODES], ladder, first, repeats, per, seed, scratch, start, state)
         own, begun = place[batch[i]], bounds[0]
         for lead in range(0, each, together):
             group = min(together, each - lead)
             for g in range(group):
                 k, at = lead + g, g * stride
-                h = longest - k // repeats if k < each - 1 else 0
+                j = ladder.size - 1 - k // repeats if k < each - 1 else -1
+                lo, hi = (first[j], first[j + 1]) if j >= 0 else (0, 0)
                 seen[at] = own
-                total[g] = _steps(flat, width, h, (i % NODES * repeats + k % repeats) * per, per, seen, at + 1) - at
+                column = (i % NODES * repeats + k % repeats) * per
+                total[g] = _steps(flat, width, lo, hi, column, per, seen, at + 1) - at
                 if direct:
                     _mark_first(mark, g, seen, at, total[g])
                 if walks:
-                    steps = _walk_by_walk(seen, at, h, per if h else 1, walked, steps)
+                    steps = _walk_by_walk(seen, at, hi - lo, per if hi > lo else 1, walked, steps)
             for g in range(group):
                 if direct:
                     bounds[g + 1] = _distinct(mark, g, seen, g * stride, total[g], bounds[g], nodes, wide)

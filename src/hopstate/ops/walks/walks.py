@@ -9,7 +9,7 @@ arXiv:1607.00653 (node2vec biases); Tönshoff et al. 2023, arXiv:2102.08786 (ide
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -194,6 +194,7 @@ def walk_subgraphs(
     max_length: int,
     repeats: int,
     walks: int,
+    lengths: Sequence[int] | None = None,
     seed: int = 0,
     p: float = 1.0,
     q: float = 1.0,
@@ -201,7 +202,7 @@ def walk_subgraphs(
     edge_ids: bool = False,
     keep_walks: bool = False,
 ) -> Subgraphs:
-    """Make the tokens T_h^r(v): the subgraph induced by M walks of h steps from v, for h = m..1 and r = 1..s, then v.
+    """Make the tokens T_h^r(v): the subgraph induced by M walks of h steps from v, longest first, r = 1..s; then v.
 
     Args:
         table: the graph.
@@ -209,16 +210,17 @@ def walk_subgraphs(
         max_length: m, steps of the longest walks; 0 makes each node its only token.
         repeats: s.
         walks: M.
+        lengths: h, ascending, the last of them m; None takes 1..m.
         seed: fixes the walks.
         p, q: node2vec's parameters.
         edges: also return the induced edges, edge_ids: and their rows.
         keep_walks: also return the walks.
 
     Returns:
-        n * (s m + 1) tokens.
+        n * (s l + 1) tokens of l lengths.
 
     Raises:
-        ConfigError: negative m, s or M below 1, p or q not above 0.
+        ConfigError: negative m, s or M below 1, p or q not above 0, lengths that do not rise from 1 or more to m.
         DataError: a node that does not exist.
     """
     from hopstate.ops.walks import subgraph_kernels, wide_kernels
@@ -227,7 +229,10 @@ def walk_subgraphs(
     if repeats < 1:
         raise ConfigError(f"repeats (s) must be at least 1; got {repeats}")
     nodes = np.ascontiguousarray(nodes, np.int64)
-    bounds = [min(h * walks + 1, table.num_nodes) for h in range(1, max_length + 1)]
+    ladder = np.arange(1, max_length + 1) if lengths is None else np.array(lengths, np.int64)
+    if not np.array_equal(np.unique([0, *ladder, max_length]), [0, *ladder]):
+        raise ConfigError(f"lengths of walks rise from 1 or more to max_length={max_length}; got {list(ladder)}")
+    bounds = [min(h * walks + 1, table.num_nodes) for h in ladder.tolist()]
     largest = max(bounds, default=1)
     if largest > 2**16:
         raise ConfigError(f"a token may hold up to 65,536 nodes; {walks} walks of {max_length} steps visit {largest:,}")
@@ -247,7 +252,7 @@ def walk_subgraphs(
         return subgraph_kernels.subgraphs(
             graph,
             part,
-            max_length,
+            ladder,
             repeats,
             walks,
             seed,
