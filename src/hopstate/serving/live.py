@@ -141,6 +141,7 @@ class LiveRun:
             self.method = method
             self._incoming = Incoming(self.run, method, late)
             self._recover()
+            self._asked = Session(self.run, self.task, self.past, None, self.method)
             if retain is not None and len(self.past):
                 check_duration(self.past, retain)
         except BaseException:
@@ -339,7 +340,7 @@ class LiveRun:
         """Return (Q,) scores of events, NaN where none is, and the past after them."""
         new = self._incoming.stream(bodies, self.past)
         with torch.no_grad():
-            answer, after = go_on(self.task, self.past, new, score=score, again=True)
+            answer, after = go_on(self.task, self.past, new, score=score, again=True, checked=True)
         needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
         after = replace(after, layers=compacted(after.layers, needed))
         scores = np.full(len(new), np.nan)
@@ -350,4 +351,5 @@ class LiveRun:
     # ---- answers out --------------------------------------------------------------------------------------
     def asked(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
-        return Session(self.run, self.task, self.past, None, self.method)
+        self._asked = self._asked.over(self.past)
+        return self._asked

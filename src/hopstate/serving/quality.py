@@ -29,7 +29,6 @@ from hopstate.methods.heuristics.recency import Recency
 from hopstate.random import named_rng
 from hopstate.runs.queries.calibrated import NAME as CURVE
 from hopstate.runs.queries.calibrated import probabilities
-from hopstate.runs.queries.session import Session
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
 
@@ -191,8 +190,7 @@ class Quality:
         live = self.live
         if not live.task.calibrated and not (live.run.path / CURVE).is_file():
             return {}
-        asked = Session(live.run, live.task, live.past, None, live.method)
-        found, _ = probabilities(asked, np.concatenate([events, others]))
+        found, _ = probabilities(live.asked(), np.concatenate([events, others]))
         if np.isnan(found).any():
             return {}
         told = calibration(np.repeat([1, 0], len(events)), found)

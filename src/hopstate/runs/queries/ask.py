@@ -91,10 +91,20 @@ def scored(
         pairs, time, explain: as in `score`.
         columns: of sources, targets and times, where a table names them otherwise than the run's own.
     """
+    u, v, t = _pairs(asked, pairs, time, columns)
+    return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
+
+
+def chances(asked: Session, pairs: Any, time: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return (Q,) scores and (Q,) probabilities of pairs as `scored` does, without a table around them."""
+    scores = asked.scores(*_pairs(asked, pairs, time))
+    return scores, probabilities(asked, scores)[0]
+
+
+def _pairs(asked: Session, pairs: Any, time: Any, columns: Columns = (None,) * 3) -> tuple[Nodes, Nodes, np.ndarray]:
     src, dst, column = read_pairs(asked.past, pairs, columns, asked.columns, asked.dates)
     u, v = (nodes_of(asked.past, ids, what) for ids, what in ((src, "sources"), (dst, "targets")))
-    t = times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
-    return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
+    return u, v, times_of(asked.past, column if time is None else time, len(u), "pairs", asked.dates)
 
 
 def rank(

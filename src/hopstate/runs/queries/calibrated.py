@@ -89,7 +89,13 @@ def probabilities(asked: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
 
 def curve_of(asked: Session) -> Curve:
     """Return the curve of a run, from its folder or made and put there."""
-    made = asked.key()
+    found: Curve = asked.found.get("curve") or _kept_or_made(asked)
+    asked.found["curve"] = found
+    return found
+
+
+def _kept_or_made(asked: Session) -> Curve:
+    made = asked.key
     kept = _read(asked, made)
     if kept is not None:
         return kept

@@ -44,7 +44,9 @@ class FirstStage:
 
     def __init__(self, asked: Session) -> None:
         self.past = asked.queries.past
-        self.student, self.destinations = _kept(asked) or _made(asked)
+        if "student" not in asked.found:
+            asked.found["student"] = _kept(asked) or _made(asked)
+        self.student, self.destinations = asked.found["student"]
         self.order, self.rule = self.student.over(self.past), Rule(self.past)
 
     def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
@@ -73,7 +75,7 @@ def _made(asked: Session) -> tuple[Student, np.ndarray]:
     except HopstateError as error:
         warnings.warn(f"validation events are not looked at: {error}", HopstateWarning, stacklevel=6)
         found = np.empty(0, np.int64)
-    record = {"model": asked.key(), "unit": student.clock.unit, "time_unit": student.clock.time_unit}
+    record = {"model": asked.key, "unit": student.clock.unit, "time_unit": student.clock.time_unit}
     tensors = {**student.trees.state_dict()}
     tensors |= {"places": torch.from_numpy(student.places), "destinations": torch.from_numpy(found)}
     try:
@@ -87,7 +89,7 @@ def _kept(asked: Session) -> tuple[Student, np.ndarray] | None:
     """Return the student that is kept and where destinations stand, None where none is, or of other weights."""
     try:
         tensors, record = read_tensors(asked.folder.path / NAME, format=_FORMAT, what="first stage")
-        if record["model"] != asked.key():
+        if record["model"] != asked.key:
             return None
         places, found = (tensors.pop(name).numpy().astype(np.int64) for name in ("places", "destinations"))
         trees = PairTrees(TREES, len(NAMES), np.empty(0, np.int64))

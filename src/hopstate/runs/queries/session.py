@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -34,18 +35,34 @@ class Session:
         past: what is known.
         own: the run's own data where they are in no file.
         method: as in `hopstate.evaluate`.
+
+    found: what was found out of the run once, whatever its past (its curve of probabilities, say).
     """
 
     def __init__(
         self, folder: RunFolder, task: LinkTask, past: Past, own: Any = None, method: str | None = None
     ) -> None:
-        self.folder, self.task, self.past, self.own, self.method = folder, task, past, own, method
+        self.folder, self.task, self.own, self.method = folder, task, own, method
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
-        # two rows more than there are nodes: the ends of a pair that nobody has met
-        self.queries = PairQueries(task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
+        self.found: dict[str, Any] = {}
+        self._stand(past)
 
+    def _stand(self, past: Past) -> None:
+        self.past = past
+        # two rows more than there are nodes: the ends of a pair that nobody has met
+        self.queries = PairQueries(self.task, replace(past, num_nodes=past.num_nodes + 2, node_ids=None))
+
+    def over(self, past: Past) -> Session:
+        """Return the same run over another past, without reading its files again."""
+        if past is self.past:
+            return self
+        made = copy(self)
+        made._stand(past)
+        return made
+
+    @cached_property
     def key(self) -> str:
-        """Return what is the same for the same weights, settings and data alone."""
+        """What is the same for the same weights, settings and data alone."""
         from hopstate.streaming.live import fingerprint
 
         files = (self.folder.path / name for name in ("config.json", "data.json"))
