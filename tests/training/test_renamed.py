@@ -13,6 +13,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.methods.parser import parser_of
 from hopstate.methods.settings import config_from, parse_words
 from hopstate.runs.reproduce.results import read
+from hopstate.runs.tune_spaces import space_of
 from hopstate.training.renamed import RENAMED, former_names, todays_metric, with_todays_names
 from hopstate.training.run_folder import RunFolder
 
@@ -129,6 +130,29 @@ def test_a_setting_that_a_method_lacks_is_refused_as_it_was_given(tmp_path: Path
         parse_words(method, parser, ["--data", "x", "--config", str(file)])({})
     with pytest.raises(ConfigError, match="metric"):
         config_from(method, {"data": "x", "metric": "ap"})
+
+
+def test_a_metric_that_links_have_no_setting_for_is_refused_with_what_there_is():
+    for method in ("recency", "dyg-mamba"):
+        with pytest.raises(ConfigError, match=r"--metric ap; links are judged by all .*--evaluation\.choose says"):
+            parse_words(get_method(method), parser_of(get_method(method)), ["--data", "x", "--metric", "ap"])({})
+
+
+def test_a_search_space_is_read_by_former_names(tmp_path: Path):
+    method, file = get_method("gcn"), tmp_path / "space.yaml"
+    file.write_text("batching.num_parts: [10, 20]\nbatching.nodes: [parts, random]\n")
+    today = {"batching.num_clusters": [10, 20], "batching.nodes": ["clusters", "random"]}
+    texts = ["batching.num_parts=10,20", "batching.nodes=parts,random"]
+    for given in (texts, [str(file)], {"batching.num_parts": [10, 20], "batching.nodes": ["parts", "random"]}):
+        with pytest.warns(HopstateWarning, match=r"num_parts is called batching\.num_clusters now, batching\.nodes pa"):
+            found = space_of(method, given)
+        assert {key: found[key] for key in today} == today
+        assert "batching.num_parts" not in found
+    with pytest.warns(HopstateWarning, match="num_clusters now"):
+        paired = space_of(method, {"batching.num_parts,batching.parts_per_batch": ["10,2", "20,4"]})
+    assert list(paired) == ["batching.num_clusters,batching.clusters_per_batch"]
+    with pytest.raises(ConfigError, match=r"gives batching\.num_clusters and, by its former name"):
+        space_of(method, {"batching.num_parts": [1], "batching.num_clusters": [2]})
 
 
 def test_a_method_of_ones_own_keeps_its_metrics(tmp_path: Path):

@@ -20,7 +20,7 @@ from hopstate.methods.shared.node import node_labels
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.runs.prepare import prepared
 from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.renamed import VALUES
+from hopstate.training.renamed import COMMANDS, VALUES, todays_words, warn_of
 from hopstate.training.room import not_beyond
 from hopstate.training.run_folder import RunFolder
 
@@ -34,12 +34,10 @@ def run(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
     parser.add_argument("run", help="run folder of a backbone (gcn, sage, gin, gat, pna, gcnii)")
     parser.add_argument("--clusters", type=int, default=200, help="clusters of the partition (default: 200)")
-    parser.add_argument("--parts", type=int, dest="clusters", help=argparse.SUPPRESS)  # their former name
     parser.add_argument("--share", type=float, default=0.5, help="share of clusters or nodes in a batch (default: 0.5)")
     parser.add_argument(
         "--nodes",
         default="clusters",
-        type=lambda word: VALUES["batching.nodes"].get(word, word),
         choices=["clusters", "random", "saint-node", "saint-edge", "saint-walk"],
         help="what a batch is made of (default: clusters)",
     )
@@ -50,7 +48,10 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--batches", type=int, default=10, help="most batches to look at (default: 10)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
-    options = parser.parse_args(argv[1:])
+    names, values = COMMANDS["top-error"], {"nodes": VALUES["batching.nodes"]}
+    words, former = todays_words(argv[1:], {"clusters", "nodes"}, names=names, values=values)
+    warn_of(former, "the command line")
+    options = parser.parse_args(words)
     if not 0 < options.share <= 1:
         raise ConfigError(f"--share lies in (0, 1]; got {options.share}")
     if min(options.batches, options.clusters) < 1 or options.seed < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import yaml
@@ -14,7 +14,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 from hopstate.errors import ConfigError, FormatError, nearest
 from hopstate.io.opening import exists, read_text, reading, shown
 from hopstate.methods.method import Method
-from hopstate.training.renamed import VALUES, former_names, former_values, warn_of, with_todays_names
+from hopstate.training.renamed import VALUES, former_names, former_values, todays_words, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
 
 SETTINGS_BYTES = 4 << 20  # of a file of settings
@@ -133,6 +133,11 @@ class Parser(ArgumentParser):
             return ""
         name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
         known = self.keys()
+        if name == "metric" and "evaluation.choose" in known:
+            return (
+                "; links are judged by all of their metrics, and validation chooses by average precision (MRR where "
+                "evaluation.strategies begins with many): --evaluation.choose says over which pairs"
+            )
         last = {key.rsplit(".", 1)[-1]: key for key in known}
         return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
 
@@ -153,28 +158,20 @@ class Parser(ArgumentParser):
 
     def _by_todays_names(self, args: Sequence[str]) -> list[str]:
         """Return arguments in which former names of settings are today's, those in files of settings too."""
-        made: list[str] = []
-        former: dict[str, str] = {}
+        words: list[str] = []
         known, rest = self.keys(), iter(args)
         for arg in rest:
-            name, sign, value = arg.removeprefix("--").partition("=")
-            if name == "config" and arg.startswith("--"):
+            name, sign, value = arg.partition("=")
+            if name == "--config":
                 path = value if sign else next(rest, "")
                 settings = load_yaml(read_text(path, most=SETTINGS_BYTES)) if exists(path) else {}
                 if former_names(settings, known) or (self.own and former_values(settings, known)):
-                    made += arguments_of(with_todays_names(settings, path, known, values=self.own))
+                    words += arguments_of(with_todays_names(settings, path, known, values=self.own))
                 else:
-                    made.append(f"--config={path}")
-            elif arg.startswith("--") and (names := former_names({name: None}, known)):
-                former |= names
-                made.append(f"--{names[name]}{sign}{value}")
-            elif arg.startswith("--") and name in VALUES and name in known and self.own:
-                words = [value] if sign else list(islice(rest, 1))
-                today = [VALUES[name].get(word, word) for word in words]
-                former |= {f"{name} {word}": new for word, new in zip(words, today) if word != new}
-                made += [f"--{name}={word}" for word in today] or [arg]
+                    words.append(f"--config={path}")
             else:
-                made.append(arg)
+                words.append(arg)
+        made, former = todays_words(words, known, values=VALUES if self.own else {})
         warn_of(former, "the command line")
         return made
 

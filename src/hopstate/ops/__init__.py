@@ -1,4 +1,16 @@
-"""Pure tensor and array functions: no Module, no graph object, no hidden randomness."""
+"""Pure tensor and array functions, a folder an operator: no Module, no graph object, no hidden randomness.
+
+Most folders hold the definition (`naive`), the fast paths that are held to it (kernels compiled by numba, `triton` for
+GPUs), the function that chooses between them, and a README with the equations.
+
+| of sequences | of graphs | of streams |
+|---|---|---|
+| `selective_scan`, `conv1d`, `gated`, `span_step` | `propagate`, `row_attention`, `proximity`, `walks` | `neighbors` |
+| `discretize`, `softplus` | `returns`, `sampling`, `filters`, `eigenvectors` | |
+
+`rows` and `row_linear` gather and multiply rows, `cpu` is the vector type that kernels are written in, `info` says
+which paths are in use. Tensors and arrays enter and leave; numba and triton are imported when first needed.
+"""
 
 from hopstate.ops.conv1d import conv1d, conv1d_naive
 from hopstate.ops.selective_scan import (

@@ -64,7 +64,7 @@ def piece_boundaries(t: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 def pieces(batch: EventBatch, batch_size: int) -> Iterator[EventBatch]:
-    """Yield a batch in the parts that `piece_boundaries` makes of it; an empty one stays as it is."""
+    """Yield a batch cut at its `piece_boundaries`; an empty one stays as it is."""
     edges = piece_boundaries(batch.t, batch_size)
     if len(edges) <= 2:
         yield batch

@@ -63,7 +63,7 @@ TokenizerT = TypeVar("TokenizerT", bound=Tokenizer)
 
 
 class _HistoryScorer(Generic[TokenizerT]):
-    """The common half of the scorers: which events are known, and the model run in parts.
+    """The common half of the scorers: which events are known, and the model run on microbatches.
 
     Args:
         model: input → (Q,), (Q, 1) or (Q, C) logits.

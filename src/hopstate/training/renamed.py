@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from hopstate.errors import ConfigError, HopstateWarning
@@ -21,6 +22,7 @@ RENAMED = {
 }
 METRICS = {"ap": "average_precision", "auc": "roc_auc"}
 VALUES = {"metric": METRICS, "batching.nodes": {"parts": "clusters"}}  # setting → former value → today's
+COMMANDS = {"top-error": {"parts": "clusters"}}  # options of commands that are no settings
 _METRIC = re.compile(r"((?:train_|val_)?(?:new_)?(?:historical_|inductive_)?(?:mean_)?)(ap|auc)((?:_low|_high)?)")
 
 
@@ -86,6 +88,39 @@ def with_todays_names(
     for key, new in others.items():
         _put(made, key, new)
     return made
+
+
+def todays_words(
+    words: Sequence[str],
+    known: Container[str],
+    *,
+    names: Mapping[str, str] = RENAMED,
+    values: Mapping[str, Mapping[str, str]] = VALUES,
+) -> tuple[list[str], dict[str, str]]:
+    """Return words of a command line by today's names, and former name → today's of those that had another.
+
+    Args:
+        words: --name value, or --name=value, among others.
+        known: names that are options today.
+        names: former name → today's.
+        values: option → former value → today's.
+    """
+    made: list[str] = []
+    former: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        name, sign, value = word.removeprefix("--").partition("=")
+        today = names.get(name)
+        if word.startswith("--") and today is not None and name not in known and today in known:
+            former[name] = today
+            made.append(f"--{today}{sign}{value}")
+        elif word.startswith("--") and name in values and name in known:
+            given = [value] if sign else list(islice(rest, 1))
+            former |= {f"{name} {v}": values[name][v] for v in given if v in values[name]}
+            made += [f"--{name}={values[name].get(v, v)}" for v in given] or [word]
+        else:
+            made.append(word)
+    return made, former
 
 
 def warn_of(names: Mapping[str, str], where: str) -> None:

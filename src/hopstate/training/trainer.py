@@ -245,7 +245,7 @@ class Trainer:
 
     @contextmanager
     def precision(self) -> Iterator[None]:
-        """Within it products and autocasts are as exact as the settings of training say."""
+        """Within it matmul precision and autocast are those of training."""
         with matmul_precision(self.config.matmul_precision), self.fabric.autocast():
             yield
 

@@ -1,6 +1,7 @@
 """Every kind of batching from its settings to a trained run; what it keeps in a checkpoint; bad settings."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from hopstate.cli.main import main
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, HopstateWarning
 from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference
 from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
 from hopstate.methods.message_passing.top_error import relative_errors
@@ -278,10 +279,17 @@ def test_top_error_command(tmp_path: Path, capsys, monkeypatch) -> None:
     quick = ["--loop.epochs=1", "--loop.progress=false", "--loop.tensorboard=no", "--model.dim=8"]
     assert main(["fit", "gcn", f"--data={tmp_path / 'g.npz'}", *quick, "--out=run"]) == 0
     capsys.readouterr()
-    assert main(["top-error", "run", "--parts=10", "--share=0.5"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    assert main(["top-error", "run", "--clusters=10", "--share=0.5"]) == 0
+    plain = capsys.readouterr()
+    shown = json.loads(plain.out)
     assert 0 <= shown["top"] < shown["cluster"]
-    for wrong in ("--share=2", "--batches=0", "--parts=0", "--seed=-1"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", HopstateWarning)
+        assert main(["top-error", "run", "--parts", "10", "--share=0.5", "--nodes", "parts"]) == 0
+    former = capsys.readouterr()
+    assert former.out == plain.out
+    assert "parts is called clusters now, nodes parts is called clusters now; the former name" in former.err
+    for wrong in ("--share=2", "--batches=0", "--clusters=0", "--seed=-1"):
         assert main(["top-error", "run", wrong]) == 2
 
 

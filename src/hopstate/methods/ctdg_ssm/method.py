@@ -113,7 +113,7 @@ def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
 
 def build(stream: EventStream, config: CTDGSSMRun, context: Context) -> LinkTask:
     """Return the task of predicting links of stream."""
-    made = _Parts.of(stream, config, context, "link")
+    made = _Build.of(stream, config, context, "link")
     questions = LinkQuestions(
         stream,
         made.split,
@@ -131,7 +131,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
-    made = _Parts.of(stream, config, built, "node", max(classes.width, 2))
+    made = _Build.of(stream, config, built, "node", max(classes.width, 2))
     frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
     return EventNodeTask(
@@ -146,7 +146,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Parts:
+class _Build:
     """What both tasks are built from."""
 
     model: CTDGSSM
@@ -163,8 +163,8 @@ class _Parts:
         context: Context,
         decoder: Literal["link", "node"],
         num_classes: int = 2,
-    ) -> _Parts:
-        """Return the parts for a stream."""
+    ) -> _Build:
+        """Return model, split, clock and inputs for a stream."""
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         widths = used_features(stream, context)
@@ -185,7 +185,7 @@ class _Parts:
         stream: EventStream,
         config: CTDGSSMRun | CTDGSSMNodeRun,
         questions: Questions[DrawnT],
-        eval_batch_size: int,
+        tie_batch_size: int,
     ) -> MemoryWindows[DrawnT]:
         """Return the training windows."""
         return MemoryWindows(
@@ -196,7 +196,7 @@ class _Parts:
             train_inputs=self.train_inputs,
             inputs=self.inputs,
             batch_size=config.batch_size,
-            eval_batch_size=eval_batch_size,
+            tie_batch_size=tie_batch_size,
             tbptt_window=config.tbptt_window,
             cut_ties=config.cut_ties,
         )

@@ -152,6 +152,7 @@ def batched_source(
         only = train if config.train_only and config.inference == "exact" else None
         missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
     elif config.kind == "gas" and fitted:
+        # the folder's former name: runs made before are resumed from it
         folder = context.run / "histories" if config.gas_cache == "disk" else None
         widths, dtype = [model.config.dim] * model.config.num_layers, next(model.parameters()).dtype
         missing = GasCache(graph.num_nodes, widths, folder=folder, dtype=dtype)

@@ -2,8 +2,8 @@
 
 The error of a kind of batch is sqrt(sum_i |H*_Bi - H_Bi|^2) / sqrt(sum_i |H*_Bi|^2) over the batches of an epoch, H the
 representations after the last layer (before the head) and H* those of the whole graph. For "gas" the cache holds what
-one earlier pass over other batches, from empty tables and with the trained weights, has left: as many passes as layers
-would make them exact, and in training weights move between passes.
+one earlier pass over other batches has left, begun empty and with the trained weights: as many passes as layers would
+make it exact, and in training weights move between passes.
 
 Source: Shi et al., "Accurate and scalable graph neural networks via message invariance" (TOP), section 5.2, Table 3.
 """

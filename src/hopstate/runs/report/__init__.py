@@ -1,4 +1,9 @@
-"""One self-contained HTML page of runs and results, for a screen, a telephone or paper."""
+"""One self-contained HTML page of runs and results, for a screen, a telephone or paper.
+
+`collect` reads run folders and groups those that differ by seed or split alone, `sections` and `links` choose what is
+told of them, `charts` draws it as SVG in the colours of `style`, and `page` puts it into the templates. Run folders,
+tables of `hopstate explain` and a file of results enter; one HTML file leaves that needs no other file and no network.
+"""
 
 from __future__ import annotations
 

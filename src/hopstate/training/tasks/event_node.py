@@ -43,7 +43,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         source: of the batches, and of the model as a scorer.
         classes: of the events, or their amounts.
         target: how they are learned.
-        eval_batch_size: events scored, then seen, together in evaluation.
+        eval_batch_size: events scored, then seen, together in evaluation, as `LinkEvaluation.batch_size`.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
         clock: of the gaps that the model sees, kept with the run.
         frozen: modules that were trained before, and stay as they are.

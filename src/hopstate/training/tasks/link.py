@@ -35,7 +35,7 @@ class LinkEvaluation:
             candidates: MRR, Hits@k, NDCG@10, recall@10, and by whether the pair met before).
         num_negatives: of "many"; "all" takes every destination, as TGB does for tgbl-wiki (it takes 20 for tgbl-coin).
         bootstrap: resamples for confidence intervals of the test split; 0 gives none.
-        batch_size: events scored together.
+        batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
         choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
             many, of all events and of those with new nodes.
     """

@@ -187,7 +187,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
             them have been scored.
         cut_ties: False puts all events of a time into one batch, however many.
         tbptt_window: T, batches that gradients flow back through, and batches of one optimiser step.
-        eval_batch_size: most events of one time that move the memory together in evaluation, where ties are cut.
+        tie_batch_size: most events of one time that move the memory together in evaluation, where ties are cut.
 
     Raises:
         ConfigError: batch_size or tbptt_window under 1.
@@ -203,7 +203,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         train_inputs: ActiveEvents,
         inputs: Callable[[EventStream], ActiveEvents],
         batch_size: int = 128,
-        eval_batch_size: int = 128,
+        tie_batch_size: int = 128,
         tbptt_window: int = 1,
         cut_ties: bool = True,
     ) -> None:
@@ -213,7 +213,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         self.memory_model, self.questions = model, questions
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties
-        self._at_once = eval_batch_size if cut_ties else None
+        self._at_once = tie_batch_size if cut_ties else None
         t = stream.t[split.train]
         self.batch_boundaries = piece_boundaries(t, batch_size) if cut_ties else batch_boundaries(t, batch_size)
         # batches whose events are all earlier than batch k's: what its scores may know of

@@ -86,7 +86,7 @@ class Subgraphs(NodeBatches[Batch]):
         return (made.x, made.graph, every, every, None), made.nodes
 
     def encode(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the outputs of the batch's nodes that count; histories are written on the way."""
+        """Return the outputs of the batch's nodes that count; a GAS cache is written on the way."""
         x, graph, rows = batch[:3]
         if isinstance(graph, GasBatch):
             graph = graph.written_by(model, x)
