@@ -122,6 +122,18 @@ def test_compare_prints_one_table_and_keeps_finished_runs(tables: dict[str, Path
     assert "mean ± standard deviation" in capsys.readouterr().out
 
 
+def test_compare_tests_the_methods_pair_by_pair(capsys) -> None:
+    def row(method: str, test: list[float], val: list[float]) -> dict:
+        told = {"metric": "accuracy", "runs": 3, "seconds_per_epoch": 0.1, "parameters": 5, "kinds": {}}
+        means = {"test_mean": sum(test) / 3, "test_std": 0.1, "val_mean": sum(val) / 3, "val_std": 0.1}
+        return {"method": method, **told, **means, "values": {"test": test, "val": val}}
+
+    show([row("one", [0.5, 0.6, 0.7], [0.6, 0.6, 0.6]), row("two", [0.4, 0.5, 0.9], [0.7, 0.7, 0.7])], "made")
+    told = capsys.readouterr().out
+    assert "two - one, validation: 10.00 ± 0.00 (standard error), 3 pairs, " in told
+    assert "two - one, test: 0.00 ± 10.00 (standard error), 3 pairs, paired t test p = 1" in told
+
+
 def test_compare_says_which_floors_a_method_is_no_better_than(tmp_path: Path, capsys) -> None:
     """Links by kind of negatives, floors beside them, each once; what is below one is said in words."""
     rng = np.random.default_rng(0)

@@ -167,6 +167,7 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
         "test_std": test[1],
         "val_mean": val[0],
         "val_std": val[1],
+        "values": {split: [r["metrics"][split][metric] for r in results] for split in ("test", "val")},
         "seconds_per_epoch": over([r["seconds_per_epoch"] for r in results])[0],
         "seconds": over([r["seconds"] for r in results])[0],
         "parameters": results[0]["parameters"],
@@ -198,3 +199,21 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
                 f"{r['parameters']:,}",
             )
         Console().print(table)
+        _show_pairs(metric, mine)
+
+
+def _show_pairs(metric: str, rows: list[dict[str, Any]]) -> None:
+    """Print how the method that validation puts first differs from each other one, run by run."""
+    from hopstate.runs.reproduce import tables
+    from hopstate.runs.reproduce.statistics import paired
+
+    first, *others = sorted(rows, key=lambda row: tables.rank(metric, row["val_mean"]))
+    for other in others:
+        for split, name in (("val", "validation"), ("test", "test")):
+            values = [[math.nan if v is None else v for v in row["values"][split]] for row in (first, other)]
+            found = paired(*values)
+            if found is None:
+                continue
+            p = "no spread" if found.p is None else f"paired t test p = {found.p:.2g}"
+            text = tables.figure(metric, found.difference, found.error)
+            print(f"{first['method']} - {other['method']}, {name}: {text} (standard error), {found.runs} pairs, {p}")

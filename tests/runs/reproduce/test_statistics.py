@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from hopstate.runs.reproduce.recipes import Published
-from hopstate.runs.reproduce.statistics import Summary, compare, summary
+from hopstate.runs.reproduce.statistics import Summary, compare, paired, summary
 
 
 def published(mean: float, std: float | None, runs: int) -> Published:
@@ -32,6 +32,32 @@ def test_interval_is_students() -> None:
     sem = stats.sem(values)
     assert found.interval() == pytest.approx(stats.t.interval(0.95, 3, loc=np.mean(values), scale=sem))
     assert Summary(0.5, None, 1).interval() is None
+
+
+def test_paired_differences_are_tested_as_scipy_tests_them() -> None:
+    rng = np.random.default_rng(3)
+    first = rng.normal(0.8, 0.1, 10)
+    second = first - rng.normal(0.02, 0.03, 10)
+    found = paired(first.tolist(), second.tolist())
+    assert found is not None
+    assert found.difference == pytest.approx((first - second).mean())
+    assert found.error == pytest.approx(stats.sem(first - second))
+    assert found.p == pytest.approx(stats.ttest_rel(first, second).pvalue)
+    back = paired(second.tolist(), first.tolist())
+    assert back is not None
+    assert (back.difference, back.error, back.p) == pytest.approx((-found.difference, found.error, found.p))
+    shuffled = paired(first[::-1].tolist(), second[::-1].tolist())
+    assert shuffled is not None
+    assert shuffled.p == pytest.approx(found.p)
+
+
+def test_pairs_without_a_spread_have_no_test() -> None:
+    assert paired([0.5], [0.4]) is None
+    assert paired([0.5, 0.6], [0.4]) is None
+    assert paired([0.5, math.nan], [0.4, 0.3]) is None
+    same = paired([0.5, 0.75], [0.25, 0.5])
+    assert same is not None
+    assert (same.difference, same.error, same.p) == (0.25, 0.0, None)
 
 
 def test_welch_equals_the_test_on_raw_values() -> None:

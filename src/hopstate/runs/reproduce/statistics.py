@@ -53,6 +53,41 @@ class Difference:
         return f"{self.test}, p = {self.p:.2g}" if self.p is not None else f"no test: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Paired:
+    """What one method has over another on the same splits and seeds.
+
+    Args:
+        difference: mean of the runs' differences, the first method's figure minus the second's.
+        error: standard error of that mean.
+        runs: pairs.
+        p: two-sided p value of Student's paired t test; None where all differences are equal.
+    """
+
+    difference: float
+    error: float
+    runs: int
+    p: float | None
+
+
+def paired(first: Sequence[float], second: Sequence[float]) -> Paired | None:
+    """Return how runs of two methods differ pair by pair; None for fewer than two pairs, or unequal or missing ones."""
+    if len(first) != len(second) or len(first) < 2:
+        return None
+    found = summary([a - b for a, b in zip(first, second)])
+    assert found is not None
+    assert found.std is not None
+    if not math.isfinite(found.mean):
+        return None
+    error = found.std / math.sqrt(found.runs)
+    if error <= 1e-12 * max(abs(v) for v in (*first, *second)):  # rounding
+        return Paired(found.mean, 0.0, found.runs, None)
+    from scipy import stats
+
+    p = 2 * stats.t.sf(abs(found.mean) / error, found.runs - 1)
+    return Paired(found.mean, error, found.runs, float(p))
+
+
 def summary(values: Sequence[float]) -> Summary | None:
     """Return mean and standard deviation of values, or None of none."""
     if not values:
