@@ -207,6 +207,9 @@ def _show_pairs(metric: str, rows: list[dict[str, Any]]) -> None:
     from hopstate.runs.reproduce import tables
     from hopstate.runs.reproduce.statistics import paired
 
+    rows = [row for row in rows if "values" in row]  # tables of earlier versions hold means alone
+    if len(rows) < 2:
+        return
     first, *others = sorted(rows, key=lambda row: tables.rank(metric, row["val_mean"]))
     for other in others:
         for split, name in (("val", "validation"), ("test", "test")):
