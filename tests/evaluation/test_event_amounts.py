@@ -14,7 +14,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.event_amounts import EventAmounts, last_known
 from hopstate.evaluation.metrics import mae
 from hopstate.methods.settings import BEFORE
-from hopstate.methods.shared.link import EventReadOptions
+from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.queries.card import run_card
 from hopstate.testing.asserts import F32_SUM, F64

@@ -19,7 +19,7 @@ from hopstate.errors import ConfigError, FormatError
 from hopstate.methods import get_method
 from hopstate.methods.method import ReadOptions
 from hopstate.methods.settings import config_from
-from hopstate.methods.shared.link import EventReadOptions
+from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.data import reading, sets_reading
 
 

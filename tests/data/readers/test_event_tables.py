@@ -14,7 +14,8 @@ from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.event_classes import event_classes
 from hopstate.methods.method import Context
-from hopstate.methods.shared.link import EventReadOptions, HistoryLinkRun
+from hopstate.methods.shared.event_run import EventReadOptions
+from hopstate.methods.shared.link import HistoryLinkRun
 from hopstate.runs.prepare import as_trained, prepared
 from hopstate.testing.asserts import F32, F32_TIGHT
 

@@ -22,15 +22,8 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
-from hopstate.methods.shared.link import (
-    RANDOM,
-    RAW,
-    EventRun,
-    clock_of,
-    kept_negatives,
-    training_store,
-    used_features,
-)
+from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.link import RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives

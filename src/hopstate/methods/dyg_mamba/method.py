@@ -16,13 +16,13 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
+from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.link import (
     SECONDS,
     HistoryLinkRun,
     check_deletions,
     clock_of,
     deletions_of,
-    event_loop,
     history_features,
     history_method,
     history_task,

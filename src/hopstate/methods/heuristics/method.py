@@ -13,7 +13,8 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.methods.method import Context, Method
-from hopstate.methods.shared.link import RAW, EventReadOptions, EventRun, LinkSplitConfig, clock_of, kept_negatives
+from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
+from hopstate.methods.shared.link import RAW, clock_of, kept_negatives
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.streaming.protocols import LooksUp
 from hopstate.training.config import LoopConfig

@@ -7,8 +7,7 @@ neighbours of DyGFormer (Yu et al. 2023, arXiv:2303.13047); trees as in `trees`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from torch import nn
 
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
@@ -27,24 +26,18 @@ from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.fitting import grow, training_pairs, validation_pairs
 from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, frozen_model
-from hopstate.methods.pair_trees.trees import Forest, PairTrees
-from hopstate.methods.shared.link import (
-    EventRun,
-    clock_of,
-    kept_negatives,
-    used_features,
-)
+from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
+from hopstate.methods.pair_trees.trees import PairTrees
+from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.link import clock_of, kept_negatives, used_features
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.streaming.protocols import BLOCK
 from hopstate.tokens.pair_features import MOST_COLUMNS, NAMES, PairFeatures, varied_columns
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import FeatureShares, TaskFacts
-
-PairReader = PairFeatures | EncodedPairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,61 +66,6 @@ class PairTreesRun(EventRun):
             raise ConfigError(f"historical is a weight in [0, 1]; got {self.historical}")
         if self.max_events < 1:
             raise ConfigError(f"max_events must be at least 1; got {self.max_events}")
-
-
-class PairTreesScorer:
-    """Scores pairs by trees over their features; holds no memory but the features' store.
-
-    Args:
-        model: the trees; they are read once.
-        features: over the events that are known.
-    """
-
-    by_time = False
-
-    def __init__(self, model: PairTrees, features: PairReader) -> None:
-        self.model, self.features = model, features
-        self.block = _block(features)
-        self.forest: Forest = model.forest()
-
-    @property
-    def alike(self) -> bool:
-        """Whether each score follows from its own row alone."""
-        return self.features.alike
-
-    def over(self, past: Past) -> PairTreesScorer:
-        """Return the same over all events of a past."""
-        made = copy(self)
-        made.features = self.features.over(past)
-        made.block = _block(made.features)
-        return made
-
-    def reset(self) -> None:
-        """Nothing to forget: what is visible follows from the query time."""
-
-    def observe(self, batch: EventBatch) -> None:
-        """Nothing to do: the store holds the events."""
-
-    def state(self) -> None:
-        """Return None: the store holds the events."""
-
-    def restore(self, state: None) -> None:
-        """Nothing to do."""
-
-    def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
-
-    def feature_shares(
-        self, src: np.ndarray, dst: np.ndarray, t: np.ndarray
-    ) -> tuple[Sequence[str], np.ndarray, np.ndarray]:
-        """Return the features' names, and what they are and add to the logits of pairs; see `ExplainsPairs`."""
-        x = self.features.pairs(src, dst, t)
-        return self.features.names, x, self.forest.contributions(x)[0]
-
-
-def _block(features: PairReader) -> int:
-    return BLOCK if features.alike else 1  # how much a frozen model's other queries hold moves the rows of a product
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):

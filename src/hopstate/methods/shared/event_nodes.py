@@ -12,7 +12,7 @@ from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_am
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
 from hopstate.methods.method import Context
 from hopstate.methods.shared.backbone import check_init
-from hopstate.methods.shared.link import EventRun
+from hopstate.methods.shared.event_run import EventRun
 from hopstate.training.tasks.event_node import EventNodeTask, event_target
 from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
 
