@@ -83,6 +83,7 @@ class EventRecord:
     edge_table: FeatureTable | None = None
     notes: tuple[str, ...] = ()
     dates: str = ""
+    file_rows: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.num_nodes < 0:
@@ -160,6 +161,8 @@ class EventRecord:
         rest["first_id"] = self.first_id + start
         if self.edge_table is not None:
             rest["edge_table"] = self.edge_table.take(slice(start, max(start, stop)))
+        if self.file_rows is not None:
+            rest["file_rows"] = self.file_rows[start : max(start, stop)]
         view = object.__new__(type(self))  # a view of checked columns needs no second check
         for name, value in (rest | columns).items():
             object.__setattr__(view, name, value)
@@ -187,7 +190,9 @@ class EventRecord:
 
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some fields replaced (checked again); other features take the place of the table too."""
-        return replace(self, **({"edge_table": None} if "edge_attr" in changes else {}) | changes)
+        dropped: dict[str, Any] = {"edge_table": None} if "edge_attr" in changes else {}
+        dropped |= {"file_rows": None} if len(changes.get("src", self.src)) != len(self) else {}
+        return replace(self, **dropped | changes)
 
     def _columns(self) -> dict[str, np.ndarray]:
         columns = ("src", "dst", "t", "kind", "edge_attr", "labels")

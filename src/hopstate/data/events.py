@@ -36,6 +36,8 @@ class EventStream(EventRecord):
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.
+        file_rows: (E,) int64 where each event stood in its file, sorted by time alone, or None where it stands there
+            still; tables of answers are in that order.
 
     Raises:
         DataError: any promise above is broken; the message names the event.

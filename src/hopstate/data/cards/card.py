@@ -195,7 +195,8 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
     if not span:
         yield "all events have one time: nothing is before anything else, and no split by time is possible"
     elif (gaps == 0).mean() > 0.5:
-        yield f"{(gaps == 0).mean():.0%} of events share the time of the one before: their order is not to be trusted"
+        share = f"{(gaps == 0).mean():.0%} of events share the time of the one before"
+        yield f"{share}: their order is not to be trusted, and figures hang on it; --read.ties sorted makes them not"
     if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
         yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {int(gaps.argmax())}: data missing?"
     if span * _SECONDS.get(stream.time_unit, 0) > 200 * 365.25 * 86400:

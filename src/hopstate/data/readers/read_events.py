@@ -14,6 +14,7 @@ from hopstate.data.deletions import stated
 from hopstate.data.event_build import check_deletes
 from hopstate.data.events import EventStream
 from hopstate.data.readers.frames import files_of, is_array, is_frame
+from hopstate.data.ties import TIES, Ties, in_own_order
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, MissingFileError, nearest
@@ -40,7 +41,13 @@ _FACTS = ("num_nodes", "time_unit", "name", "source", "first_id")  # fields that
 
 
 def read_events(
-    source: Any, *, format: str = "auto", from_start: bool = True, max_bytes: int | str | None = None, **options: Any
+    source: Any,
+    *,
+    format: str = "auto",
+    from_start: bool = True,
+    max_bytes: int | str | None = None,
+    ties: Ties = "file",
+    **options: Any,
 ) -> EventStream:
     """Return the event stream of a file, a folder, a table in memory or a torch-geometric `TemporalData`.
 
@@ -54,6 +61,7 @@ def read_events(
         from_start: no event came before, so that deletions can be checked.
         max_bytes: most bytes to read of a file, unpacked where it is packed, such as "8GiB"; None takes for packed
             files a hundred times their size, at least 2 GiB.
+        ties: order of events of one time: "file" as they stand, "sorted" as `hopstate.data.ties.in_own_order` has it.
         options: for tables source_column, target_column, time_column, kind_column, label_column, edge_columns
             (by default the usual names), columns (what columns of features hold, where it is not as it looks, as
             "venue=category"; see `hopstate.data.columns.declared`), num_nodes (ids are rows 0..num_nodes-1), x (node
@@ -75,6 +83,8 @@ def read_events(
         raise ConfigError(
             f"unknown format {format!r}{nearest(format, EVENT_FORMATS)}; known: {', '.join(EVENT_FORMATS)}"
         )
+    if ties not in TIES:
+        raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
     usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
@@ -92,7 +102,7 @@ def read_events(
         raise DataError(f"{stream.source or stream.name} holds no events")
     if from_start:
         check_deletes(stream)
-    return stream
+    return in_own_order(stream) if ties == "sorted" else stream
 
 
 def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:

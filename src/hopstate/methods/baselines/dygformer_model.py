@@ -78,9 +78,13 @@ class DyGFormer(HistoryModel):
             if min(sizes) < 1 or self.num_layers < 0 or self.out_dim < 1:
                 raise ConfigError("model.max_length must be at least 2 and the other sizes at least 1")
             if self.max_length % self.patch_size:
-                raise ConfigError(f"model.max_length={self.max_length} is not a multiple of {self.patch_size=}")
+                raise ConfigError(
+                    f"model.max_length={self.max_length} is not a multiple of model.patch_size={self.patch_size}"
+                )
             if CHANNELS * self.channel_dim % self.num_heads:
-                raise ConfigError(f"4 x model.channel_dim={self.channel_dim} is not a multiple of {self.num_heads=}")
+                raise ConfigError(
+                    f"4 x model.channel_dim={self.channel_dim} is not a multiple of model.num_heads={self.num_heads}"
+                )
             if not 0 <= self.dropout < 1:
                 raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
             if self.padding not in ("attended", "masked"):

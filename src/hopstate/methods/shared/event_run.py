@@ -11,6 +11,7 @@ from hopstate.data.clock import GapUnit
 from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_split, split_at
 from hopstate.data.event_windows import split_windows
 from hopstate.data.events import EventStream
+from hopstate.data.ties import Ties
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
@@ -40,6 +41,8 @@ class EventReadOptions:
         missing: numbers missing among event features: "error" names them; "mean" or "median" of the training events,
             or "zero", with a further column that marks them; "auto" takes the mean, and names infinities.
         missing_time: "error" names events without a time and dates beyond nanoseconds; "drop" leaves them out.
+        ties: order of events of one time: "file" as they stand there, or "sorted" by source, then destination, features
+            and label, so that the order of rows of one time changes nothing; with deletions the order stays.
         max_bytes: most bytes to read of a file, unpacked where it is packed, e.g. 8GiB; null takes for packed files a
             hundred times their size, at least 2 GiB.
     """
@@ -59,6 +62,7 @@ class EventReadOptions:
     scale: Literal["auto", "standard", "robust", "none"] = "auto"
     missing: Literal["auto", "error", "mean", "median", "zero"] = "auto"
     missing_time: Literal["error", "drop"] = "error"
+    ties: Ties = "file"
     max_bytes: str | int | None = None
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import DELETE, EventStream
+from hopstate.data.ties import as_in_file
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
@@ -31,7 +32,9 @@ def event_target(classes: EventClasses, split: EventSplit, weights: ClassWeights
         ConfigError: weights of an unknown kind.
     """
     found = class_weights(classes.y[split.train], classes.names, weights)
-    return Target(goal="classes", names=classes.names, metrics=(classes.metric,), class_weights=found)
+    return Target(
+        goal="classes", names=classes.names, metrics=(classes.metric,), class_weights=found, others=classes.others
+    )
 
 
 class EventNodeTask(EventTask[NodeFollower]):
@@ -87,7 +90,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         at, rows = events_to_score(self.stream, self.split, split)
         at = self._scored(self.stream, at)
         scores = score_node_events(self.scorer(split), self.stream, at, rows=rows, batch_size=self.eval_batch_size)
-        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at)
+        return self.answer(self.stream, at, scores) | shown_labels(self.stream, at[as_in_file(self.stream, at)])
 
     def facts(self) -> TaskFacts:
         """Return what a run must remember."""
@@ -109,6 +112,8 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns node, t and the outputs of events at rows."""
+        order = as_in_file(new, rows)
+        rows, scores = rows[order], scores[order]
         named = to_user_ids(new, rows)
         return {"node": named["src"], "t": named["t"]} | self.classes.columns(scores)
 

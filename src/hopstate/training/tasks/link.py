@@ -15,6 +15,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
+from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, nearest
 from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
 from hopstate.evaluation.metrics import average_precision, roc_auc
@@ -163,7 +164,7 @@ class LinkTask(EventTask[LinkFollower]):
             rows=rows,
             batch_size=self.evaluation.batch_size,
         )
-        return to_user_ids(stream, asked) | {"score": scores}
+        return self.answer(stream, asked, scores)
 
     # ---- going on --------------------------------------------------------------------------------------
     @property
@@ -181,7 +182,8 @@ class LinkTask(EventTask[LinkFollower]):
 
     def answer(self, new: EventStream, rows: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
         """Return columns src, dst, t and score of events at rows."""
-        return to_user_ids(new, rows) | {"score": scores}
+        order = as_in_file(new, rows)
+        return to_user_ids(new, rows[order]) | {"score": scores[order]}
 
 
 def _column(row: Mapping[str, Any], metric: str) -> str:
