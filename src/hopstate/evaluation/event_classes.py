@@ -6,6 +6,7 @@ as -1, and count in no metric.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
+from hopstate.evaluation.learned_classes import of_training
 from hopstate.evaluation.metrics import CLASSIFICATION, average_precision, one_vs_rest_auc, roc_auc
 
 _SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
@@ -27,16 +29,18 @@ class EventClasses:
     """The classes of a stream's events, of their sources at their times.
 
     Args:
-        y: (E,) int64 classes, -1 unknown.
+        y: (E,) int64 classes, -1 unknown, from C on where a model does not know them.
         names: of the classes 0..C-1.
         named: whether the user named them: else two are numbers 0 and 1.
         metric: what chooses the model; see `metric_of`.
+        others: names of the classes from C on.
     """
 
     y: np.ndarray
     names: tuple[str, ...]
     named: bool
     metric: str
+    others: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -48,7 +52,8 @@ class EventClasses:
 
         Two classes: roc_auc, average_precision, positives, limits of a bootstrap if asked for, and the metric if it is
         another one. More: macro_f1, accuracy, roc_auc (each class against the rest, pooled over events; the mean over
-        classes), the metric.
+        classes), the metric. A class that the model does not know is an error in macro_f1, accuracy and
+        balanced_accuracy; areas leave its events out.
 
         Args:
             rows: positions in the stream.
@@ -60,11 +65,13 @@ class EventClasses:
         if self.width > 1:
             wanted = dict.fromkeys(("macro_f1", "accuracy", "roc_auc", self.metric))
             wide = found if len(y) else np.zeros((0, self.width))
-            return {n: one_vs_rest_auc(y, wide) if n == "roc_auc" else CLASSIFICATION[n](y, wide) for n in wanted}
+            own = (y[y < self.width], wide[y < self.width])
+            return {n: one_vs_rest_auc(*own) if n == "roc_auc" else CLASSIFICATION[n](y, wide) for n in wanted}
+        shared = {self.metric} & set(_SHARED)
+        counted = {name: CLASSIFICATION[name](y, np.stack([1 - found, found], 1)) for name in shared}
+        y, found = y[y < 2], found[y < 2]
         judged = {"roc_auc": roc_auc(y, found), "average_precision": average_precision(y, found)}
-        judged["positives"] = float(y.sum())
-        if self.metric in _SHARED:
-            judged[self.metric] = CLASSIFICATION[self.metric](y, np.stack([1 - found, found], 1))
+        judged |= {"positives": float(y.sum()), **counted}
         if bootstrap and len(np.unique(y)) == 2:
             judged |= limits_of(bootstrap_areas(found[y == 1], found[y == 0], None, repeats=bootstrap, seed=seed))
         return judged
@@ -84,34 +91,65 @@ class EventClasses:
 
 
 def event_classes(
-    stream: EventStream, *, metric: str = "auto", trained: Mapping[str, Any] | None = None
+    stream: EventStream,
+    *,
+    metric: str = "auto",
+    trained: Mapping[str, Any] | None = None,
+    train: np.ndarray | None = None,
 ) -> EventClasses:
-    """Return the classes of a stream's events; of a trained run, in its classes, and unknown where it has no such one.
+    """Return the classes of a stream's events; those that training events, or a trained run, do not have from C on.
 
     Args:
         stream: its labels: numbers of class_names, or whole numbers that are names themselves; -1 or NaN: unknown.
         metric: see `metric_of`.
         trained: data.json of the run, if there is one; runs of 0.1.0 had two classes.
+        train: positions of training events, whose classes alone a model learns; None learns all.
 
     Raises:
         DataError: no labels, labels that are no classes, or one class only.
         ConfigError: an unknown metric, or one of two classes where there are more.
+
+    Warns:
+        HopstateWarning: classes that the model does not know, by name.
     """
     if trained is None:
         codes, own = _codes(stream)
         if stream.class_names is None and set(own) <= {"0", "1"}:
             codes, own = np.where(codes < 0, -1, np.asarray([int(n) for n in own] or [0])[codes]), ("0", "1")
-        names, named = own, stream.class_names is not None or own != ("0", "1")
+        named = stream.class_names is not None or own != ("0", "1")
+        codes, known, others = of_training(codes, np.arange(len(codes)) if train is None else train, own)
+        names = known or own
         if len(names) < 2:
-            raise DataError(f"{stream.name}: all labels are of only the class {names[0]}; there is nothing to learn")
+            which = "training events have" if others else "labels are of"
+            raise DataError(f"{stream.name}: all {which} only the class {names[0]}; there is nothing to learn")
+        if others:
+            _warn_of(f"no training event of {stream.name} has", others, codes, len(names))
     else:
         class_names = (trained.get("target") or {}).get("names") or trained.get("class_names") or ("0", "1")
         names = tuple(class_names)
         named = names != ("0", "1") or bool(trained.get("class_names"))
         codes, own = _codes(stream) if stream.labels is not None else (np.full(len(stream), -1), ())
-        place = {name: c for c, name in enumerate(names)}
-        codes = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[codes]
-    return EventClasses(y=codes.astype(np.int64), names=names, named=named, metric=metric_of(metric, len(names)))
+        told = tuple((trained.get("target") or {}).get("others") or ())
+        others = (*told, *(name for name in own if name not in (*names, *told)))
+        place = {name: c for c, name in enumerate((*names, *others))}
+        codes = np.array([*(place[name] for name in own), -1], np.int64)[codes]
+        if (codes >= len(names) + len(told)).any():
+            _warn_of(f"the run does not know, of {stream.name},", others[len(told) :], codes, len(names) + len(told))
+    chosen = metric_of(metric, len(names))
+    return EventClasses(y=codes.astype(np.int64), names=names, named=named, metric=chosen, others=others)
+
+
+def _warn_of(told: str, others: tuple[str, ...], codes: np.ndarray, count: int) -> None:
+    """Warn of classes from count on, which stand in codes (E,)."""
+    found = np.bincount(codes[codes >= count] - count, minlength=len(others))
+    shown = [f"{name!r} ({n:,} events)" for name, n in zip(others, found.tolist(), strict=True) if n]
+    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
+    warnings.warn(
+        f"{told} the class {', '.join(shown[:5])}{more}; it can never be predicted, and events that have it count as "
+        "wrong",
+        HopstateWarning,
+        stacklevel=4,
+    )
 
 
 def metric_of(metric: str, count: int) -> str:
@@ -159,9 +197,10 @@ def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
     if stream.class_names is not None:
         wrong |= y >= len(stream.class_names)
     if wrong.any():
-        first = int(np.argmax(wrong))
+        at = int(np.argmax(wrong))
+        first = at if stream.file_rows is None else stream.file_rows[at]
         raise DataError(
-            f"{need}; event {first} has {y[first]}, and {int(wrong.sum()):,} events in all have none: a class is "
+            f"{need}; event {first} has {y[at]}, and {int(wrong.sum()):,} events in all have none: a class is "
             f"a whole number from 0 on, or text, and -1 or an empty cell is unknown; repair them, take them "
             f"as amounts (--read.task regression), or {hint}"
         )

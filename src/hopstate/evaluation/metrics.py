@@ -112,8 +112,14 @@ CLASSIFICATION: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
+COUNTED = ("accuracy", "macro_f1", "balanced_accuracy")  # in which a class that the model does not know counts
+
+
 def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
     """Return the metrics of those names and the cross-entropy ("loss") of labels y (n,) and probabilities (n, C).
+
+    A class from C on is one that the model does not know: any answer is wrong, which accuracy, balanced_accuracy and
+    macro_f1 count; areas, what goes by an order of classes, and the cross-entropy leave such rows out.
 
     Raises:
         ConfigError: an unknown metric, or a two-class metric asked for other than two classes.
@@ -127,7 +133,10 @@ def classification_metrics(names: tuple[str, ...], y: np.ndarray, probabilities:
             )
         if name in ("roc_auc", "average_precision") and probabilities.shape[1] != 2:
             raise ConfigError(f"metric {name} needs 2 classes, the data have {probabilities.shape[1]}; use accuracy")
-    return {name: CLASSIFICATION[name](y, probabilities) for name in names} | {"loss": cross_entropy(y, probabilities)}
+    inside = y < probabilities.shape[1]
+    own, among = y[inside], probabilities[inside]
+    judged = {name: CLASSIFICATION[name](*((y, probabilities) if name in COUNTED else (own, among))) for name in names}
+    return judged | {"loss": cross_entropy(own, among)}
 
 
 def _over_labels(metric: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[np.ndarray, np.ndarray], float]:

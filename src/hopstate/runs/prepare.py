@@ -126,12 +126,13 @@ def as_trained(
 
 
 def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
-    """Return a stream with its labels numbered as in training, -1 for classes that were not known then."""
+    """Return a stream with its labels numbered as in training, classes that were not known then after those."""
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
-    place = {name: number for number, name in enumerate(names)}
-    moved = np.array([place.get(name, -1) for name in record.class_names] + [-1], np.int64)  # the last is "unknown"
-    return record.with_(labels=moved[record.labels], class_names=tuple(names))
+    all_names = (*names, *(name for name in record.class_names if name not in names))
+    place = {name: number for number, name in enumerate(all_names)}
+    moved = np.array([place[name] for name in record.class_names] + [-1], np.int64)  # the last is "unknown"
+    return record.with_(labels=moved[record.labels], class_names=all_names)
 
 
 def notes_of(kept: dict[str, Any], record: Record) -> list[str]:

@@ -80,10 +80,10 @@ def test_a_complete_file_says_nothing():
         taken(np.array([1, -1, 0]), ("WWW", "KDD"), VENUES)
 
 
-def test_new_classes_are_unknown_and_said():
-    with pytest.warns(HopstateWarning, match=r"'ICML' \(2 rows\)"):
+def test_new_classes_count_as_wrong_and_are_said():
+    with pytest.warns(HopstateWarning, match=r"'ICML' \(2 rows\); these rows count as wrong"):
         found = taken(np.array([0, 1, 2, 1, -1]), ("WWW", "ICML", "KDD"), VENUES)
-    np.testing.assert_array_equal(found, [1, -1, 0, -1, -1])
+    np.testing.assert_array_equal(found, [1, 2, 0, 2, -1])
 
 
 @pytest.mark.parametrize("names", [("ICML", "VLDB"), None])

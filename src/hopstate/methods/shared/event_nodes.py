@@ -62,7 +62,7 @@ def learned_classes(
     trained = (context.trained or {}).get("target") or {}
     if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
-    classes = event_classes(stream, metric=config.metric, trained=context.trained)
+    classes = event_classes(stream, metric=config.metric, trained=context.trained, train=split.train)
     if context.trained is None:
         check_known(classes, split, stream.name)
         return classes, event_target(classes, split, config.class_weights)

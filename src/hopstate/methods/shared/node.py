@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -12,13 +12,14 @@ from hopstate.data.graph import Graph
 from hopstate.data.splits import per_class_split, random_split
 from hopstate.data.validate import SPLITS
 from hopstate.errors import DataError, HopstateWarning
+from hopstate.evaluation.learned_classes import of_training
 from hopstate.io.files import replace_file
 from hopstate.methods.method import Context, ReadOptions, SplitConfig
 from hopstate.methods.shared.link_config import LinkConfig
-from hopstate.methods.shared.targets_as_trained import targets_as_trained
+from hopstate.methods.shared.targets_as_trained import targets_as_trained, unknown_classes
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.node import NodeLabels
-from hopstate.training.tasks.target import ClassWeights, target_of, trained_target
+from hopstate.training.tasks.target import ClassWeights, goal_of, target_of, trained_target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +83,14 @@ def node_labels(
     rows = split_rows(graph, split)
     check_split(graph, rows)
     own = context.metrics
-    target = target_of(graph.y, rows["train"], graph.class_names, metric, own, weights=weights, amounts=amounts)
+    others: tuple[str, ...] = ()
+    y, names = graph.y, graph.class_names
+    if goal_of(y) == "classes":
+        y, names, others = of_training(y, rows["train"], names)
+    learned = np.where(y < len(names), y, -1) if names and others else y
+    target = target_of(learned, rows["train"], names, metric, own, weights=weights, amounts=amounts)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
-    return NodeLabels(y=graph.y, split=rows, target=target, node_ids=graph.node_ids)
+    return NodeLabels(y=y, split=rows, target=replace(target, others=others), node_ids=graph.node_ids)
 
 
 def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: Context) -> NodeLabels:
@@ -94,6 +100,7 @@ def _labels_as_trained(graph: Graph, split: SplitConfig, metric: str, context: C
     y = targets_as_trained(graph.y, graph.class_names, target, graph.num_nodes, graph.name, listed=listed)
     labelled = bool(target.known(y).any())
     rows = split_rows(graph, split) if labelled or graph.num_splits else {}
+    target = replace(target, others=(*target.others, *unknown_classes(graph.y, graph.class_names, target)))
     return NodeLabels(y=y, split=rows, target=target, node_ids=graph.node_ids)
 
 
@@ -143,8 +150,12 @@ def check_split(graph: Graph, rows: dict[str, np.ndarray]) -> None:
     absent = np.setdiff1d(np.arange(graph.num_classes), graph.y[rows["train"]])
     if len(absent):
         names = [str(graph.class_names[c]) if graph.class_names else str(c) for c in absent[:5]]
+        more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
         warnings.warn(
-            f"no training node has class {', '.join(names)}; it can never be predicted", HopstateWarning, stacklevel=4
+            f"no training node has class {', '.join(names)}{more}; it can never be predicted, and validation and test "
+            "nodes that have it count as wrong",
+            HopstateWarning,
+            stacklevel=4,
         )
 
 

@@ -83,11 +83,11 @@ def facts(graph: Graph, split: SplitConfig) -> Facts:
         return Facts(graph.num_nodes, graph.num_edges, graph.num_features, len(rows), float("nan"), 0.0, 0)
     y = np.full(graph.num_nodes, -1)
     y[rows] = graph.y[rows]
-    counts = np.bincount(y[y >= 0], minlength=max(graph.num_classes, 1))
+    counts = np.bincount(y[y >= 0], minlength=1)
     largest = float(counts.max() / max(counts.sum(), 1))
     return Facts(
         graph.num_nodes, graph.num_edges, graph.num_features, len(rows), adjusted_homophily(graph, y), largest,
-        graph.num_classes,
+        min(max(int((counts > 0).sum()), 2), graph.num_classes),
     )  # fmt: skip
 
 

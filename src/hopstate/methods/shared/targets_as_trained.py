@@ -1,4 +1,7 @@
-"""Targets of other data in the classes or columns of a trained model: by name, and what has none is said."""
+"""Targets of other data in the classes or columns of a trained model: by name, and what has none is said.
+
+Classes that the model does not know stand from its number of classes C on, and count as wrong.
+"""
 
 from __future__ import annotations
 
@@ -58,22 +61,34 @@ def targets_as_trained(
 
 
 def _classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target, count: int, what: str) -> np.ndarray:
-    """Return (n,) classes of a trained model, -1 for unknown ones."""
+    """Return (n,) classes of a trained model, -1 without one, from C on what it does not know."""
     if y is None or y.dtype.kind == "f":
         if y is not None and not np.isnan(y).all():
             raise DataError(f"{what} holds numbers, the model was trained on classes")
         return np.full(count, -1, np.int64)
-    own = names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
-    place = {name: c for c, name in enumerate(target.names)}
-    moved = np.array([place.get(name, -1) for name in own] + [-1], np.int64)  # the last stands for "unknown"
-    found = moved[y]
-    counts = np.bincount(y[y >= 0], minlength=len(own))
-    new = [(name, int(n)) for name, n in zip(own, counts) if n and name not in place]
-    if new and not (found >= 0).any():
-        raise _nothing_left(what, [name for name, _ in new], target)
-    if new:
-        _warn(f"{what} has classes that the run does not know: {_counted(new)}; these rows count as without a class")
+    own, others = _class_names(y, names), unknown_classes(y, names, target)
+    place = {name: c for c, name in enumerate((*target.names, *target.others, *others))}
+    found = np.array([*(place.get(name, -1) for name in own), -1], np.int64)[y]  # the last stands for "none"
+    counts = np.bincount(found[found >= 0], minlength=len(place))
+    new = (*(name for name in target.others if counts[place[name]]), *others)
+    if new and not counts[: target.width].any():
+        raise _nothing_left(what, new, target)
+    if others:
+        told = [(name, int(counts[place[name]])) for name in others]
+        _warn(f"{what} has classes that the run does not know: {_counted(told)}; these rows count as wrong")
     return found
+
+
+def unknown_classes(y: np.ndarray | None, names: tuple[str, ...] | None, target: Target) -> tuple[str, ...]:
+    """Return the names of the classes of y (n,) that a trained model has not met, in their own order."""
+    if y is None or target.goal != "classes" or y.dtype.kind == "f":
+        return ()
+    own = _class_names(y, names)
+    return tuple(own[c] for c in np.unique(y[y >= 0]).tolist() if own[c] not in (*target.names, *target.others))
+
+
+def _class_names(y: np.ndarray, names: tuple[str, ...] | None) -> tuple[str, ...]:
+    return names or tuple(str(c) for c in range(max(int(y.max(initial=-1)) + 1, 0)))
 
 
 def _by_name(y: np.ndarray, names: tuple[str, ...], target: Target, what: str, listed: bool) -> np.ndarray:
@@ -134,4 +149,4 @@ def _amounts(y: np.ndarray, names: tuple[str, ...] | None, what: str) -> np.ndar
     return values[y]
 
 
-__all__ = ["targets_as_trained"]
+__all__ = ["targets_as_trained", "unknown_classes"]

@@ -28,7 +28,8 @@ class NodeLabels:
     """What every node task shares: targets, split rows, and the names that predictions are given in.
 
     Args:
-        y: (N,) int64 classes, -1 where unknown, or (N, T) float32 labels or values, NaN where unknown.
+        y: (N,) int64 classes, -1 where unknown, from C on where the model does not know them, or (N, T) float32
+            labels or values, NaN where unknown.
         split: rows of "train", "val", "test"; training rows of which no label or value is known are left out.
         target: how y is learned and judged.
         node_ids: the user's own node ids, None where they are the rows.

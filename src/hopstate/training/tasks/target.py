@@ -62,6 +62,7 @@ class Target:
         metrics: the first chooses the model.
         center, scale: (T,) mean and spread of the training rows, for values: the model predicts (y - center) / scale.
         class_weights: (C,) weights of the cross-entropy, or None.
+        others: names of classes from C on: they occur, but no training row has them; any answer is wrong there.
     """
 
     goal: Goal
@@ -70,6 +71,7 @@ class Target:
     center: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     class_weights: tuple[float, ...] | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -177,7 +179,9 @@ class Target:
         if self.goal == "classes":
             columns: dict[str, np.ndarray] = {"prediction": names[found.argmax(1)]}
             columns |= {f"p_{name}": found[:, c] for c, name in enumerate(names)}
-            return columns | ({"label": names[y]} if y is not None and len(y) and (y >= 0).all() else {})
+            called = np.asarray((*self.names, *self.others))
+            told = y is not None and len(y) and (y >= 0).all() and y.max() < len(called)
+            return columns | ({"label": called[y]} if told else {})
         one = len(names) == 1
         kind = "p" if self.goal == "labels" else "prediction"
         columns = {kind if one and kind != "p" else f"{kind}_{name}": found[:, t] for t, name in enumerate(names)}
@@ -234,7 +238,8 @@ def trained_target(found: Mapping[str, Any], metric: str) -> Target:
     """
     target = found.get("target") or {"goal": "classes", "names": found["class_names"]}
     goal, names = target["goal"], tuple(target["names"])
-    optional = {key: tuple(target[key]) for key in ("center", "scale", "class_weights") if target.get(key) is not None}
+    held = ("center", "scale", "class_weights", "others")
+    optional = {key: tuple(target[key]) for key in held if target.get(key) is not None}
     metrics = metric_names(metric, tuple(found.get("metrics", ())), goal, len(names))
     return Target(goal=goal, names=names, metrics=metrics, **optional)
 
@@ -243,6 +248,7 @@ def remembered(target: Target) -> dict[str, Any]:
     """Return what a run must keep of a target, as JSON."""
     kept = {"goal": target.goal, "names": list(target.names)}
     optional = {key: getattr(target, key) for key in ("center", "scale", "class_weights")}
+    optional["others"] = target.others or None
     return kept | {key: list(value) for key, value in optional.items() if value is not None}
 
 

@@ -1,0 +1,104 @@
+"""A model learns the classes of its training rows; others that occur among its test rows are errors, told by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import hopstate
+from hopstate.errors import DataError, HopstateWarning
+from hopstate.evaluation.learned_classes import of_training
+from hopstate.evaluation.metrics import classification_metrics
+
+LOOP: dict[str, Any] = {"loop": {"epochs": 2, "progress": False, "tensorboard": "no", "device": "cpu"}}
+SIZE = 60
+
+
+def graph(extra: str | None) -> dict[str, pd.DataFrame]:
+    """Return a ring of nodes of classes b, d, e by turns; three test nodes have the class extra, where one is named."""
+    rng, ids = np.random.default_rng(0), np.arange(SIZE)
+    labels = np.array(["b", "d", "e"])[ids % 3].astype(object)
+    if extra:
+        labels[[50, 55, 59]] = extra
+    split = np.where(ids < 36, "train", np.where(ids < 48, "val", "test"))
+    features = pd.DataFrame(rng.normal(size=(SIZE, 4)).round(3), columns=["f1", "f2", "f3", "f4"])
+    return {
+        "edges": pd.DataFrame({"source": ids, "target": (ids + 1) % SIZE}),
+        "features": features.assign(id=ids),
+        "labels": pd.DataFrame({"id": ids, "label": labels, "split": split}),
+    }
+
+
+def run_on(tables: dict[str, pd.DataFrame], out: Path, **settings: Any) -> Any:
+    return hopstate.fit("mlp", tables["edges"], features=tables["features"], labels=tables["labels"], out=out,
+                        config=LOOP | settings)  # fmt: skip
+
+
+@pytest.mark.parametrize("extra", ["a", "z"])
+def test_what_is_learned_is_the_same_whatever_classes_test_nodes_have(extra: str, tmp_path: Path) -> None:
+    plain = run_on(graph(None), tmp_path / "plain", class_weights="balanced")
+    with pytest.warns(HopstateWarning, match=f"no training node has class {extra}; .*count as wrong"):
+        other = run_on(graph(extra), tmp_path / "other", class_weights="balanced")
+    for one, two in zip(plain.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+    told = other.predict(split="test")
+    assert [name for name in told if name.startswith("p_")] == ["p_b", "p_d", "p_e"]
+    assert told.label.tolist() == graph(extra)["labels"].label[48:].tolist()
+    right = (told.prediction == told.label).mean()
+    assert other.metrics["test"]["accuracy"] == pytest.approx(right)
+    assert hopstate.evaluate(other.path, split="test") == other.metrics["test"]  # and tells it no second time
+    assert other.metrics["val"] == plain.metrics["val"]
+
+
+def events(extra: str | None) -> pd.DataFrame:
+    rng, size = np.random.default_rng(1), 120
+    labels = np.array(["b", "d", "e"])[rng.integers(0, 3, size)].astype(object)
+    if extra:
+        labels[[105, 110, 119]] = extra
+    ends = {"src": rng.integers(0, 8, size), "dst": 8 + rng.integers(0, 5, size)}
+    return pd.DataFrame({**ends, "t": np.arange(size), "label": labels})
+
+
+@pytest.mark.parametrize("method", ["dyg-mamba-nodes", "ctdg-ssm-nodes"])
+def test_what_is_learned_of_events_is_the_same_whatever_classes_test_events_have(method: str, tmp_path: Path) -> None:
+    small = {"dyg-mamba-nodes": {"model.channel_dim": 4, "model.out_dim": 6, "model.time_dim": 4}}
+    config = LOOP | small.get(method, {"model.dim": 6, "model.time_dim": 4, "model.hidden": 6})
+    config |= {"metric": "accuracy"}
+    plain = hopstate.fit(method, events(None), out=tmp_path / "plain", config=config)
+    with pytest.warns(HopstateWarning, match=r"no training event .* has the class 'a' \(3 events\).*count as wrong"):
+        other = hopstate.fit(method, events("a"), out=tmp_path / "other", config=config)
+    for one, two in zip(plain.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+    told = other.predict(split="test")
+    assert "p_a" not in told
+    assert "a" in told.label.tolist()
+    assert other.metrics["test"]["accuracy"] == pytest.approx((told.prediction == told.label).mean())
+    assert hopstate.evaluate(other.path, split="test") == other.metrics["test"]
+
+
+def test_classes_of_training_come_first() -> None:
+    y = np.array([2, 0, 2, 1, -1, 4])
+    found, names, others = of_training(y, np.array([0, 3]), None)
+    assert found.tolist() == [1, 2, 1, 0, -1, 3]
+    assert (names, others) == (("1", "2"), ("0", "4"))
+    assert of_training(y, np.arange(6), ("a", "b", "c", "d", "e"))[1:] == (("a", "b", "c", "e"), ())
+    two = np.array([0, 0, 1])
+    assert of_training(two, np.array([0, 1]), ("a", "b")) == (two, ("a", "b"), ())
+
+
+def test_a_class_that_is_not_known_is_an_error_where_answers_are_counted() -> None:
+    chances = np.eye(3)[[0, 1, 2, 2]]
+    known = classification_metrics(("quadratic_kappa", "class_mae"), np.array([0, 1, 2, 3]), chances)
+    assert known == {"quadratic_kappa": 1.0, "class_mae": 0.0, "loss": 0.0}
+    counted = classification_metrics(("accuracy", "balanced_accuracy"), np.array([0, 1, 2, 3]), chances)
+    assert (counted["accuracy"], counted["balanced_accuracy"]) == (0.75, 0.75)
+
+
+def test_one_class_of_training_events_is_nothing_to_learn(tmp_path: Path) -> None:
+    table = events(None)
+    table.loc[:100, "label"] = "d"
+    with pytest.raises(DataError, match="all training events have only the class d; there is nothing to learn"):
+        hopstate.fit("ctdg-ssm-nodes", table, out=tmp_path / "run", config=LOOP)
