@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.training.optim import OptimConfig, lr_at
+from hopstate.layers.ssm import BidirectionalMamba, state_parameters
+from hopstate.testing.asserts import F64_SOLVED
+from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
 
 
 def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:
@@ -51,3 +55,54 @@ def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
 def test_bad_settings(bad: dict) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         OptimConfig(**bad)
+
+
+class Small(nn.Module):
+    """A state space between two linear maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.block = nn.Linear(3, 4), BidirectionalMamba(4, expand=1.0, state_dim=2)
+
+    def loss(self, x: Tensor) -> Tensor:
+        return self.block(self.before(x), torch.tensor([0, len(x)])).square().sum()
+
+
+OWN = ("A_log", "step.down.weight", "step.up.weight", "step.up.bias")
+STATES = {f"block.branches.{i}.{name}" for i in (0, 1) for name in OWN}
+
+
+def test_state_spaces_name_their_own_parameters() -> None:
+    model = Small()
+    own = {id(p) for p in state_parameters(model)}
+    assert {name for name, p in model.named_parameters() if id(p) in own} == STATES
+    assert state_parameters(nn.Linear(2, 2)) == []
+
+
+def test_a_rate_of_their_own_moves_state_spaces_by_it_and_the_rest_as_before() -> None:
+    def moved(**rates: float) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        model, config = Small().double(), OptimConfig(lr=1e-3, weight_decay=0.0, **rates)
+        optimizer = make_optimizer(config, model.parameters(), state_parameters(model))
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(config, 0, 10) * group["share"]
+        model.loss(torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).double()).backward()
+        optimizer.step()
+        return {name: p.detach() - before[name] for name, p in model.named_parameters()}
+
+    plain, same, slow = moved(), moved(state_lr=1e-3), moved(state_lr=1e-5)
+    for name, by in plain.items():
+        torch.testing.assert_close(same[name], by, rtol=0, atol=0)
+        if name in STATES:
+            torch.testing.assert_close(slow[name], by / 100, rtol=F64_SOLVED, atol=0)
+            assert by.any()
+        else:
+            torch.testing.assert_close(slow[name], by, rtol=0, atol=0)
+
+
+def test_a_rate_for_state_spaces_that_are_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"state_lr=0\.1 does nothing here"):
+        make_optimizer(OptimConfig(state_lr=0.1), nn.Linear(2, 2).parameters())
+    with pytest.raises(ConfigError, match="state_lr"):
+        OptimConfig(state_lr=0.0)

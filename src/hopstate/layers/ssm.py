@@ -26,7 +26,23 @@ Carried = tuple[Tensor, Tensor | None]  # inputs of the convolution still in its
 STEP_RANGE = (1e-3, 1e-1)  # steps at the start, log-uniform, as in Mamba
 
 
-class SelectiveSSM(nn.Module):
+class StateSpace(nn.Module):
+    """What holds a state matrix and step sizes, which may want a learning rate of their own."""
+
+    A_log: nn.Parameter
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Return A's parameter and those that step sizes are made of."""
+        return [self.A_log]
+
+
+def state_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return what the state spaces of a model say are theirs, each once."""
+    spaces = (module for module in model.modules() if isinstance(module, StateSpace))
+    return list({id(p): p for space in spaces for p in space.state_parameters()}.values())
+
+
+class SelectiveSSM(StateSpace):
     """W_1 (SSM(u) * SiLU(W_2 z)) with u = SiLU(Conv(W_input z)), the maps B, C and the step projected from u.
 
     Args:
@@ -71,6 +87,10 @@ class SelectiveSSM(nn.Module):
         self.A_log = nn.Parameter(torch.arange(1, state_dim + 1).float().log().repeat(inner_dim, 1))
         self.D = nn.Parameter(torch.ones(inner_dim)) if skip else None
         self.output = nn.Linear(inner_dim, dim, bias=False)  # W_1
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Return A's parameter and the step projection's, where there is one."""
+        return [self.A_log, *(self.step.parameters() if self.step is not None else ())]
 
     def forward(self, z: Tensor, offsets: Tensor, delta: Tensor | None = None) -> Tensor:
         """Return (token, channel).

@@ -20,6 +20,8 @@ class OptimConfig:
     Args:
         name: "adamw" (decoupled weight decay) or "adam" (weight decay added to the gradient).
         lr: peak learning rate.
+        state_lr: that of state spaces' own parameters (A and what step sizes are made of), in the same schedule; null
+            takes lr.
         weight_decay: strength of the decay.
         schedule: how lr falls after the warm-up: "constant", "linear" or "cosine" to final_lr at the last step.
         warmup: share of all steps over which lr rises linearly from 0, in [0, 1).
@@ -29,6 +31,7 @@ class OptimConfig:
 
     name: Literal["adamw", "adam"] = "adamw"
     lr: float = 1e-3
+    state_lr: float | None = None
     weight_decay: float = 1e-5
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: float = 0.0
@@ -38,6 +41,8 @@ class OptimConfig:
     def __post_init__(self) -> None:
         if not self.lr > 0:
             raise ConfigError(f"optim.lr must be above 0; got {self.lr}")
+        if self.state_lr is not None and not self.state_lr > 0:
+            raise ConfigError(f"optim.state_lr must be above 0; got {self.state_lr}")
         if self.weight_decay < 0:
             raise ConfigError(f"optim.weight_decay must not be negative; got {self.weight_decay}")
         if not 0 <= self.warmup < 1:
@@ -50,10 +55,29 @@ class OptimConfig:
             raise ConfigError(f"optim.final_lr must lie in [0, lr={self.lr}]; got {self.final_lr}")
 
 
-def make_optimizer(config: OptimConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return the optimiser of config over parameters."""
+def make_optimizer(
+    config: OptimConfig, parameters: Iterable[nn.Parameter], states: Iterable[nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Return the optimiser of config over parameters; each group's "share" is its rate in multiples of lr.
+
+    Args:
+        config: optimiser and rates.
+        parameters: of the model.
+        states: those among them that config.state_lr is for.
+
+    Raises:
+        ConfigError: config.state_lr is given, and states are none.
+    """
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    own, every = {id(p) for p in states}, list(parameters)
+    if config.state_lr is None:
+        groups = [{"params": every, "share": 1.0}]
+    elif not own:
+        raise ConfigError(f"loop.optim.state_lr={config.state_lr} does nothing here: the network has no state space")
+    else:
+        mine, rest = ([p for p in every if (id(p) in own) == inside] for inside in (True, False))
+        groups = [{"params": rest, "share": 1.0}, {"params": mine, "share": config.state_lr / config.lr}]
+    return kind([group for group in groups if group["params"]], lr=config.lr, weight_decay=config.weight_decay)
 
 
 def lr_at(config: OptimConfig, step: int, total: int) -> float:

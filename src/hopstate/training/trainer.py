@@ -22,6 +22,7 @@ import torch
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
 from hopstate.io.files import replace_files
 from hopstate.io.opening import reading
+from hopstate.layers.ssm import state_parameters
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
     Checkpoint,
@@ -92,7 +93,7 @@ class Trainer:
         task = self.task
         parameters = [p for p in task.model.parameters() if p.requires_grad]
         if parameters:
-            optimizer = make_optimizer(self.config.optim, parameters)
+            optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.run.start_metrics(rows)
@@ -177,7 +178,7 @@ class Trainer:
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(p.total_steps, count)
+            group["lr"] = self._rate(p.total_steps, count) * group["share"]
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch)
         if loss is not None:

@@ -21,7 +21,7 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from hopstate.errors import ConfigError, refuse_idle
 from hopstate.layers.packed_attention import held_layer_norm
-from hopstate.layers.ssm import STEP_RANGE, StepProjection
+from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
 from hopstate.ops.conv1d import conv1d
 from hopstate.ops.selective_scan import selective_scan
 from hopstate.ops.softplus import inverse_softplus
@@ -138,7 +138,7 @@ class SpectralBound(nn.Module):
             return (stack / largest.clamp(min=1).sqrt().view(-1, 1, 1)).view_as(weight)
 
 
-class _Direction(nn.Module):
+class _Direction(StateSpace):
     """SSM(SiLU(Conv(x))) from first to last token, or from last to first."""
 
     def __init__(self, inner: int, rank: int, config: TimeSpanConfig, *, reverse: bool) -> None:
@@ -156,6 +156,11 @@ class _Direction(nn.Module):
             if c.maps == "data" and c.spectral_bound:
                 register_parametrization(self.to_maps, "weight", SpectralBound(2), unsafe=True)
         self.A_log = nn.Parameter(torch.arange(1, c.state_dim + 1).float().log().repeat(inner, 1))
+
+    def state_parameters(self) -> list[nn.Parameter]:
+        """Return A's parameter and those of all kinds of steps."""
+        steps = [p for part in (self.span_step, self.data_step) if part is not None for p in part.parameters()]
+        return [self.A_log, *steps, *([] if self.fixed_step is None else [self.fixed_step])]
 
     def forward(self, x: Tensor, gate: Tensor | None, offsets: Tensor, ratio: Tensor, detach_gates: bool) -> Tensor:
         """Return (token, inner), gated; see `TimeSpanBlock.forward`."""
