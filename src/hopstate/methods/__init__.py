@@ -14,7 +14,7 @@ from types import ModuleType
 
 from hopstate.errors import CheckpointError, ConfigError, nearest
 from hopstate.io.opening import shown
-from hopstate.methods.method import Method
+from hopstate.methods.method import AnyMethod, Method
 
 
 def _packages() -> list[tuple[str, ModuleType]]:
@@ -51,7 +51,7 @@ ALLOWED = "HOPSTATE_METHODS"  # environment variable: methods module:NAME that r
 _named: set[str] = set()  # methods of other modules that the user of this process has named
 
 
-def get_method(name: str) -> Method:
+def get_method(name: str) -> AnyMethod:
     """Return a method by name, or one defined elsewhere by "module:NAME", the module importable from here.
 
     A method found that way is called so too, and its runs remember it. The name must come from the user: importing
@@ -76,7 +76,7 @@ def get_method(name: str) -> Method:
     return found
 
 
-def method_of_run(name: object, where: str, named: str | None = None) -> Method:
+def method_of_run(name: object, where: str, named: str | None = None) -> AnyMethod:
     """Return the method that a run folder names; no module outside the library is imported on its word.
 
     Args:
@@ -104,7 +104,7 @@ def method_of_run(name: object, where: str, named: str | None = None) -> Method:
     return get_method(name)
 
 
-def _outside(name: str) -> Method:
+def _outside(name: str) -> AnyMethod:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ConfigError(f"{shown(name)!r} is no module:NAME of a method")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from hopstate.errors import ConfigError
 from hopstate.methods.space import Space
 
 if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     import numpy as np
+    from _typeshed import DataclassInstance
 
     from hopstate.data.events import EventStream
     from hopstate.data.graph import Graph
@@ -134,14 +135,16 @@ class Context:
 class RunConfig(Protocol):
     """What the configurations of all methods have, each a dataclass with fields of its own beside these."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     @property
     def data(self) -> str:
         """A file, a folder, or the name of a data set."""
         ...
 
     @property
-    def read(self) -> Any:
-        """How files are read: a dataclass, `ReadOptions` for most."""
+    def read(self) -> DataclassInstance:
+        """How files are read: `ReadOptions` for most."""
         ...
 
     @property
@@ -158,11 +161,14 @@ class SetRun(RunConfig, Protocol):
         ...
 
 
-Floor = Callable[[Any, Any, Context, Any], dict[str, dict[str, float]]]
+Floors = dict[str, dict[str, float]]  # name → test metrics
+RecordT = TypeVar("RecordT", bound="Record")
+RunT = TypeVar("RunT", bound=RunConfig)
+TaskT = TypeVar("TaskT", bound="Task[Any]")  # its batches are known to the task alone
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(Generic[RecordT, RunT, TaskT]):
     """A named method.
 
     Args:
@@ -184,15 +190,18 @@ class Method:
     """
 
     name: str
-    config: type[Any]
-    build: Callable[[Any, Any, Context], Task]
+    config: type[RunT]
+    build: Callable[[RecordT, RunT, Context], TaskT]
     data: Literal["graph", "graphs", "events", "sequences"]
     summary: str
     source: str
     earlier: Mapping[str, Any] = field(default_factory=dict)
-    reads_edges: Callable[[Any], bool] = lambda config: False
-    suit: Callable[[Any, Any, tuple[str, ...]], Mapping[str, Any]] | None = None
-    floors: Floor | None = None
+    reads_edges: Callable[[RunT], bool] = lambda config: False
+    suit: Callable[[RecordT, RunT, tuple[str, ...]], Mapping[str, Any]] | None = None
+    floors: Callable[[RecordT, RunT, Context, TaskT], Floors] | None = None
     space: Space = field(default_factory=dict)
-    transductive: Callable[[Any], str] | None = None
+    transductive: Callable[[RunT], str] | None = None
     explains: bool = False
+
+
+AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair

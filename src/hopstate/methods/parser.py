@@ -13,7 +13,7 @@ from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader
 
 from hopstate.errors import ConfigError, FormatError, nearest
 from hopstate.io.opening import exists, read_text, reading, shown
-from hopstate.methods.method import Method
+from hopstate.methods.method import AnyMethod
 from hopstate.training.renamed import VALUES, former_names, former_values, todays_words, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
 
@@ -185,7 +185,7 @@ class Parser(ArgumentParser):
         return [action.dest for action in self._actions if action.dest not in ("help", "config", "print_config")]
 
 
-def parser_of(method: Method, prog: str | None = None) -> Parser:
+def parser_of(method: AnyMethod, prog: str | None = None) -> Parser:
     """Return the parser of a method's whole run configuration."""
     parser = Parser(
         prog=prog,

@@ -6,18 +6,16 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
 from hopstate.errors import ConfigError
 from hopstate.io.opening import shown
-from hopstate.methods.method import Method, RunConfig
+from hopstate.methods.method import AnyMethod, Method, RunConfig, RunT
 from hopstate.methods.parser import Parser, arguments_of, parser_of
 from hopstate.training.renamed import with_todays_names
 from hopstate.training.run_folder import flatten
-
-RunT = TypeVar("RunT", bound=RunConfig)
 
 # settings that runs of 0.1.0 did not have, with what was done then
 BEFORE = {"scale": "none", "unlabelled": "0.1.0", "task": "classification", "label_cells": "whole"}
@@ -28,7 +26,7 @@ _COUNTS = {"bootstrap": 1_000_000, "num_negatives": 10_000_000, "num_neighbors":
 _GROUPS = ("model", "tokens", "encoding", "history")  # of sizes
 
 
-def config_of(method: Method, parsed: Namespace, parser: ArgumentParser) -> Any:
+def config_of(method: Method[Any, RunT, Any], parsed: Namespace, parser: ArgumentParser) -> RunT:
     """Return the method's configuration dataclass from parsed settings."""
     names = [f.name for f in dataclasses.fields(method.config)]
     try:
@@ -55,7 +53,7 @@ def _check_sizes(tree: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key}={value} is more than any command would end with; at most {most:,}")
 
 
-def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
+def config_from(method: Method[Any, RunT, Any], settings: Mapping[str, Any]) -> RunT:
     """Return the method's configuration from nested or dotted settings, the rest at its defaults.
 
     Raises:
@@ -67,14 +65,14 @@ def config_from(method: Method, settings: Mapping[str, Any]) -> Any:
     return config_of(method, parser.parse_args(arguments_of(settings)), parser)
 
 
-def parse_given(method: Method, given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+def parse_given(method: Method[Any, RunT, Any], given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], RunT]:
     """Return defaults by dotted name → configuration with the given settings over them; see `config_from`."""
     return lambda defaults: config_from(method, {**defaults, **flatten(given)})
 
 
 def parse_words(
-    method: Method, parser: Parser, words: Sequence[str], own: Sequence[str] = ()
-) -> Callable[[Mapping[str, Any]], Any]:
+    method: Method[Any, RunT, Any], parser: Parser, words: Sequence[str], own: Sequence[str] = ()
+) -> Callable[[Mapping[str, Any]], RunT]:
     """Return defaults by dotted name → configuration with the words of a command line over them.
 
     Args:
@@ -84,7 +82,7 @@ def parse_words(
         own: names of the command's own options.
     """
 
-    def parse(defaults: Mapping[str, Any]) -> Any:
+    def parse(defaults: Mapping[str, Any]) -> RunT:
         parser.set_defaults(dict(defaults))
         parsed = parser.parse_args(words)
         for name in own:
@@ -94,7 +92,7 @@ def parse_words(
     return parse
 
 
-def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_earlier(method: AnyMethod, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run folder's settings, those that did not exist when it was made at what they stood for then."""
     had = flatten(settings)
     filled = json.loads(json.dumps(dict(settings)))
@@ -110,7 +108,7 @@ def with_earlier(method: Method, settings: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def resumed(method: Method, config: RunT, stored: Mapping[str, Any]) -> RunT:
+def resumed(method: Method[Any, RunT, Any], config: RunT, stored: Mapping[str, Any]) -> RunT:
     """Return config with what a run folder means by settings that came after it, where config has their defaults.
 
     Args:
@@ -124,7 +122,7 @@ def resumed(method: Method, config: RunT, stored: Mapping[str, Any]) -> RunT:
     return config_from(method, now | changed) if changed else config
 
 
-def as_made(config: Any, settings: Mapping[str, Any]) -> Any:
+def as_made(config: RunT, settings: Mapping[str, Any]) -> RunT:
     """Return a configuration in which reading options that are newer than a run mean what was done when it was made.
 
     Args:
@@ -161,6 +159,6 @@ def _check_plain(parser: Parser, settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"{key} takes a plain value or a list of them; got {shown(value)!r}")
 
 
-def as_dict(config: Any) -> dict[str, Any]:
+def as_dict(config: RunConfig) -> dict[str, Any]:
     """Return a configuration dataclass as plain nested dicts, JSON-able."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
@@ -34,6 +34,15 @@ from hopstate.runs.data import (
 )
 from hopstate.runs.kept import given as given_data
 from hopstate.runs.kept import keep, record_of
+from hopstate.runs.options import (
+    EvaluateOptions,
+    NodeOptions,
+    PredictOptions,
+    RankOptions,
+    ScoreOptions,
+    StreamOptions,
+    VectorOptions,
+)
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.streaming.protocols import MemoryModel
 from hopstate.training.precision import bare
@@ -80,41 +89,41 @@ class Run:
 
         return TrainedModel(self.path)
 
-    def embeddings(self, nodes: Any = None, **options: Any) -> pd.DataFrame:
+    def embeddings(self, nodes: Any = None, **options: Unpack[VectorOptions]) -> pd.DataFrame:
         """Return a vector of each node beside its id; see `hopstate.runs.model.embeddings` for the options."""
         from hopstate.runs.model import embeddings
 
         return embeddings(self.path, nodes, **options)
 
-    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
+    def evaluate(self, data: Any = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
         """Return the metrics of a split; see `hopstate.evaluate` for the options."""
         return evaluate(self.path, data=data, **options)
 
-    def predict(self, data: Any = None, **options: Any) -> pd.DataFrame:
+    def predict(self, data: Any = None, **options: Unpack[PredictOptions]) -> pd.DataFrame:
         """Return predictions with the user's own ids; see `hopstate.predict` for the options."""
         return predict(self.path, data=data, **options)
 
-    def score_stream(self, data: Any, **options: Any) -> pd.DataFrame:
+    def score_stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
         """Return scores of new events and keep the state after them; see `hopstate.score_stream` for the options."""
         return score_stream(self.path, data, **options)
 
-    def stream(self, data: Any, **options: Any) -> pd.DataFrame:
+    def stream(self, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
         """Return what `score_stream` does, under its former name, which goes with the next version."""
         return stream(self.path, data, **options)
 
-    def node_outputs(self, nodes: Any, t: Any = None, **options: Any) -> pd.DataFrame:
+    def node_outputs(self, nodes: Any, t: Any = None, **options: Unpack[NodeOptions]) -> pd.DataFrame:
         """Return the chances of the classes of nodes at times; see `hopstate.node_outputs` for the options."""
         from hopstate.runs.asking import node_outputs
 
         return node_outputs(self.path, nodes, t, **options)
 
-    def score(self, pairs: Any, time: Any = None, **options: Any) -> pd.DataFrame:
+    def score(self, pairs: Any, time: Any = None, **options: Unpack[ScoreOptions]) -> pd.DataFrame:
         """Return how likely pairs are to meet at a time; see `hopstate.score` for the options."""
         from hopstate.runs.queries import score
 
         return score(self.path, pairs, time, **options)
 
-    def rank(self, sources: Any, **options: Any) -> pd.DataFrame:
+    def rank(self, sources: Any, **options: Unpack[RankOptions]) -> pd.DataFrame:
         """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
         from hopstate.runs.queries import rank
 
@@ -131,7 +140,7 @@ def fit(
     resume: bool = False,
     keep_data: bool | None = None,
     config: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **settings: Any,  # whatever the method's configuration has: checked by its parser, at run time
 ) -> Run:
     """Train a method on data and leave a run folder.
 
@@ -294,7 +303,7 @@ def load(path: str | Path) -> Run:
     return open_run(path)
 
 
-def stream(run: str | Path, data: Any, **options: Any) -> pd.DataFrame:
+def stream(run: str | Path, data: Any, **options: Unpack[StreamOptions]) -> pd.DataFrame:
     """Return what `score_stream` does, under its former name, which goes with the next version.
 
     Args:

@@ -15,10 +15,10 @@ from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError
-from hopstate.methods.method import Context, ReadOptions, RunConfig, SetRun
+from hopstate.methods.method import Context, ReadOptions, RunConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.methods.shared.event_run import EventReadOptions
-from hopstate.runs.scales import SplitRun, fitted_graph, fitted_set, fitted_stream
+from hopstate.runs.scales import FeatureSetRun, FeatureStreamRun, GraphRun, fitted_graph, fitted_set, fitted_stream
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
     if begun is not None:
         return as_trained(record, begun, edges=edges), begun
     if isinstance(record, EventStream):
-        found = fitted_stream(record, cast("SplitRun", config))
+        found = fitted_stream(record, cast("FeatureStreamRun", config))
     elif isinstance(record, Graph):
-        found = fitted_graph(record, cast("SplitRun", config), edges)
+        found = fitted_graph(record, cast("GraphRun", config), edges)
     else:
-        found = fitted_set(record, cast("SetRun", config), edges)
+        found = fitted_set(record, cast("FeatureSetRun", config), edges)
     kept = {name: scaler.as_json() for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
 

@@ -14,21 +14,40 @@ from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.methods.method import RunConfig, SetRun, SplitConfig
+from hopstate.methods.method import ReadOptions, RunConfig, SetRun, SplitConfig
+from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.methods.shared.node import NodeRun, split_rows
 from hopstate.methods.shared.static_link import edge_split
+from hopstate.methods.shared.suit_events import StreamRun
 
 
-class SplitRun(RunConfig, Protocol):
-    """What the configurations of methods for records with features have besides."""
+class ReadRun(RunConfig, Protocol):
+    """A configuration of a method for records with features."""
 
     @property
-    def split(self) -> Any:
-        """How the record is shared out: a dataclass, `SplitConfig` for graphs."""
+    def read(self) -> ReadOptions | EventReadOptions:
+        """How files are read: scales and fillings among it."""
         ...
 
 
-def fitted_graph(graph: Graph, config: SplitRun, edges: bool) -> dict[str, FeatureScaler]:
+class GraphRun(ReadRun, Protocol):
+    """A configuration of a method for a graph."""
+
+    @property
+    def split(self) -> SplitConfig:
+        """How its nodes are shared out."""
+        ...
+
+
+class FeatureSetRun(ReadRun, SetRun, Protocol):
+    """A configuration of a method for a set of graphs."""
+
+
+class FeatureStreamRun(ReadRun, StreamRun, Protocol):
+    """A configuration of a method for events."""
+
+
+def fitted_graph(graph: Graph, config: GraphRun, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a graph's features by name (x, edge_attr): of the training nodes, and of the edges at them."""
     features = {"x": (graph.x, graph.table)} | ({"edge_attr": (graph.edge_attr, graph.edge_table)} if edges else {})
     meant: dict[str, str] = {}
@@ -66,7 +85,7 @@ def _fitted_links(graph: Graph, config: NodeRun, features: dict[str, Any]) -> di
     return found
 
 
-def fitted_set(graphs: GraphSet, config: SetRun, edges: bool) -> dict[str, FeatureScaler]:
+def fitted_set(graphs: GraphSet, config: FeatureSetRun, edges: bool) -> dict[str, FeatureScaler]:
     """Return scales of a set's features by name (x, edge_attr): of the training graphs."""
     union, found = graphs.union, {}
     features = {"x": (union.x, union.table)} | ({"edge_attr": (union.edge_attr, union.edge_table)} if edges else {})
@@ -90,7 +109,7 @@ def _edges_at(graph: Graph, nodes: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.repeat(there, graph.degree) | there[graph.indices])
 
 
-def fitted_stream(stream: EventStream, config: SplitRun) -> dict[str, FeatureScaler]:
+def fitted_stream(stream: EventStream, config: FeatureStreamRun) -> dict[str, FeatureScaler]:
     """Return scales of a stream's features by name (x, edge_attr): of the training events and their ends."""
     kind = _kind(config.read.scale, stream.edge_table is not None)
     if kind == "none" and stream.edge_table is None:
@@ -106,7 +125,9 @@ def fitted_stream(stream: EventStream, config: SplitRun) -> dict[str, FeatureSca
     return found
 
 
-def _fit(values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: Any) -> FeatureScaler:
+def _fit(
+    values: np.ndarray, table: FeatureTable | None, rows: np.ndarray, kind: str, read: ReadOptions | EventReadOptions
+) -> FeatureScaler:
     columns = None if table is None else of_training(table, rows)
     ordered = values if table is None or columns is None else table.in_order_of(columns, "", tell=False)
     if read.missing == "error" and table is not None and table.has_missing:
@@ -135,4 +156,4 @@ def _warn_of_scales(values: np.ndarray | None, asked: str, what: str) -> None:
         )
 
 
-__all__ = ["SplitRun", "fitted_graph", "fitted_set", "fitted_stream"]
+__all__ = ["FeatureSetRun", "FeatureStreamRun", "GraphRun", "fitted_graph", "fitted_set", "fitted_stream"]

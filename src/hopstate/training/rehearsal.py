@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hopstate.random import rng_state, set_rng_state
-from hopstate.training.tasks.protocols import Rehearses, Task
+from hopstate.training.tasks.protocols import BatchT, Microbatches, Rehearses, Task
 
 BATCHES = 3  # at most, of which the first compiles and fills caches that training uses
 SECONDS = 1.0  # after which no further batch is begun
@@ -18,7 +18,7 @@ SHARE = 0.02  # of a run's steps at most
 
 
 def step_seconds(
-    task: Task, backward: Callable[[Any], torch.Tensor | None], *, epoch: int, start: int, steps: int
+    task: Task[BatchT], backward: Callable[[Any], torch.Tensor | None], *, epoch: int, start: int, steps: int
 ) -> float | None:
     """Return the seconds of a step's loss and gradients; None where a run is too short or its batches leave a trace.
 
@@ -51,7 +51,7 @@ def step_seconds(
         set_rng_state(random)
 
 
-def _again(task: Task, epoch: int, start: int) -> Iterator[Any]:
+def _again(task: Task[BatchT], epoch: int, start: int) -> Iterator[BatchT | Microbatches[BatchT]]:
     for _ in range(BATCHES):  # an epoch may be one batch
         yield from task.batches(epoch, start)
 

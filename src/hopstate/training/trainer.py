@@ -64,7 +64,7 @@ class Trainer:
 
     def __init__(
         self,
-        task: Task,
+        task: Task[Any],
         config: LoopConfig,
         run: RunFolder,
         *,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -197,7 +197,26 @@ def has_walks(config: WalksConfig) -> bool:
     return config.max_length != 0 and config.repeats != 0
 
 
-def reads_edges(config: GMNRun) -> bool:
+class WalkRun(Protocol):
+    """A run whose tokens are walks, over a graph or over a set of them."""
+
+    @property
+    def walks(self) -> WalksConfig:
+        """How they are drawn."""
+        ...
+
+    @property
+    def model(self) -> GMN.Config:
+        """The network."""
+        ...
+
+    @property
+    def edges(self) -> Use:
+        """What becomes of edge features."""
+        ...
+
+
+def reads_edges(config: WalkRun) -> bool:
     """Return whether a run learns from edge features."""
     return config.edges != "drop" and config.model.reads_edges(walks=has_walks(config.walks))
 

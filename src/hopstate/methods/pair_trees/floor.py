@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def _of_rows(drawn: Negatives, rows: np.ndarray) -> Negatives:
     return replace(drawn, rows=drawn.rows[keep], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])
 
 
-def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task) -> Floors:
+def link_floors(stream: EventStream, config: JudgedRun, context: Context, task: Task[Any]) -> Floors:
     """Return test metrics of recency, EdgeBank and trees over pairs on the run's split and negatives.
 
     The trees grow from part of a large stream, and are judged on part of a large test split; both are said.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.layers.pair_history import PairHistory
-from hopstate.methods.method import Context, Floor, Method, RunConfig
+from hopstate.methods.method import Context, Floors, Method, RunConfig
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
 from hopstate.methods.shared.pair_history import PairHistoryTokenizer, fit_scale, pair_features
 from hopstate.methods.shared.suit_events import suit_history
@@ -29,7 +29,6 @@ from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
-from hopstate.training.tasks.protocols import Task
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {
@@ -216,18 +215,21 @@ def kept_negatives(
     return found
 
 
+HistoryRunT = TypeVar("HistoryRunT", bound=HistoryLinkRun)
+
+
 def history_method(
     name: str,
-    config: type[HistoryLinkRun],
-    build: Callable[[Any, Any, Context], Task],
+    config: type[HistoryRunT],
+    build: Callable[[EventStream, HistoryRunT, Context], LinkTask],
     *,
     summary: str,
     source: str,
-    floors: Floor,
+    floors: Callable[[EventStream, HistoryRunT, Context, LinkTask], Floors],
     space: Space,
     budget: int,
     explains: bool = False,
-) -> Method:
+) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
 
     Args:

@@ -26,7 +26,8 @@ ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
 class EventSource(Generic[ScorerT_co]):
     """How a model of an event stream is trained and asked.
 
-    Methods take the model as the loop has wrapped it.
+    Methods take the model as the loop has wrapped it. What a batch is, is between `batches` and `loss` of one source: a
+    task holds any, so that its batches are Any.
 
     Args:
         model: what the loop trains.

@@ -36,6 +36,9 @@ from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_
 TOGETHER = 128  # pairs scored at once: more are slower, as what they need no longer stays near
 
 
+Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs of the whole batch
+
+
 class HistoryPairs(EventSource[HistoryScorer]):
     """Events in time order, and pairs that did not meet beside them.
 
@@ -87,12 +90,12 @@ class HistoryPairs(EventSource[HistoryScorer]):
         """Return how many batches hold the training events."""
         return -(-len(self._rows) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Microbatches]:
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Microbatches[Labelled]]:
         """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
         made = self._batches(epoch, start)
         yield from Prefetcher(made) if self.prefetch else made
 
-    def _batches(self, epoch: int, start: int) -> Iterator[Microbatches]:
+    def _batches(self, epoch: int, start: int) -> Iterator[Microbatches[Labelled]]:
         rows, stream = self._rows, self.stream
         drawn = self.drawn.of(epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
@@ -100,7 +103,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
             yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
 
-    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches:
+    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
         group, found = self.mixture.group, []
         size = max(group, (self.microbatch_size or len(u)) // group * group)
         for first in range(0, len(u), size):
@@ -109,7 +112,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
                 found.append((tokens, labels[p][q], len(labels)))
         return Microbatches(found)
 
-    def loss(self, model: nn.Module, batch: tuple[Input, Tensor, int]) -> Tensor:
+    def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
         """Return the microbatch's share of the batch's mean cross-entropy."""
         inputs, labels, count = batch
         return link_loss(model(inputs), labels, self.mixture.group) / (count // self.mixture.group)

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from hopstate.training.tasks.target import Target
 
 
+BatchT = TypeVar("BatchT")  # nested tuples or dicts of tensors
+BatchT_co = TypeVar("BatchT_co", covariant=True)
 ScorerT_co = TypeVar("ScorerT_co", bound=Replayable, covariant=True)
 
 
-class Microbatches(tuple[Any, ...]):
+class Microbatches(tuple[BatchT, ...]):
     """A batch that is computed a microbatch at a time, to hold less memory; their losses add up to the batch's loss."""
 
 
-class Task(Protocol):
+class Task(Protocol[BatchT]):
     """One learning problem bound to one model.
 
     The loop owns device, optimiser, precision, checkpoints and progress; a task owns data and model. Everything
@@ -42,11 +44,11 @@ class Task(Protocol):
         """Number of training batches of an epoch."""
         ...
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the epoch's batches from position start on: nested tuples or dicts of tensors, or `Microbatches`."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT | Microbatches[BatchT]]:
+        """Yield the epoch's batches from position start on, some or all of them as `Microbatches`."""
         ...
 
-    def loss(self, batch: Any) -> Tensor | None:
+    def loss(self, batch: BatchT) -> Tensor | None:
         """Return the scalar training loss of a batch, or of one of its microbatches, already on the model's device.
 
         None where there is nothing to learn from: no step is taken then.
@@ -80,13 +82,13 @@ class FitsWhole(Protocol):
 
 
 @runtime_checkable
-class Rehearses(Protocol):
+class Rehearses(Protocol[BatchT_co]):
     """A task whose batches cannot be taken from the middle of an epoch, or whose losses leave more behind than state.
 
     How long a step takes is otherwise found by taking batches from `Task.batches` and computing their losses.
     """
 
-    def rehearsal(self, epoch: int, start: int) -> Iterator[Any] | None:
+    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT_co] | None:
         """Return batches from position start on that cost what an epoch's do; None where that leaves a trace."""
         ...
 
