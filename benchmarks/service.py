@@ -6,6 +6,9 @@
 Each method with its defaults, weights as they are drawn, fitted to the first 20,000 events of a stream; what comes live
 is the rest of it again and again, later each time. The service is a process of its own (`hopstate serve`), the load
 this one. Seconds are those of the clock beside those of the service's processor; the load of the machine is told.
+Methods of `--stored` take events without scoring them, and rank in two stages (the first is made before, which takes a
+minute). "cpu ms" are milliseconds of the service's processor for a request of ten events, of a pair and of a ranking,
+each kind alone, after the paced part.
 """
 
 from __future__ import annotations
@@ -125,11 +128,11 @@ def soak(run: Path, events: Iterator[dict[str, Any]], count: int, size: int) -> 
     service.end(signal.SIGTERM)
 
 
-def paced(run: Path, events: Iterator[dict[str, Any]], seconds: float) -> dict[str, str]:
+def paced(run: Path, events: Iterator[dict[str, Any]], seconds: float, *, score: bool) -> dict[str, str]:
     """Return p50/p99 in milliseconds of acknowledgements and questions while events come at a steady rate."""
     service, spent = Service(run), {"ack": [], "infer": [], "rank": []}  # type: dict[str, list[float]]
     first = [next(events) for _ in range(2_000)]
-    service.ask("POST", "/events", {"events": first})
+    service.ask("POST", "/events", {"events": first, "score": score})
     asked = [(e["src"], e["dst"]) for e in first]
     ended = threading.Event()
 
@@ -141,11 +144,14 @@ def paced(run: Path, events: Iterator[dict[str, Any]], seconds: float) -> dict[s
         spent[kind].append(time.perf_counter() - begin)
         assert answer.status == 200, answer.status
 
+    def give(door: http.client.HTTPConnection) -> None:
+        timed(door, "ack", "/events", {"events": [next(events) for _ in range(10)], "score": score})
+
     def feed() -> None:
         door, begin, sent = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60), time.perf_counter(), 0
         while not ended.is_set():
             time.sleep(max(begin + sent / RATE - time.perf_counter(), 0))
-            timed(door, "ack", "/events", {"events": [next(events) for _ in range(10)]})
+            give(door)
             sent += 10
 
     thread = threading.Thread(target=feed)
@@ -178,9 +184,20 @@ def paced(run: Path, events: Iterator[dict[str, Any]], seconds: float) -> dict[s
         (service.cpu() - cpu) / (time.perf_counter() - begin),
         10 * len(spent["ack"]) / (time.perf_counter() - begin),
     )
-    service.end(signal.SIGTERM)
     found = {k: "/".join(f"{q:.1f}" for q in np.quantile(v, [0.5, 0.99]) * 1e3) for k, v in spent.items()}
-    return found | {"events/s": f"{rate:.0f}", "processor": f"{busy:.0%}", "load": f"{os.getloadavg()[0]:.1f}"}
+    alone = {}
+    for kind, count, work in (
+        ("ack", 100, lambda: give(door)),
+        ("infer", 100, lambda: ask(0)),
+        ("rank", 20, lambda: ask(9)),
+    ):
+        cpu = service.cpu()
+        for _ in range(count):
+            work()
+        alone[kind] = f"{(service.cpu() - cpu) / count * 1e3:.1f}"
+    service.end(signal.SIGTERM)
+    found |= {"events/s": f"{rate:.0f}", "processor": f"{busy:.0%}", "load": f"{os.getloadavg()[0]:.1f}"}
+    return found | {"cpu ms": "/".join(alone.values())}
 
 
 def main() -> None:
@@ -191,6 +208,7 @@ def main() -> None:
     parser.add_argument("--own", type=int, default=OWN, help="events of the run itself; the others come live")
     parser.add_argument("--events", type=int, default=0, help="of the soak; 0 leaves it out")
     parser.add_argument("--seconds", type=float, default=0.0, help="of the steady rate; 0 leaves it out")
+    parser.add_argument("--stored", nargs="*", default=["dyg-mamba"], help="methods that only store events")
     parser.add_argument("--commit", type=int, default=500)
     options = parser.parse_args()
     require_green("tests/serving/test_service.py")
@@ -207,7 +225,10 @@ def main() -> None:
             events = live(table, options.own)
             if options.seconds:
                 run.score([(int(table["src"][0]), int(table["dst"][0]))])  # its curve of probabilities
-                print({"method": name, **paced(run.path, events, options.seconds)}, flush=True)
+                stored = name in options.stored
+                if stored:
+                    run.rank(int(table["src"][0]), first_stage=100)
+                print({"method": name, **paced(run.path, events, options.seconds, score=not stored)}, flush=True)
             if options.events:
                 for told in soak(run.path, events, options.events, options.commit):
                     print(f"{name}: {told}", flush=True)

@@ -1,5 +1,6 @@
 """The quality of a live run is what a loop over its events gives, and looking at it moves nothing."""
 
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], 
         before, asked = live.past, live.asked()
         live.take(events[6:])
         quality = Quality(live)
-        found = quality._judged(before)
+        found = np.stack(list(quality._judging(before)))
         assert found.shape == (4, 2, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
         assert scored(asked, pairs, times)["score"].tolist() == found[:3, 0, 0].tolist()
@@ -93,17 +94,17 @@ def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.Monkey
     """A model below recency over a full window, told once; ranks that change, where river is there."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
         quality = Quality(live, share=1, clock=count().__next__, window=40)
-        judged = quality._judged
+        judging = quality._judging
         rng = np.random.default_rng(0)
 
-        def worse(before: Any) -> np.ndarray:
-            found = judged(before)
-            found[:, 0] += rng.normal(size=found[:, 0].shape) - found[:, 0]  # what is not there stays so
-            found[:, 1, 1:] += -1.0 - found[:, 1, 1:]
-            found[:, 1, 0] = 1.0
-            return found
+        def worse(before: Any) -> Iterator[np.ndarray]:
+            for found in judging(before):
+                found[0] += rng.normal(size=found[0].shape) - found[0]  # what is not there stays so
+                found[1, 1:] += -1.0 - found[1, 1:]
+                found[1, 0] = 1.0
+                yield found
 
-        monkeypatch.setattr(quality, "_judged", worse)
+        monkeypatch.setattr(quality, "_judging", worse)
         quality._drift = None
         fed(live, quality, later(150))
         assert [alarm.text.split(" targets")[0] for alarm in quality.alarms] == [
@@ -126,15 +127,15 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
     now = 0.0
     with LiveRun(runs["recency"].path, folder=tmp_path) as live:
         quality = Quality(live, share=0.25, clock=lambda: now)
-        judged, times = quality._judged, []
+        judging, times = quality._judging, []
 
-        def slow(before: Any) -> np.ndarray:
+        def slow(before: Any) -> Iterator[np.ndarray]:
             nonlocal now
             times.append(now)
             now += 1.0
-            return judged(before)
+            yield from judging(before)
 
-        monkeypatch.setattr(quality, "_judged", slow)
+        monkeypatch.setattr(quality, "_judging", slow)
         for event in later(30):
             before = live.past
             live.take([event])

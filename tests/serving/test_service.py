@@ -23,6 +23,7 @@ from fastapi.testclient import TestClient
 from hopstate.cli.main import main
 from hopstate.errors import StorageError
 from hopstate.runs.api import Run
+from hopstate.serving import service as module
 from hopstate.serving.doors import _Request
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
@@ -125,7 +126,7 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
         scores = [answer["receipts"][0]["score"] for answer in found]
         both = [_Request([events[-1]], False), _Request([events[-1]] * 2, True)]
-        together = client.app.state.doors._take_group(both)  # type: ignore[attr-defined]
+        together = client.portal.call(client.app.state.doors._take_group, both)  # type: ignore[attr-defined, union-attr]
         assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
     again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
     assert scores == [None if k % 3 == 0 else again[k] for k in range(40)]
@@ -227,6 +228,7 @@ def test_quality_is_told(client: TestClient) -> None:
     events = table(200, 60).to_dict("records")
     for i in range(0, 60, 20):
         assert client.post("/events", json={"events": events[i : i + 20]}).status_code == 200
+        client.portal.call(client.app.state.doors.judged)  # type: ignore[attr-defined, union-attr]
     told = client.get("/state").json()
     assert told["judged"] >= 1
     assert set(told["quality"]) <= {"random", "historical"}
@@ -315,3 +317,31 @@ def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
         answer = client.post("/rank", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "secret" in answer.text.replace('"secret"]', "")) == (422, False)
     assert client.post("/rank", content=b"{}").status_code == 415
+
+
+def test_a_slow_model_ranks_in_two_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are many candidates and the run has its first stage; the answer says so."""
+    monkeypatch.setattr(module, "FEW", 3)
+    monkeypatch.setattr(module, "STAGE", 4)
+    run = small_run("dyg-mamba", tmp_path)
+    asked = {"source": "u1", "top": 3}
+
+    def told(client: TestClient, **more: Any) -> tuple[list[str], Any, str]:
+        answer = client.post("/rank", json=asked | more).json()
+        return [row["dst"] for row in answer["ranked"]], answer["first_stage"], " ".join(answer["warnings"])
+
+    with TestClient(service(partial(LiveRun, run.path), name="run")) as client:
+        whole = run.rank("u1", top=3)["dst"].tolist()
+        ranked, stage, warned = told(client)
+        assert (ranked, stage) == (whole, None)
+        assert "all of 18 candidates were scored" in warned
+        assert "--first-stage 4" in warned
+        assert told(client, candidates=["v1", "v2", "v3"])[2] == ""
+        staged = run.rank("u1", top=3, first_stage=4)
+        ranked, stage, warned = told(client)
+        assert (ranked, warned) == (staged["dst"].tolist(), "")
+        assert stage == {"candidates": 4, "recall": staged.attrs["first_stage_recall"]} | {
+            "destinations": staged.attrs["first_stage_destinations"]
+        }
+        assert told(client, first_stage=None)[:2] == (whole, None)
+        assert told(client, first_stage=5)[1]["candidates"] == 5

@@ -1,7 +1,8 @@
-"""A live run behind a queue: one thread has it, and what waits at once is committed together.
+"""A live run behind a desk: one thread has it, and what waits at once is committed together.
 
 Events of several requests share a commit (one sync of the disk for all), but each request's are taken all or none. An
-answer stands on everything that was acknowledged before it was asked for.
+answer stands on everything that was acknowledged before it was asked for, and on one state, however long it takes:
+while the disk syncs, and between the slices of long answers, others are given.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import pandas as pd
 import torch
 
-from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.errors import ConfigError, StorageError
+from hopstate.runs.queries.session import Session
+from hopstate.runs.queries.slices import Steps
+from hopstate.serving.desk import AT_ONCE, LATER, Desk
+from hopstate.serving.draft import Receipt
+from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
-from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.live import LiveRun
 from hopstate.serving.meters import Meters
 from hopstate.serving.pump import Pump
 from hopstate.serving.quality import Alarm, Quality
@@ -30,29 +35,6 @@ from hopstate.serving.traces import span
 
 T = TypeVar("T")
 _AT_ONCE = 500  # events that a shadow observes while others wait
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a service takes at most.
-
-    Args:
-        body: bytes of a request.
-        events: events of a request.
-        waiting: requests that wait.
-        together: events that are committed together.
-        delay: seconds that events wait for others.
-        look: seconds between two looks of a replica into its log.
-        arrival: seconds in which a request must have arrived, whole.
-    """
-
-    body: int = 8 << 20
-    events: int = 10_000
-    waiting: int = 256
-    together: int = 5_000
-    delay: float = 0.005
-    look: float = 0.1
-    arrival: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -65,10 +47,6 @@ class _Request:
     def told(self, receipt: Receipt) -> Receipt:
         """Return what is told of one of them."""
         return receipt if self.score else replace(receipt, score=None)
-
-
-class BusyServiceError(HopstateError):
-    """Too many requests wait."""
 
 
 class Doors:
@@ -96,7 +74,9 @@ class Doors:
         self.source, self._beside, self.lines = source, beside, lines or Lines()
         self.shadow: LiveRun | None = None
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
-        self._thread = ThreadPoolExecutor(1, "live run")
+        self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
+        self._moving = asyncio.Lock()  # who may move the run
+        self._judged: asyncio.Future[None] | None = None
         self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = False
@@ -105,7 +85,7 @@ class Doors:
 
     def open(self) -> None:
         """Open the run, so that what is wrong with it is raised before a service starts."""
-        self._thread.submit(self._opened).result()
+        self._desk.give(self._opened).result()
 
     def _opened(self) -> None:
         self.live: LiveRun = self.opened()
@@ -148,19 +128,22 @@ class Doors:
             await self._in_thread(self._pump.source.close)
         if self._looker is not None:
             self._looker.cancel()
+        await self.judged()
         for run in self._runs:
             await self._in_thread(run.close)
         self.lines("closed", run=self.live.run.path.name, position=self.live.position)
-        self._thread.shutdown()
+        self._desk.close()
+        self._disk.shutdown()
 
     async def _draw(self) -> None:
         while True:
             try:
-                receipts = await self._in_thread(self._pumped)
+                async with self._moving:
+                    receipts = await self._in_thread(self._pumped)
                 self.meters.took(receipts, self.live)
                 self._trouble("source", "")
                 if receipts:
-                    await self._in_thread(self._judge)
+                    self._let_judge()
             except Exception as error:  # the same again, later
                 receipts = []
                 self._trouble("source", str(error) or type(error).__name__)
@@ -218,7 +201,8 @@ class Doors:
             ConfigError: there is no such shadow, or it is far behind.
             StorageError: see `shadow.swap`.
         """
-        await self.answered(partial(self._swap, model))
+        async with self._moving:
+            await self._counted(lambda: self._in_thread(partial(self._swap, model)))
 
     def _swap(self, model: str) -> None:
         if model == self.live.model:
@@ -234,16 +218,24 @@ class Doors:
             self._pump.live = self.live
         self.lines("swap", run=self.live.run.path.name, model=model, position=self.live.position)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_thread(self, work: Callable[[], T], patience: float = AT_ONCE) -> T:
+        return await asyncio.wrap_future(self._desk.give(work, patience))
 
-    async def answered(self, work: Callable[[], T]) -> T:
-        """Return what work returns, which is done in the run's thread.
+    async def answered(self, question: Callable[[Session], Steps[T]], patience: float = AT_ONCE) -> tuple[T, list[str]]:
+        """Return what answers a question to the run as it is now, and what it warned of.
+
+        Args:
+            question: from the run to the work.
+            patience: see `Desk.give`.
 
         Raises:
             BusyServiceError: too many wait.
         """
-        return await self._counted(lambda: self._in_thread(work))
+
+        async def wait() -> tuple[T, list[str]]:
+            return await asyncio.wrap_future(self._desk.give_steps(partial(self._asked, question), patience))
+
+        return await self._counted(wait)
 
     async def _counted(self, work: Callable[[], Awaitable[T]]) -> T:
         if self._waiting >= self.limits.waiting:
@@ -272,12 +264,14 @@ class Doors:
     async def _write(self) -> None:
         while True:
             group = [await self._events.get()]
-            await asyncio.sleep(self.limits.delay)
+            if self.limits.delay:
+                await asyncio.sleep(self.limits.delay)
             while not self._events.empty() and sum(len(given.events) for given, _ in group) < self.limits.together:
                 group.append(self._events.get_nowait())
             found: Sequence[list[Receipt] | Exception]
             try:
-                found = await self._in_thread(partial(self._take_group, [given for given, _ in group]))
+                async with self._moving:
+                    found = await self._take_group([given for given, _ in group])
             except Exception as error:  # nobody waits for ever, and the next ones are taken
                 found = [error] * len(group)
             away = [str(one) for one in found if isinstance(one, StorageError)]
@@ -289,12 +283,22 @@ class Doors:
                     else:
                         future.set_result(answer)
                 self._events.task_done()
-            await self._in_thread(self._judge)  # nobody waits for it but what comes next
+            self._let_judge()
 
-    def _judge(self) -> None:
+    async def judged(self) -> None:
+        """Wait until what is being judged is."""
+        if self._judged is not None:
+            await self._judged
+
+    def _let_judge(self) -> None:
+        """Let what came be judged, where it is not being done: nobody waits for it."""
+        if self._judged is None or self._judged.done():
+            self._judged = asyncio.wrap_future(self._desk.give_steps(self._judge, LATER))
+
+    def _judge(self) -> Steps[None]:
         before, self._before = self._before, self.live.past
         try:
-            self.quality.saw(before)
+            yield from self.quality.judging(before)
             self.meters.judged(self.quality)
         except Exception as error:  # of a figure: events are taken whatever becomes of it
             self.quality.alarms.append(Alarm(self.live.position, f"quality is not judged: {error}"))
@@ -303,14 +307,15 @@ class Doors:
                 self.lines("alarm", position=alarm.position, text=alarm.text)
         self._alarms = list(self.quality.alarms)
 
-    def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
+    async def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
         if len(group) > 1:
             before = self.live.position
             try:
                 scored = any(given.score for given in group)
-                whole = iter(self._take(_Request([event for given in group for event in given.events], scored)))
-                return [[given.told(next(whole)) for _ in given.events] for given in group]
+                whole = _Request([event for given in group for event in given.events], scored)
+                each = iter(await self._take(whole))
+                return [[given.told(next(each)) for _ in given.events] for given in group]
             except StorageError as error:
                 return [error] * len(group)
             except Exception as error:  # of one of them: which, the next lines tell
@@ -319,17 +324,20 @@ class Doors:
         found: list[list[Receipt] | Exception] = []
         for given in group:
             try:
-                found.append(self._take(given))
+                found.append(await self._take(given))
             except Exception as error:
                 found.append(error)
         return found
 
-    def _take(self, given: _Request) -> list[Receipt]:
-        begin = time.perf_counter()
+    async def _take(self, given: _Request) -> list[Receipt]:
+        begin, live = time.perf_counter(), self.live
         with span("commit", {"hopstate.events": len(given.events)}) as told:
-            receipts = self.live.take(given.events, score=given.score)
-            told["hopstate.position"] = self.live.position
-        self.meters.took(receipts, self.live)
+            draft = await self._in_thread(partial(live.drafted, given.events, score=given.score))
+            loop = asyncio.get_running_loop()
+            first = await loop.run_in_executor(self._disk, draft.written, live.log)  # others are answered meanwhile
+            receipts = await self._in_thread(partial(live.accepted, draft, first))
+            told["hopstate.position"] = live.position
+        self.meters.took(receipts, live)
         self._committed(receipts, begin)
         return receipts
 
@@ -345,9 +353,15 @@ class Doors:
             found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
         return found
 
-    def asked(self, question: Callable[[Any], pd.DataFrame]) -> tuple[pd.DataFrame, list[str]]:
-        """Return a table that answers a question to the run, and what it warned of; in the run's thread."""
-        with warnings.catch_warnings(record=True) as told, torch.no_grad():
-            warnings.simplefilter("always")
-            table = question(self.live.asked())
-        return table, [str(one.message) for one in told]
+    def _asked(self, question: Callable[[Session], Steps[T]]) -> Steps[tuple[T, list[str]]]:
+        """Return what answers a question, and what it warned of."""
+        steps, told = question(self.live.asked()), list[str]()
+        while True:
+            with warnings.catch_warnings(record=True) as said, torch.no_grad():
+                warnings.simplefilter("always")
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value, told + [str(one.message) for one in said]
+            told += [str(one.message) for one in said]
+            yield

@@ -14,7 +14,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,6 +29,7 @@ from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
+from hopstate.serving.draft import Draft, Receipt
 from hopstate.serving.event_log import Entry, EventLog, bulks
 from hopstate.serving.incoming import ID, Incoming, Late, id_of
 from hopstate.serving.logs import open_log
@@ -40,21 +41,6 @@ from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 BULK = 5_000  # events that are taken together when a log is read again
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What became of an event.
-
-    Args:
-        position: in the log; of one that was there already, the first; None of one that was kept aside.
-        score: from what came before it; None where it was there already, or nothing is scored (a deletion).
-        again: it was there already.
-    """
-
-    position: int | None
-    score: float | None = None
-    again: bool = False
 
 
 class OtherModelError(ConfigError):
@@ -276,25 +262,44 @@ class LiveRun:
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
+        draft = self.drafted(events, score=score, facts=facts)
+        return self.accepted(draft, draft.written(self.log))
+
+    def drafted(
+        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+    ) -> Draft:
+        """Return events scored and observed beside the run, to be written and then accepted; as `take` does.
+
+        Between the three the run may answer, and does so as if they had not come. There is one draft at a time.
+        """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
         ids = [id_of(event) for event in events]
         known = self.log.positions([i for i in ids if i is not None])
         first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
         fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
-        made: dict[int, Receipt] = {}
-        if fresh:
-            made = self._take([events[k] for k in fresh], [ids[k] for k in fresh], fresh, facts or {}, score=score)
-        elif facts:
-            self.log.tell(facts)
-        found = []
-        for k, one in enumerate(ids):
-            if k in made:
-                found.append(made[k])
-            else:
-                where = known.get(one) if one in known else made[first[one]].position  # type: ignore[index, arg-type]
-                found.append(Receipt(where, again=True))
+        given: dict[str, Any] = {"ids": ids, "known": known, "facts": facts or {}}
+        if not fresh:
+            return Draft(**given)
+        bodies = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
+        bodies, late = self._incoming.in_order(bodies, self.past, fresh)
+        given["aside"] = {fresh[k]: Entry(json.dumps(dict(events[fresh[k]])), ids[fresh[k]]) for k in sorted(late)}
+        rest = [k for k in range(len(fresh)) if k not in late]
+        if not rest:
+            return Draft(**given)
+        new = [bodies[k] for k in rest]
+        scores, after = self._after(new, score=score or self.sink is not None)
+        entries = [Entry(json.dumps(bodies[k]), ids[fresh[k]]) for k in rest]
+        given |= {"new": [fresh[k] for k in rest], "bodies": new, "entries": entries}
+        return Draft(**given, scores=scores, told=score, after=after)
+
+    def accepted(self, draft: Draft, first: int) -> list[Receipt]:
+        """Take in what was committed from a position on; return what became of each event."""
+        if draft.after is not None:
+            self.past = draft.after
+            if self.sink is not None:
+                self.sink.take(first, draft.bodies, draft.scores)
         self._keep()
-        return found
+        return draft.receipts(first)
 
     def _keep(self) -> None:
         """Keep a snapshot where it is time."""
@@ -303,38 +308,6 @@ class LiveRun:
                 self.snapshot()
             except (HopstateError, MemoryError) as error:  # the log has all that is needed
                 warnings.warn(f"no snapshot was kept: {error}", HopstateWarning, stacklevel=3)
-
-    def _take(
-        self,
-        events: list[Mapping[str, Any]],
-        ids: list[str | None],
-        places: list[int],
-        facts: Mapping[str, Any],
-        *,
-        score: bool,
-    ) -> dict[int, Receipt]:
-        bodies = [{key: value for key, value in event.items() if key != ID} for event in events]
-        bodies, late = self._incoming.in_order(bodies, self.past, places)
-        rest = [k for k in range(len(events)) if k not in late]
-        made = {places[k]: Receipt(None) for k in late}
-        if not rest:
-            self._park([(ids[k], events[k]) for k in late])
-            if facts:
-                self.log.tell(facts)
-            return made
-        new = [bodies[k] for k in rest]
-        scores, after = self._after(new, score=score or self.sink is not None)
-        self._park([(ids[k], events[k]) for k in late])
-        first = self.log.append([Entry(json.dumps(bodies[k]), ids[k]) for k in rest], facts)
-        self.past = after
-        if self.sink is not None:
-            self.sink.take(first, new, scores)
-        told = [None if np.isnan(one) or not score else float(one) for one in scores]
-        return made | {places[k]: Receipt(first + i, told[i]) for i, k in enumerate(rest)}
-
-    def _park(self, entries: list[tuple[str | None, Mapping[str, Any]]]) -> None:
-        if entries:
-            self.log.park([Entry(json.dumps(dict(event)), one) for one, event in entries], "late")
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, Past]:
         """Return (Q,) scores of events, NaN where none is, and the past after them."""

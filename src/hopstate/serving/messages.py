@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
@@ -27,7 +27,11 @@ class EventsIn(_Strict):
 
 
 class RankIn(_Strict):
-    """Whom a source meets next; fields as the arguments of `hopstate.rank`."""
+    """Whom a source meets next; fields as the arguments of `hopstate.rank`.
+
+    With `first_stage` "auto" a model that reads both histories of each pair scores 100 candidates, where there are more
+    than 500 and the run has its first stage; null scores all.
+    """
 
     source: Id
     top: StrictInt = Field(default=10, ge=1, le=10_000)
@@ -35,7 +39,7 @@ class RankIn(_Strict):
     candidates: list[Id] | None = Field(default=None, min_length=1)
     new_only: StrictBool = False
     explain: StrictBool = False
-    first_stage: StrictInt | None = Field(default=None, ge=1)
+    first_stage: Annotated[StrictInt, Field(ge=1)] | Literal["auto"] | None = "auto"
 
 
 class SwapIn(_Strict):

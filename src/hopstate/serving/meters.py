@@ -7,7 +7,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.draft import Receipt
+from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import Quality
 
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.serving.draft import Receipt
 from hopstate.serving.event_log import Entry
-from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.live import LiveRun
 from hopstate.serving.sources import Arrived, Source, named
 
 MOST = 500  # events that are committed together

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -29,6 +29,7 @@ from hopstate.methods.heuristics.recency import Recency
 from hopstate.random import named_rng
 from hopstate.runs.queries.calibrated import NAME as CURVE
 from hopstate.runs.queries.calibrated import probabilities
+from hopstate.runs.queries.slices import Steps, finished
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
 
@@ -85,40 +86,48 @@ class Quality:
 
     def saw(self, before: Past) -> None:
         """Judge some of what came after a past, where it is time to."""
-        begin = self.clock()
+        finished(self.judging(before))
+
+    def judging(self, before: Past) -> Steps[None]:
+        """Do what `saw` does, in slices."""
+        start = begin = self.clock()
         if begin < self._next or len(self.live.past) == len(before) or not len(before):
             return
-        judged = self.judged
-        for row in self._judged(before):
+        judged, took = self.judged, 0.0
+        rows = self._judging(before)
+        while (row := next(rows, None)) is not None:
             self.judged += 1
             self._window.append(row)
             self._watch_ranks(row[0])
+            took += self.clock() - begin
+            yield
+            begin = self.clock()
         if judged // _OFTEN != self.judged // _OFTEN or not self.told:
             self.told = self.figures() if self._window else {}
             self._watch_floor()
-        took = self.clock() - begin
-        self._next = begin + took / self.share
+        took += self.clock() - begin
+        self._next = start + took / self.share
 
-    def _judged(self, before: Past) -> np.ndarray:
-        """Return (n, 2, 1 + 2 BESIDE) scores by model and recency: of events, of random targets, of partners or NaN."""
+    def _judging(self, before: Past) -> Iterator[np.ndarray]:
+        """Yield (2, 1 + 2 BESIDE) scores by model and recency: of an event, of random targets, of partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
         if not len(new):
-            return np.empty((0, 2, 1 + 2 * BESIDE))
+            return
         rng = named_rng(0, "judged", first)
         others = np.concatenate([self._random(before, new, rng), self._partners(before, new, rng)], 1)
-        targets = np.concatenate([new.dst[:, None], others], 1)
-        asked = targets >= 0
-        u, t = (np.broadcast_to(column[:, None], targets.shape)[asked] for column in (new.src, new.t))
-        known = before.num_nodes
-        u, v = np.minimum(u, known), np.where(targets[asked] < known, targets[asked], known + 1)  # such as were not met
+        targets, known = np.concatenate([new.dst[:, None], others], 1), before.num_nodes
         wider = replace(before, num_nodes=known + 2, node_ids=None)
-        with torch.no_grad():
-            model = PairQueries(self.live.task, wider).scores(u, v, t)
-        found = np.full((2, *targets.shape), np.nan)
-        found[0][asked], found[1][asked] = model, Recency(wider.store()).score(u, v, t)  # type: ignore[arg-type]
-        return found.swapaxes(0, 1)
+        queries, recency = PairQueries(self.live.task, wider), Recency(wider.store())
+        for u, row, t in zip(new.src, targets, new.t, strict=True):
+            asked = row >= 0
+            v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
+            ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
+            found = np.full((2, len(row)), np.nan)
+            with torch.no_grad():
+                found[0][asked], found[1][asked] = queries.scores(*ends), recency.score(*ends)  # type: ignore[arg-type]
+            yield found
 
     def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hopstate.errors import HopstateError, MissingFileError
+from hopstate.serving.draft import Receipt
 from hopstate.serving.event_log import EventLog
-from hopstate.serving.live import LiveRun, Receipt
+from hopstate.serving.live import LiveRun
 from hopstate.serving.logs import open_log
 
 

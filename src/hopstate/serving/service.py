@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import hmac
 import math
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+import warnings
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -21,16 +20,23 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from hopstate import __version__
-from hopstate.errors import ConfigError, DataError, HopstateError, StorageError, TimeOrderError
-from hopstate.runs.queries.ask import ranked, scored
+from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning, StorageError, TimeOrderError
+from hopstate.runs.queries.ask import chances, ranking
 from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
+from hopstate.runs.queries.session import Session
+from hopstate.runs.queries.slices import Steps
 from hopstate.serving.arrival import Arrival
-from hopstate.serving.doors import BusyServiceError, Doors, Limits
+from hopstate.serving.desk import SOON
+from hopstate.serving.doors import Doors
+from hopstate.serving.guard import Guard
+from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn, SwapIn
 from hopstate.serving.replica import ReplicaError
-from hopstate.serving.traces import span
+from hopstate.streaming.history_scorer import HistoryScorer
+
+FEW, STAGE = 500, 100  # candidates that a slow model scores whole, and those that its first stage leaves of more
 
 
 def service(
@@ -67,24 +73,7 @@ def service(
 
     app.add_middleware(Arrival, seconds=limits.arrival)  # behind the guard: what is refused is not read
 
-    @app.middleware("http")
-    async def guarded(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        door, start = request.url.path, time.perf_counter()
-        method = {"http.request.method": request.method}
-        with span(request.method, method, headers=dict(request.headers)) as attributes:
-            response = _refused(request, token, limits) or await go_on(request)
-            route = request.scope.get("route")
-            path = getattr(route, "path", "other") if door else door
-            attributes |= {"http.route": path, "http.response.status_code": response.status_code}
-        doors.meters.answered(path, response.status_code, start)
-        doors.lines(
-            "request",
-            method=request.method,
-            door=path,
-            status=response.status_code,
-            seconds=time.perf_counter() - start,
-        )
-        return response
+    app.add_middleware(Guard, doors=doors, token=token)
 
     @app.exception_handler(HopstateError)
     async def told(request: Request, error: HopstateError) -> JSONResponse:
@@ -106,19 +95,6 @@ def service(
     _answers(app, doors, name)
     _pages(app, doors)
     return app
-
-
-def _refused(request: Request, token: str | None, limits: Limits) -> Response | None:
-    if token is not None and not request.url.path.startswith("/v2/health"):
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return JSONResponse({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401)
-    length = request.headers.get("content-length", "0" if request.method == "GET" else "")
-    if not length.isdecimal() or "transfer-encoding" in request.headers:
-        return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
-    if int(length) > limits.body:
-        return JSONResponse({"error": f"a request has at most {limits.body} bytes"}, 413)
-    return None
 
 
 def _unreadable(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -173,12 +149,12 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
 
 
 def _answers(app: FastAPI, doors: Doors, name: str) -> None:
-    @app.post("/events")
-    async def events(given: EventsIn) -> dict[str, Any]:
+    @app.post("/events", response_model=dict[str, Any])
+    async def events(given: EventsIn) -> JSONResponse:
         if len(given.events) > doors.limits.events:
             raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
         receipts = await doors.taken(given.events, score=given.score)
-        return {"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position}
+        return JSONResponse({"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position})
 
     @app.post("/swap")
     async def swap(given: SwapIn) -> dict[str, Any]:
@@ -187,24 +163,40 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
 
     @app.post("/rank")
     async def rank(given: RankIn) -> dict[str, Any]:
-        if given.first_stage is not None and not (doors.live.run.path / FIRST_STAGE).is_file():
-            command = f"hopstate rank {doors.live.run.path} --source X --first-stage {given.first_stage}"
-            raise ConfigError(f"the run has no first stage yet, which takes long to make; make it once: {command}")
-        options = given.model_dump(exclude={"source"})
-        question = partial(ranked, sources=given.source, **options)
-        table, told = await doors.answered(partial(doors.asked, question))
-        return {"ranked": _rows(table), "probability": table.attrs["probability"], "warnings": told}
+        table, told = await doors.answered(partial(_ranking, given=given), SOON)
+        facts = {name: table.attrs.get(name) for name in ("probability", "first_stage")}
+        return {"ranked": _rows(table), **facts, "warnings": told}
 
-    @app.post("/v2/models/{model}/infer")
-    async def infer(model: str, given: InferIn) -> dict[str, Any]:
+    @app.post("/v2/models/{model}/infer", response_model=dict[str, Any])
+    async def infer(model: str, given: InferIn) -> JSONResponse:
         _check_name(model, name)
         pairs, t = given.pairs()
-        table, told = await doors.answered(partial(doors.asked, partial(scored, pairs=pairs, time=t)))
+        found, told = await doors.answered(partial(chances, pairs=pairs, time=t))
         outputs = [
-            {"name": n, "datatype": "FP64", "shape": [len(table)], "data": _plain(table[n])}
-            for n in ("score", "probability")
+            {"name": n, "datatype": "FP64", "shape": [len(column)], "data": _finite(column.tolist())}
+            for n, column in zip(("score", "probability"), found, strict=True)
         ]
-        return {"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}}
+        return JSONResponse({"model_name": name, "id": given.id, "outputs": outputs, "parameters": {"warnings": told}})
+
+
+def _ranking(asked: Session, given: RankIn) -> Steps[pd.DataFrame]:
+    """Rank in as many stages as are asked for; the answer's attrs tell of the first."""
+    options, made = given.model_dump(exclude={"source"}), (asked.folder.path / FIRST_STAGE).is_file()
+    command = f"hopstate rank {asked.folder.path} --source X --first-stage {STAGE}"
+    many = len(given.candidates or ()) or asked.past.num_nodes
+    if given.first_stage == "auto":
+        slow = many > FEW and isinstance(asked.queries.follower, HistoryScorer)
+        options["first_stage"] = STAGE if slow and made else None
+        if slow and not made:
+            text = f"all of {many:,} candidates were scored, which takes this model long; a first stage, made once: "
+            warnings.warn(text + command, HopstateWarning, stacklevel=2)
+    elif given.first_stage is not None and not made:
+        raise ConfigError(f"the run has no first stage yet, which takes long to make; make it once: {command}")
+    table = yield from ranking(asked, given.source, **options)
+    if options["first_stage"] is not None:
+        told = {name: table.attrs.get(f"first_stage_{name}") for name in ("recall", "destinations")}
+        table.attrs["first_stage"] = {"candidates": options["first_stage"], **told}
+    return table
 
 
 def _pages(app: FastAPI, doors: Doors) -> None:
@@ -233,4 +225,8 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _plain(column: pd.Series) -> list[Any]:
     """Return values that JSON has: no NaN, times as text."""
     found = column.astype(str).tolist() if column.dtype.kind == "M" else column.tolist()
-    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in found]
+    return _finite(found)
+
+
+def _finite(values: list[Any]) -> list[Any]:
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]

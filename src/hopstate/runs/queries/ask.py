@@ -16,6 +16,7 @@ from hopstate.runs.queries.calibrated import probabilities
 from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
+from hopstate.runs.queries.slices import Steps, finished
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
 from hopstate.training.run_folder import RunFolder
 
@@ -95,9 +96,9 @@ def scored(
     return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
 
 
-def chances(asked: Session, pairs: Any, time: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (Q,) scores and (Q,) probabilities of pairs as `scored` does, without a table around them."""
-    scores = asked.scores(*_pairs(asked, pairs, time))
+def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
+    """Return (Q,) scores and (Q,) probabilities of pairs as `scored` does, in slices and without a table."""
+    scores = yield from asked.scoring(*_pairs(asked, pairs, time))
     return scores, probabilities(asked, scores)[0]
 
 
@@ -182,13 +183,31 @@ def ranked(
     first_stage: int | None = None,
 ) -> pd.DataFrame:
     """Return what `rank` does, of a run that is open; arguments as there."""
+    return finished(ranking(asked, sources, top, time, candidates, new_only, explain, first_stage, sliced=False))
+
+
+def ranking(
+    asked: Session,
+    sources: Any,
+    top: int | None = 10,
+    time: Any = None,
+    candidates: Any = None,
+    new_only: bool = False,
+    explain: bool = False,
+    first_stage: int | None = None,
+    *,
+    sliced: bool = True,
+) -> Steps[pd.DataFrame]:
+    """Return what `ranked` does, in slices; whole, which takes less, where sliced is False."""
     from hopstate.runs.queries.candidates import Candidates
 
     _check_counts(top, first_stage)
     nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
     t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
-    parts = [_ranked(asked, pool, nodes, i, t[i], top) for i in range(len(nodes))]
+    parts: list[Any] = [None] * len(nodes)
+    for i in range(len(nodes)):
+        parts[i] = yield from _ranking(asked, pool, nodes, i, t[i], top, sliced=sliced)
     src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
     place, times, found = (np.concatenate(column) for column in columns)
@@ -204,14 +223,14 @@ def _check_counts(top: int | None, first_stage: int | None) -> None:
             raise ConfigError(f"{name} is a number of candidates, at least 1; got {value!r}")
 
 
-def _ranked(
-    asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None
-) -> tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]:
+def _ranking(
+    asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
+) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]]:
     """Return sources, targets, ranks, times and scores of one source's best candidates."""
-    source, found = _taken(nodes, np.array([i])), pool.of(nodes, i, t)
-    many = _taken(source, np.zeros(len(found), np.int64))
+    source, found = nodes.at(np.array([i])), pool.of(nodes, i, t)
+    many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
-    scores = asked.scores(many, found, times)
+    scores = (yield from asked.scoring(many, found, times)) if sliced else asked.scores(many, found, times)
     if top is not None and top > len(found):
         kept = "after the others were left out " if pool.new_only else ""
         warnings.warn(
@@ -221,11 +240,7 @@ def _ranked(
             stacklevel=4,
         )
     best = np.argsort(-scores, kind="stable")[:top]
-    return _taken(many, best), _taken(found, best), np.arange(1, len(best) + 1), times[best], scores[best]
-
-
-def _taken(nodes: Nodes, at: np.ndarray) -> Nodes:
-    return Nodes(nodes.names[at], nodes.rows[at], nodes.met[at])
+    return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best]
 
 
 def _joined(asked: Session, parts: list[Nodes]) -> Nodes:

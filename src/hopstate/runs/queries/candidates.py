@@ -34,7 +34,7 @@ class Candidates:
             nodes = nodes_of(self.past, ids, "candidates")
             _, first = np.unique(nodes.names, return_index=True)
             first.sort()
-            self._given = Nodes(nodes.names[first], nodes.rows[first], nodes.met[first])
+            self._given = nodes.at(first)
         self._usual: dict[Any, np.ndarray] = {}
         self.stage: FirstStage | None = None
 
@@ -54,13 +54,13 @@ class Candidates:
             if row >= 0 and len(known):
                 ends = np.full(len(known), row), found.rows[known], np.full(len(known), t)
                 met[known] = self.past.store().last_meeting(*ends)[1]
-            found = _kept(found, np.flatnonzero(~met & (found.names != name)))
+            found = found.at(np.flatnonzero(~met & (found.names != name)))
         if self.count is None or len(found) <= self.count:
             return found
         self.stage = self.stage or FirstStage(self.asked)
         source = Nodes(*(np.repeat(getattr(sources, end)[i : i + 1], len(found)) for end in ("names", "rows", "met")))
         u, v = with_rows(self.past, source, found)
-        return _kept(found, self.stage.best(int(u[0]), v, t, self.count))
+        return found.at(self.stage.best(int(u[0]), v, t, self.count))
 
     def told(self) -> dict[str, float]:
         """Return the shares that the first stage keeps: of the model's own best, and of validation's destinations."""
@@ -81,7 +81,3 @@ class Candidates:
                 raise DataError("no node was met before that time, so nobody is a candidate; name some (--candidates)")
             self._usual[key] = rows
         return self._usual[key]
-
-
-def _kept(nodes: Nodes, at: np.ndarray) -> Nodes:
-    return Nodes(nodes.names[at], nodes.rows[at], nodes.met[at])

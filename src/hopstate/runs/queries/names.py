@@ -44,6 +44,10 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.names)
 
+    def at(self, places: np.ndarray) -> Nodes:
+        """Return those at some places."""
+        return Nodes(self.names[places], self.rows[places], self.met[places])
+
 
 def nodes_of(past: Past, names: Any, what: str) -> Nodes:
     """Return the nodes of ids; what says in messages what they are.

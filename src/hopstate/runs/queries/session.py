@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, times_of, with_rows
 from hopstate.runs.queries.shown import dates_of
+from hopstate.runs.queries.slices import Steps, in_slices
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -94,9 +95,17 @@ class Session:
             DataError: the model cannot score a node that it has not met.
         """
         tell_unmet(self.past, src, dst)
+        return self._scores(src, dst, t, slice(None))
+
+    def scoring(self, src: Nodes, dst: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+        """Return what `scores` does, to the bit, in slices; of the past as it is now, whatever comes between them."""
+        tell_unmet(self.past, src, dst)
+        return (yield from in_slices(partial(self._scores, src, dst, t), len(t)))
+
+    def _scores(self, src: Nodes, dst: Nodes, t: np.ndarray, part: slice) -> np.ndarray:
         u, v = with_rows(self.past, src, dst)
         try:
-            return self.queries.scores(u, v, t)
+            return self.queries.scores(u[part], v[part], t[part])
         except DataError as error:
             new = [name for nodes in (src, dst) for name in nodes.names[nodes.rows < 0].tolist()]
             if not new:

@@ -1,0 +1,87 @@
+"""Events on their way into a live run: scored and observed beside it, committed next, then taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hopstate.data.past import Past
+from hopstate.serving.event_log import Entry, EventLog
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of an event.
+
+    Args:
+        position: in the log; of one that was there already, the first; None of one that was kept aside.
+        score: from what came before it; None where it was there already, or nothing is scored (a deletion).
+        again: it was there already.
+    """
+
+    position: int | None
+    score: float | None = None
+    again: bool = False
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Draft:
+    """Events that are about to be committed.
+
+    Args:
+        ids: of all that were given, None where one has none.
+        known: positions of those that the log holds already.
+        new: places, among all, of those that are to be committed.
+        bodies: of those, as they are logged.
+        entries: the same for the log.
+        aside: what is kept aside, and at which places it stood.
+        scores: of the new ones, NaN where none is.
+        told: whether scores are told.
+        after: the past after them, None where there are none.
+        facts: what the log is told in the same commit.
+    """
+
+    ids: Sequence[str | None]
+    known: Mapping[str, int]
+    new: Sequence[int] = ()
+    bodies: Sequence[Mapping[str, Any]] = ()
+    entries: Sequence[Entry] = ()
+    aside: Mapping[int, Entry] = field(default_factory=dict)
+    scores: np.ndarray = field(default_factory=lambda: np.empty(0))
+    told: bool = True
+    after: Past | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def written(self, log: EventLog) -> int:
+        """Commit it; return the position of the first new event. Nothing of the run is touched.
+
+        Raises:
+            StorageError: the log cannot be written.
+        """
+        if self.aside:
+            log.park(list(self.aside.values()), "late")
+        if self.entries:
+            return log.append(self.entries, self.facts)
+        if self.facts:
+            log.tell(self.facts)
+        return 0
+
+    def receipts(self, first: int) -> list[Receipt]:
+        """Return what became of the events, committed from a position on."""
+        made = {place: Receipt(None) for place in self.aside}
+        for i, place in enumerate(self.new):
+            score = self.scores[i]
+            made[place] = Receipt(first + i, float(score) if self.told and not np.isnan(score) else None)
+        first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
+        found = []
+        for k, one in enumerate(self.ids):
+            if k in made:
+                found.append(made[k])
+            else:
+                assert one is not None
+                where = self.known[one] if one in self.known else made[first_of[one]].position
+                found.append(Receipt(where, again=True))
+        return found

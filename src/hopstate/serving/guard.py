@@ -1,0 +1,65 @@
+"""What every request passes first: a token, its length, and a note of what became of it."""
+
+from __future__ import annotations
+
+import hmac
+import time
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hopstate.serving.doors import Doors
+from hopstate.serving.traces import span
+
+NO_TOKEN = "/v2/health"  # doors below it ask for none
+
+
+class Guard:
+    """Requests that may pass, counted and told.
+
+    Args:
+        app: what is asked then.
+        doors: whose meters and lines; its limits.
+        token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing.
+    """
+
+    def __init__(self, app: ASGIApp, doors: Doors, token: str | None) -> None:
+        self.app, self.doors, self.token = app, doors, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status, headers = time.perf_counter(), 500, Headers(scope=scope)
+        path, method = "other", scope["method"]
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            with span(method, {"http.request.method": method}, headers=headers) as attributes:
+                refused = self._refused(scope["path"], method, headers)
+                await (refused or self.app)(scope, receive, noted)
+                path = getattr(scope.get("route"), "path", path)
+                attributes |= {"http.route": path, "http.response.status_code": status}
+        finally:
+            self.doors.meters.answered(path, status, start)
+            seconds = time.perf_counter() - start
+            self.doors.lines("request", method=method, door=path, status=status, seconds=seconds)
+
+    def _refused(self, path: str, method: str, headers: Headers) -> Response | None:
+        if self.token is not None and not path.startswith(NO_TOKEN):
+            given = headers.get("authorization", "")
+            if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+                return JSONResponse({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401)
+        length = headers.get("content-length", "0" if method == "GET" else "")
+        if not length.isdecimal() or "transfer-encoding" in headers:
+            return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
+        if int(length) > self.doors.limits.body:
+            return JSONResponse({"error": f"a request has at most {self.doors.limits.body} bytes"}, 413)
+        return None

@@ -1,0 +1,52 @@
+"""Work in slices gives what it gives whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hopstate.runs.queries import slices
+from hopstate.runs.queries.ask import _pairs, ranked, ranking
+from hopstate.runs.queries.session import session
+from hopstate.runs.queries.slices import finished, in_slices
+from made_events import SMALL, small_run
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
+def test_every_row_is_done_once(count: int) -> None:
+    rows, parts = np.arange(float(count)), list[slice]()
+
+    def work(part: slice) -> np.ndarray:
+        parts.append(part)
+        return rows[part]
+
+    np.testing.assert_array_equal(finished(in_slices(work, count)), rows)
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+
+
+@pytest.mark.parametrize(("each", "wanted"), [(1.0, [slices.LEAST] * 31 + [4]), (0.0, [16, 64, 256, 164])])
+def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second a row: as few as are worth a call; no time at all: four times as many each time."""
+    now, sizes = 0.0, list[int]()
+    monkeypatch.setattr(slices.time, "thread_time", lambda: now)
+
+    def work(part: slice) -> np.ndarray:
+        nonlocal now
+        sizes.append(min(part.stop, 500) - part.start)
+        now += each * sizes[-1]
+        return np.zeros(sizes[-1])
+
+    finished(in_slices(work, 500))
+    assert sizes == wanted
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_scores_in_slices_are_those_of_one_call(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, value in {"FIRST": 3, "LEAST": 1, "AIM": 0.0}.items():
+        monkeypatch.setattr(slices, setting, value)
+    run = small_run(name, tmp_path)
+    with session(run.path) as asked:
+        pairs = [(f"u{i}", f"v{j}") for i in range(3) for j in range(4)]
+        nodes = _pairs(asked, pairs, None)
+        np.testing.assert_array_equal(finished(asked.scoring(*nodes)), asked.scores(*nodes))
+        assert finished(ranking(asked, ["u1", "u2"], 5)).equals(ranked(asked, ["u1", "u2"], top=5))

@@ -1,0 +1,127 @@
+"""What waits for a live run's thread: short things pass long ones, and each answer is of one state."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_events import small_run, table
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from hopstate.runs.api import Run
+from hopstate.runs.queries import slices
+from hopstate.runs.queries.ask import chances, ranked, ranking
+from hopstate.runs.queries.slices import Steps, finished
+from hopstate.serving.desk import LATER, SOON, Desk
+from hopstate.serving.doors import Doors
+from hopstate.serving.limits import Limits
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    made = Desk("test")
+    yield made
+    made.close()
+
+
+def test_one_thread_does_all_and_tells_what_came_of_it(desk: Desk) -> None:
+    names = [desk.give(lambda: threading.current_thread().name) for _ in range(3)]
+    assert [name.result() for name in names] == ["test"] * 3
+    failed = desk.give(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        failed.result()
+    assert desk.give(lambda: 7).result() == 7
+
+
+def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: Desk) -> None:
+    done, begun, asked = [], threading.Event(), threading.Event()
+
+    def long() -> Steps[str]:
+        for k in range(3):
+            done.append(f"slice {k}")
+            if not k:
+                begun.set()
+                asked.wait()
+            yield
+        return "whole"
+
+    slow = desk.give_steps(long)
+    begun.wait()
+    later, quick = desk.give(lambda: done.append("later"), LATER), desk.give(lambda: done.append("quick"))
+    asked.set()
+    assert (slow.result(), quick.result(), later.result()) == ("whole", None, None)
+    assert done == ["slice 0", "quick", "slice 1", "slice 2", "later"]
+
+
+def test_what_was_given_is_done_before_the_end() -> None:
+    desk, done = Desk("test"), list[int]()
+    for k in range(5):
+        desk.give(partial(done.append, k), SOON * (k % 2))
+    desk.close()
+    assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+# ---- a run behind it ---------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
+
+
+EVENTS = table(200, 40).to_dict("records")
+
+
+def test_a_long_answer_is_of_the_state_that_it_began_with(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FIRST": 1, "LEAST": 1, "AIM": 0.0}.items():
+        monkeypatch.setattr(slices, name, value)
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take(EVENTS[:20])
+        expected = ranked(live.asked(), "u1", top=5)
+        steps = ranking(live.asked(), "u1", 5)
+        for k in range(20, 25):  # a commit, and a question of another time, after each slice
+            next(steps)
+            live.take([EVENTS[k]])
+            finished(chances(live.asked(), [("u1", "v1")], [int(live.past.last_time) + 50]))
+        assert finished(steps).equals(expected)
+        assert not ranked(live.asked(), "u1", top=5).equals(expected)
+
+
+def test_answers_are_given_while_the_disk_syncs(run: Run, tmp_path: Path) -> None:
+    """Of what was acknowledged, and no more."""
+    begun, synced = threading.Event(), threading.Event()
+
+    class Slow(SqliteLog):
+        def append(self, *told: Any) -> int:
+            begun.set()
+            synced.wait(30)
+            return super().append(*told)
+
+    def scores(doors: Doors) -> Any:
+        return doors.answered(partial(chances, pairs=[("u1", "v2"), ("u2", "v3")]))
+
+    async def work() -> None:
+        doors = Doors(partial(LiveRun, run.path, folder=tmp_path, log=Slow(tmp_path)), Limits())
+        await doors.start()
+        (before, _), _ = await scores(doors)
+        waiting = asyncio.create_task(doors.taken(EVENTS))
+        await asyncio.to_thread(begun.wait, 30)
+        (during, _), _ = await scores(doors)
+        assert not waiting.done()
+        synced.set()
+        assert [one.position for one in await waiting] == list(range(40))
+        (after, _), _ = await scores(doors)
+        await doors.stop()
+        np.testing.assert_array_equal(before, during)
+        assert (after != before).any()
+
+    asyncio.run(work())
