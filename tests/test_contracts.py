@@ -25,7 +25,7 @@ PROBES = {  # file: (how many, whose objects they are)
     "layers/message.py": (1, "torch-geometric's layers"),
     "methods/nagphormer/hops.py": (2, "the system"),
     "runs/kept.py": (5, "torch-geometric's records, tables and arrays of a user"),
-    "serving/service.py": (1, "routes of starlette, of which some have no path"),
+    "serving/guard.py": (1, "routes of starlette, of which some have no path"),
     "streaming/history_scorer.py": (1, "named tuples have no class of their own"),
     "training/double.py": (1, "named tuples have no class of their own"),
 }
