@@ -86,9 +86,7 @@ def test_spans_arrive_at_a_collector(tmp_path: Path, monkeypatch: pytest.MonkeyP
     resources = [one for request in told for one in request.resource_spans]
     names = {a.key: a.value.string_value for one in resources for a in one.resource.attributes}
     assert names["service.name"] == "hopstate"
-    ours = [
-        scope for one in resources for scope in one.scope_spans if scope.scope.name == "hopstate"
-    ]
+    ours = [scope for one in resources for scope in one.scope_spans if scope.scope.name == "hopstate"]
     spans = {span.name: span for scope in ours for span in scope.spans}
     assert set(spans) == {"POST", "commit"}
     found = {a.key: a.value.int_value for a in spans["commit"].attributes}
