@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hopstate.data.events import EventStream
 from hopstate.data.store import codes_of, lines_of, read_folder, table_of, write_folder
 from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
-from hopstate.io.opening import exists, reading
+from hopstate.io.opening import exists, open_regular, read_json, reading
+
+if TYPE_CHECKING:
+    from io import BufferedReader
 
 VERSION = 1
 META = "events.json"
+WORK = "work"  # the folder within a store that `hopstate.data.prepare` has not finished
 _ARRAYS = ("src", "dst", "t", "kind", "edge_attr", "labels", "x")
 _FACTS: dict[str, tuple[type, ...]] = {
     "num_nodes": (int,), "time_unit": (str,), "name": (str,), "source": (str,), "first_id": (int,),
@@ -52,6 +57,7 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
         MissingFileError: no such folder.
         FormatError: not a saved stream, of a newer version, or damaged.
     """
+    check_finished(Path(folder))
     later: dict[str, Any] = {"columns": None, "notes": [], "class_names": None, "dates": None, "texts": None}
     facts, arrays = read_folder(Path(folder), META, "event stream", VERSION, _FACTS, mmap=mmap, otherwise=later)
     ids, values, columns = arrays.pop("node_ids", None), arrays.pop("edge_table", None), facts.pop("columns")
@@ -62,6 +68,8 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
         check_num_nodes(facts["num_nodes"], len(arrays["src"]), str(folder), num_nodes)
     if facts["first_id"] < 0:
         raise FormatError(f"{folder}: first_id is {facts['first_id']}; save the event stream again")
+    if values is None and columns:  # what float32 holds stands there once
+        values = arrays.get("edge_attr")
     with reading(folder, "a saved event stream"):
         facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
@@ -71,3 +79,27 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
 def is_event_folder(folder: Path) -> bool:
     """Return whether a folder was written by `save_events`."""
     return exists(folder / META)
+
+
+def check_finished(folder: Path) -> None:
+    """Raise FormatError where a folder is a store that `hopstate prepare` has not finished."""
+    if exists(folder / WORK / "plan.json") and not is_event_folder(folder):
+        raise FormatError(
+            f"{folder} is a store that hopstate prepare has not finished; run the same command again, and it goes on "
+            "where it stopped"
+        )
+
+
+def check_store(folder: str | Path) -> None:
+    """Check the arrays of a store against the check sums that it was written with.
+
+    Raises:
+        FormatError: an array is another than was written, or the folder has no check sums.
+    """
+    sums = read_json(Path(folder) / META).get("checksums")
+    if not isinstance(sums, dict):
+        raise FormatError(f"{folder} has no check sums; hopstate prepare writes them")
+    for name, known in sums.items():
+        with open_regular(Path(folder) / f"{name}.npy") as file:
+            if hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest() != known:
+                raise FormatError(f"{folder}: {name}.npy is not what was written; prepare it again in another folder")

@@ -80,10 +80,7 @@ def events_from_table(
     task = fields.pop("task", "auto")
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
-    if ends[3] is None:
-        ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
-    ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
-    named = _named(table, ends)
+    named, edge_columns, idle, notes = _roles(table, ends, edge_columns, said)
     source, target, time, kind, label = named
     assert source is not None and target is not None  # noqa: PT018
     dates = zone_of(table.frame[str(time)])
@@ -98,9 +95,7 @@ def events_from_table(
             bad = int(np.argmax(ids < 0))
             raise DataError(f"{table.path}: negative id {ids[bad]} in column {name!r}, {table.place(bad)}")
     rows = _rows(src, dst, fields)
-    if edge_columns is None:
-        edge_columns, idle = _feature_columns(table, named, said)
-        notes = (*notes, *idle)
+    notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
     labels, names, told = (None, None, ()) if label is None else event_labels(table, label, task)
     left = _text_columns(table, [*named, *edge_columns])
@@ -114,6 +109,26 @@ def events_from_table(
         edge_table=features,
         **own | fields,
     )
+
+
+def named_columns(
+    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None
+) -> tuple[list[str | None], list[str], tuple[str, ...]]:
+    """Return source, target, time, kind and label as `events_from_table` names them, its features, and notes."""
+    named, features, idle, notes = _roles(table, ends, edge_columns, {})
+    return named, list(features), (*notes, *idle, *_text_columns(table, [*named, *features]))
+
+
+def _roles(
+    table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None, said: Mapping[str, Declared]
+) -> tuple[list[str | None], Sequence[str], tuple[str, ...], tuple[str, ...]]:
+    """Return the columns by their roles, those of features, and notes on columns and on labels."""
+    if ends[3] is None:
+        ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
+    ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
+    named = _named(table, ends)
+    features, idle = _feature_columns(table, named, said) if edge_columns is None else (edge_columns, ())
+    return named, features, idle, notes
 
 
 def _named(table: Table, columns: Sequence[str | None]) -> list[str | None]:

@@ -151,11 +151,12 @@ def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) 
 
 
 def _detect(path: Path) -> str:
-    from hopstate.data.event_store import is_event_folder
+    from hopstate.data.event_store import check_finished, is_event_folder
     from hopstate.data.readers.dyglib import is_jodie
     from hopstate.data.readers.tables import looks_like_text
 
     if path.is_dir():
+        check_finished(path)
         if is_event_folder(path):
             return "folder"
         if any(path.glob("ml_*.csv")):

@@ -129,6 +129,14 @@ def _check_end(path: Path, separator: str, cells: int) -> None:
 
 
 def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
+    text, first_line, keys = read_layout(path, id_columns, num_ids)
+    frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in text.names})
+    frame = frame.drop(columns=[name for name in text.names if not name])  # a row number that pandas wrote
+    return Table(frame, path, first_line, source=text)
+
+
+def read_layout(path: Path, id_columns: Sequence[str], num_ids: int) -> tuple[Text, int, list[str]]:
+    """Return how a table lies in a text file, the line of its first row, and its columns of ids; see `read_table`."""
     with bounded(path, text=True) as file:
         lines = [line.decode("utf-8-sig") for line in _first_lines(file, path)]
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
@@ -162,9 +170,7 @@ def _read_text(path: Path, id_columns: Sequence[str], num_ids: int) -> Table:
             "skipinitialspace": separator != r"\s+",
         },
     )
-    frame = text.frame(na_values={name: [""] if name in keys else list(MISSING) for name in names})
-    frame = frame.drop(columns=[name for name in names if not name])  # a row number that pandas wrote
-    return Table(frame, path, skip + header + 1, source=text)
+    return text, skip + header + 1, keys
 
 
 def _first_lines(file: IO[bytes], path: Path) -> Iterator[bytes]:

@@ -1,0 +1,191 @@
+"""Which files a source has, which columns of them are read, and that all of them are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES, named_columns
+from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.table import Table, Text
+from hopstate.data.readers.tables import read_layout
+from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
+from hopstate.io.opening import exists, expanded, open_regular, reading, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
+_SAMPLE = 1000  # rows by which columns are told apart
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One file of the source.
+
+    Args:
+        path: the file.
+        text: how it lies as text; None for Parquet.
+        first_line: line, from 1, that row 0 stands in; None for Parquet.
+    """
+
+    path: Path
+    text: Text | None
+    first_line: int | None
+
+    @property
+    def skipped(self) -> int:
+        """Lines before row 0."""
+        return (self.first_line or 1) - 1
+
+    def line(self, row: int) -> int:
+        """Return how a row is numbered for a person: by its line, in Parquet by the row itself."""
+        return row + (self.first_line or 0)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of what is read.
+
+    Args:
+        source, target, time: of each event.
+        label: or None.
+        features: numbers, in this order.
+        notes: sentences on columns that are not used.
+    """
+
+    source: str
+    target: str
+    time: str
+    label: str | None
+    features: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def all(self) -> list[str]:
+        """Every column that is read, each once."""
+        some = [self.source, self.target, self.time, *([self.label] if self.label else []), *self.features]
+        return list(dict.fromkeys(some))
+
+
+def files_of(source: str | Path) -> list[Path]:
+    """Return the files of a source in the order of their names.
+
+    Raises:
+        MissingFileError: nothing there, or a folder without tables.
+    """
+    path = expanded(str(source))
+    if not exists(path):
+        raise MissingFileError(f"no file or folder called {shown(str(source))}")
+    if not path.is_dir():
+        return [path]
+    found = [p for p in sorted(path.iterdir()) if p.is_file() and p.name.lower().removesuffix(".gz").endswith(ENDS)]
+    found = [p for p in found if not p.name.startswith((".", "_"))]
+    if not found:
+        raise MissingFileError(f"{path} holds no tables ({', '.join(ENDS)}); name the folder or file that does")
+    return found
+
+
+def layouts(files: Sequence[Path], read: Mapping[str, Any]) -> tuple[list[Layout], Columns]:
+    """Return how each file lies, and the columns that all of them have.
+
+    Args:
+        files: of the source.
+        read: of `OPTIONS`.
+
+    Raises:
+        ConfigError: an option that is not known.
+        DataError: files of different columns or types of columns.
+    """
+    for name in read:
+        if name not in OPTIONS:
+            raise ConfigError(f"prepare has no option {name!r}{nearest(name, OPTIONS)}; it has: {', '.join(OPTIONS)}")
+    given = [read[name] for name in OPTIONS[:5] if read.get(name)]
+    found, first = [], None
+    for path in files:
+        with reading(path, "a table"):
+            layout, table, types = _look(path, [*SOURCES, *TARGETS, *TIMES, *given])
+        if not len(table.frame):
+            continue
+        found.append(layout)
+        if first is None:
+            first = table, types, path
+        elif types != first[1]:
+            raise DataError(
+                f"{path} has other columns than {first[2]}: {_differ(types, first[1])}; bring them together"
+            )
+    if first is None:
+        raise DataError(f"{files[0]} holds no events")
+    return found, _columns(first[0], read)
+
+
+def _differ(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    absent = [name for name in theirs if name not in mine]
+    more = [name for name in mine if name not in theirs]
+    other = [f"{name!r} is {mine[name]} here, {theirs[name]} there" for name in mine if name in theirs]
+    other = [text for text, name in zip(other, [n for n in mine if n in theirs]) if mine[name] != theirs[name]]
+    parts = [f"no column {', '.join(map(repr, absent))}"] if absent else []
+    parts += [f"{', '.join(map(repr, more))} more"] if more else []
+    return "; ".join([*parts, *other]) or "they stand in another order"
+
+
+def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
+    ends = tuple(read.get(name) for name in OPTIONS[:5])
+    named, features, notes = named_columns(table, ends, read.get("edge_columns"))
+    source, target, time, kind, label = named
+    if kind is not None:
+        raise DataError(
+            f"{table.path}: column {kind!r} holds kinds of events; prepare takes events that add. Leave the column out "
+            "with --read.kind_column '', or read the file with read_events and write it with write_events"
+        )
+    assert source is not None and target is not None and time is not None  # noqa: PT018
+    return Columns(source, target, time, label, tuple(features), notes)
+
+
+def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, str]]:
+    """Return how a file lies, its first rows, and the types of its columns."""
+    with open_regular(path) as file:
+        parquet = file.read(4) == b"PAR1"
+    if parquet:
+        schema, frame = _parquet_head(path)
+        return Layout(path, None, None), Table(frame, path, None), schema
+    text, first_line, keys = read_layout(path, known, 2)
+    frame = text.frame(
+        na_values={name: [""] if name in keys else list(MISSING) for name in text.names},
+        nrows=_SAMPLE,
+        on_bad_lines="skip",
+    )
+    frame = frame.drop(columns=[name for name in text.names if not name])
+    return (
+        Layout(path, text, first_line),
+        Table(frame, path, first_line),
+        dict.fromkeys(map(str, frame.columns), "text"),
+    )
+
+
+def _parquet_head(path: Path) -> tuple[dict[str, str], Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise FormatError(f"{path} has two columns of the same name")
+        plain = [field for field in schema if not field.type.num_fields]
+        batch = next(file.iter_batches(_SAMPLE, columns=[field.name for field in plain]), None)
+        frame = schema.empty_table().to_pandas() if batch is None else batch.to_pandas()
+    return {field.name: type_name(field.type) for field in plain}, frame
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Return what a type of Parquet is to a reader: texts are alike however they are packed."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        return type_name(kind.value_type)
+    return "text" if types.is_string(kind) or types.is_large_string(kind) else str(kind)
+
+
+__all__ = ["OPTIONS", "Columns", "Layout", "files_of", "layouts", "type_name"]

@@ -1,0 +1,251 @@
+"""`prepare`: a table of events of any size becomes a memory-mapped store, that of the same table read in memory.
+
+Work lies in a folder `work` within the store until it is done. Each piece there is whole or absent, so that a run that
+was killed, or whose disk was full, goes on where it stopped. `events.json`, with check sums of the arrays, comes last.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import errno
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopstate.data.event_store import META, VERSION, WORK, is_event_folder
+from hopstate.data.prepare.engine import Engine, check_engine
+from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
+from hopstate.data.prepare.pieces import Bad, pieces_of
+from hopstate.data.prepare.settle import settle, settle_labels
+from hopstate.data.prepare.staging import staged
+from hopstate.data.prepare.write import Writing, write_store
+from hopstate.data.readers.tables import stem_of
+from hopstate.errors import ConfigError, StorageError
+from hopstate.io.files import make_folder, replace_file, write_text
+from hopstate.io.leftovers import sweep
+from hopstate.io.lock import locked
+from hopstate.io.opening import read_json
+from hopstate.io.sizes import parse_bytes
+
+LEAST = 512 << 20  # bytes of memory
+_OWN = 256 << 20  # bytes that the process needs beside its engine
+_BAD = "bad_rows.csv"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What came of a source.
+
+    Args:
+        path: the store.
+        events, nodes: how many it holds.
+        bad: rows that were left out.
+        bad_rows: the file that they stand in, None where there is none.
+    """
+
+    path: Path
+    events: int
+    nodes: int
+    bad: int
+    bad_rows: Path | None
+
+
+def prepare(
+    source: str | Path,
+    out: str | Path,
+    *,
+    engine: str = "duckdb",
+    memory: int | str = "2GiB",
+    threads: int | None = None,
+    piece_rows: int | None = None,
+    say: Say | None = None,
+    **read: Any,
+) -> Prepared:
+    """Make a store of a table of events; `read_events` maps it into memory, and so does --data of every command.
+
+    Arrays are those that `read_events` gives for the same table; rows without ids, time or numbers of features, which
+    it would refuse, are written to bad_rows.csv in the store.
+
+    Args:
+        source: a file or folder of CSV or Parquet; files follow each other in the order of their names.
+        out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
+        engine: of `hopstate.data.prepare.engine.ENGINES`.
+        memory: most bytes of memory in use, at least 512MiB.
+        threads: of the engine; by default one a core.
+        piece_rows: rows in work at a time; by default by memory.
+        say: takes lines of progress.
+        read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them.
+
+    Raises:
+        ConfigError: less memory, an unknown engine or option.
+        MissingExtraError: the engine is not installed.
+        MissingFileError, FormatError, DataError: the source cannot be read; files that differ are named.
+        StorageError: the store is of another source, or the disk is full; what is done is kept.
+        BusyError: another process prepares it.
+    """
+    budget = parse_bytes(memory)
+    if budget < LEAST:
+        raise ConfigError(f"--memory {memory} is too little; prepare needs at least 512MiB")
+    check_engine(engine)
+    out = Path(out)
+    files = files_of(source)
+    found, columns = layouts(files, read)
+    if (
+        out.exists()
+        and not is_event_folder(out)
+        and not (out / WORK).is_dir()
+        and (not out.is_dir() or any(out.iterdir()))
+    ):
+        raise StorageError(f"{out} exists and holds no store; choose another folder")
+    facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
+    try:
+        with locked(out, "a store"):
+            work = _Work(out, found, columns, read, piece_rows or min(1 << 19, max(1 << 14, budget >> 12)), say)
+            if not work.finished():
+                work.stage()
+                with Engine(engine, work.folder, budget - _OWN, threads) as at:
+                    work.finish(at, facts, read.get("time_unit") or "")
+            return work.result()
+    except OSError as error:
+        if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise StorageError(
+            f"could not write {out}: {error}; free some space there and run the same command again: what is done "
+            "is kept"
+        ) from error
+
+
+class _Work:
+    """The folder of work of one store."""
+
+    def __init__(
+        self, out: Path, found: list[Layout], columns: Columns, read: Mapping[str, Any], rows: int, say: Say | None
+    ) -> None:
+        self.out, self.folder, self.layouts, self.columns = out, out / WORK, found, columns
+        self._say = say or (lambda text: None)
+        stats = [(str(one.path.resolve()), one.path.stat()) for one in found]
+        self.plan = {
+            "files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
+            "columns": [list(v) if isinstance(v, tuple) else v for v in dataclasses.astuple(columns)[:5]],
+            "read": {key: value for key, value in read.items() if value is not None},
+        }
+        plan = self.folder / "plan.json"
+        if is_event_folder(out):
+            made = read_json(out / META).get("prepared")
+            if not isinstance(made, dict) or made.get("plan") != self.plan:
+                raise StorageError(f"{out} holds an event stream of another source; choose another folder")
+        elif plan.is_file():
+            kept = read_json(plan)
+            rows = kept.pop("piece_rows", rows)
+            if kept != self.plan:
+                raise StorageError(
+                    f"{out} is the unfinished store of another source, of files that have changed since, or of other "
+                    "options; delete it, or choose another folder"
+                )
+            sweep(self.folder)
+        else:
+            make_folder(self.folder)
+            write_text(plan, json.dumps({**self.plan, "piece_rows": rows}))
+        self.rows = rows
+
+    def finished(self) -> bool:
+        """Return whether the store is whole; what is left of the work on it goes."""
+        whole = is_event_folder(self.out)
+        if whole:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return whole
+
+    def stage(self) -> None:
+        """Bring every piece that is not there to the folder of work."""
+        for number, layout in enumerate(self.layouts):
+            done = self.folder / f"{number:05d}.json"
+            if done.is_file():
+                continue
+            count = 0
+            for place, piece in enumerate(pieces_of(layout, self.columns, self.rows)):
+                count += 1
+                if not self._piece(number, place, "json").is_file():
+                    self._save(number, place, staged(layout, self.columns, piece))
+                    self._say(f"{layout.path}: {int(piece.rows[-1]) + 1 if len(piece.rows) else 0:,} rows read")
+            write_text(done, json.dumps({"pieces": count}))
+
+    def _piece(self, file: int, place: int, kind: str) -> Path:
+        return self.folder / f"{file:05d}-{place:06d}.{kind}"
+
+    def _save(self, file: int, place: int, piece: Any) -> None:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        number = (file << 24) + place
+        position = (number << 24) + np.arange(len(piece.columns["t"]))
+        events = pa.table({"position": position, **piece.columns})
+        sides = [
+            pa.table({
+                "piece": np.full(len(ids), number), "side": np.full(len(ids), side, np.int8),
+                "code": np.arange(len(ids), dtype=np.int32), "id": ids,
+            })
+            for side, ids in enumerate(piece.ids)
+        ]  # fmt: skip
+        plain = {"compression": "none", "write_statistics": False}
+        replace_file(
+            self._piece(file, place, "events"), lambda p: pq.write_table(events, p, use_dictionary=False, **plain)
+        )
+        ids = pa.concat_tables(sides)
+        replace_file(self._piece(file, place, "ids"), lambda p: pq.write_table(ids, p, use_dictionary=False, **plain))
+        facts = {**piece.facts, "file": file, "place": place, "bad": len(piece.bad)}
+        if piece.bad:
+            write_text(self._piece(file, place, "bad"), _lines(self.layouts[file], piece.bad))
+        write_text(self._piece(file, place, "json"), json.dumps(facts))
+
+    def finish(self, engine: Engine, facts: dict[str, Any], unit: str) -> None:
+        """Write the store of the staged pieces."""
+        counts = [read_json(self.folder / f"{n:05d}.json")["pieces"] for n in range(len(self.layouts))]
+        names = [(n, place) for n, count in enumerate(counts) for place in range(count)]
+        pieces = [read_json(self._piece(*name, "json")) for name in names]
+        paths = [layout.path for layout in self.layouts]
+        settled = settle(pieces, paths, unit)
+        some = [(name, fact) for name, fact in zip(names, pieces) if fact["count"]]
+        label = self.columns.label
+        labels = None if label is None else settle_labels([fact for _, fact in some], label, paths[0])
+        bad = sum(fact["bad"] for fact in pieces)
+        texts = [self._piece(*name, "bad").read_text("utf-8") for name, fact in zip(names, pieces) if fact["bad"]]
+        if bad:
+            write_text(self.out / _BAD, "".join(["file,line,reason,cells\n", *texts]))
+        writing = Writing(
+            self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
+            [self._piece(*name, "ids") for name, _ in some], [fact for _, fact in some],
+            self.columns, settled, labels, self._say,
+        )  # fmt: skip
+        arrays, own = write_store(writing, engine)
+        notes = [
+            *self.columns.notes,
+            *([f"{bad:,} rows were left out; {_BAD} in the store tells which"] if bad else []),
+        ]
+        meta = {"version": VERSION, **facts, **own, "time_unit": settled.unit, "first_id": 0, "notes": notes}
+        meta |= {"texts": [] if own["columns"] else None, "dates": [settled.zone] if settled.zone else None}
+        meta |= {"arrays": list(arrays), "checksums": arrays, "prepared": {"plan": self.plan, "bad": bad}}
+        write_text(self.out / META, json.dumps(meta, indent=1))
+        self.finished()
+
+    def result(self) -> Prepared:
+        """Return what the store holds."""
+        import numpy as np
+
+        meta = read_json(self.out / META)
+        bad = meta["prepared"]["bad"]
+        events = len(np.load(self.out / "t.npy", mmap_mode="r"))
+        return Prepared(self.out, events, meta["num_nodes"], bad, self.out / _BAD if bad else None)
+
+
+def _lines(layout: Layout, bad: list[Bad]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows((os.fspath(layout.path.name), *one) for one in bad)
+    return text.getvalue()

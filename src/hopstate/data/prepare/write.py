@@ -1,0 +1,193 @@
+"""The arrays of a store, each written once from its start to its end, with its check sum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hopstate.data.prepare.engine import Engine
+from hopstate.data.prepare.layout import Columns
+from hopstate.data.prepare.settle import Labels, Settled
+from hopstate.io.files import replace_file, sync_file
+
+Batch = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written where.
+
+    Args:
+        out, work: the store, and its folder of work.
+        events, ids: files of the pieces, in order.
+        facts: of the pieces.
+        columns, settled, labels: what they hold.
+        say: takes lines of progress.
+    """
+
+    out: Path
+    work: Path
+    events: list[Path]
+    ids: list[Path]
+    facts: list[dict[str, Any]]
+    columns: Columns
+    settled: Settled
+    labels: Labels | None
+    say: Callable[[str], None]
+
+
+class Npy:
+    """A .npy file that is written row by row; its check sum is that of all its bytes."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.path, self.dtype = path, np.dtype(dtype)
+        self._digest = hashlib.sha256()
+        self._file = path.open("wb")
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self, header)  # type: ignore[arg-type]
+
+    def write(self, data: Any) -> None:
+        """Add bytes."""
+        self._digest.update(data)
+        self._file.write(data)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add rows."""
+        self.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
+
+    def close(self) -> str:
+        """Bring the file to disk; return its check sum."""
+        self._file.close()
+        sync_file(self.path)
+        return self._digest.hexdigest()
+
+
+def write_store(w: Writing, engine: Engine) -> tuple[dict[str, str], dict[str, Any]]:
+    """Write the arrays; return their check sums by name, and the facts that follow from them."""
+    sums: dict[str, str] = {}
+    vocabulary = w.work / "vocabulary.parquet"
+    whole, text = w.settled.whole, w.settled.text
+    if not vocabulary.is_file():
+        w.say("numbering the ids")
+        replace_file(vocabulary, lambda part: engine.vocabulary(w.ids, whole, text, part))
+    nodes = _vocabulary(w, vocabulary, sums)
+    rows = w.work / "rows.npy"
+    if not rows.is_file():
+        replace_file(rows, lambda part: _rows(w, engine, vocabulary, part))
+    batches = _in_order(w) if w.settled.in_order else _sorted(w, engine)
+    w.say("writing the events")
+    _columns(w, batches, sums)
+    names = None if w.labels is None or w.labels.names is None else list(w.labels.names)
+    own = {"num_nodes": nodes, "columns": list(w.columns.features) or None, "class_names": names}
+    return {key: sums[key] for key in sorted(sums)}, own
+
+
+def _vocabulary(w: Writing, path: Path, sums: dict[str, str]) -> int:
+    """Write the ids, but where they are their own rows; return how many there are."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        count = file.metadata.num_rows
+        if not w.settled.text:
+            last = file.read_row_group(file.num_row_groups - 1, ["id"])["id"][-1].as_py()
+            first = file.read_row_group(0, ["id"])["id"][0].as_py()
+            if (first, last) == (0, count - 1):
+                return count
+        array = Npy(w.out / "node_ids.npy", (count,), f"<U{_longest(file)}" if w.settled.text else np.int64)
+        for batch in file.iter_batches(1 << 16, columns=["id"]):
+            ids = batch.column(0)
+            array.add(np.array(ids.to_pylist(), array.dtype) if w.settled.text else ids.to_numpy())
+        sums["node_ids"] = array.close()
+    return count
+
+
+def _longest(file: Any) -> int:
+    import pyarrow.compute as pc
+
+    lengths = (pc.max(pc.utf8_length(batch.column(0))).as_py() for batch in file.iter_batches(1 << 16, columns=["id"]))
+    return max(1, *lengths, 1)
+
+
+def _rows(w: Writing, engine: Engine, vocabulary: Path, path: Path) -> None:
+    """Write the rows of all pieces' ids, one piece's sources and then its targets after the other."""
+    count = sum(one["count"] for fact in w.facts for one in fact["ids"])
+    array = Npy(path, (count,), np.int64)
+    for rows in engine.rows(w.ids, w.settled.whole, w.settled.text, vocabulary):
+        array.add(rows.to_numpy())
+    array.close()
+
+
+def _pieces(w: Writing) -> Iterator[Batch]:
+    """Return the pieces with nodes' rows for codes of their own, times and labels as they are to be."""
+    import pyarrow.parquet as pq
+
+    rows = np.load(w.work / "rows.npy", mmap_mode="r")
+    start = 0
+    for place, (path, fact) in enumerate(zip(w.events, w.facts)):
+        table = pq.read_table(path, memory_map=False, use_threads=False)
+        batch = {name: table[name].to_numpy() for name in table.column_names}
+        for name, one in zip(("src", "dst"), fact["ids"]):
+            batch[name] = rows[start : start + one["count"]][batch[name]]
+            start += one["count"]
+        t = batch["t"] // w.settled.divide if w.settled.divide > 1 else batch["t"]
+        batch["t"] = t.astype(w.settled.t, copy=False)
+        if w.labels is not None:
+            label = batch["label"]
+            label = label if w.labels.places is None else w.labels.places[place][label.astype(np.int64)]
+            batch["label"] = label.astype(w.labels.dtype)
+        yield batch
+
+
+def _in_order(w: Writing) -> Iterator[Batch]:
+    yield from _pieces(w)
+
+
+def _sorted(w: Writing, engine: Engine) -> Iterator[Batch]:
+    """Return all events in the order of time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    w.say("sorting the events by time")
+    paths = []
+    for number, batch in enumerate(_pieces(w)):
+        path = w.work / f"mapped-{number:06d}.parquet"
+        table = pa.table({key: value for key, value in batch.items() if key != "label" or w.labels is not None})
+        if not path.is_file():
+            _put(path, table, pq)
+        paths.append(path)
+    for found in engine.ordered(paths):
+        yield {name: found.column(name).to_numpy(zero_copy_only=False) for name in found.schema.names}
+
+
+def _put(path: Path, table: Any, pq: Any) -> None:
+    replace_file(path, lambda part: pq.write_table(table, part, compression="none", use_dictionary=False))
+
+
+def _columns(w: Writing, batches: Iterator[Batch], sums: dict[str, str]) -> None:
+    count, width = sum(fact["count"] for fact in w.facts), len(w.columns.features)
+    exact = all(fact["exact"] for fact in w.facts)
+    arrays = {name: Npy(w.out / f"{name}.npy", (count,), np.int64) for name in ("src", "dst")}
+    arrays["t"] = Npy(w.out / "t.npy", (count,), w.settled.t)
+    if w.labels is not None:
+        arrays["labels"] = Npy(w.out / "labels.npy", (count,), w.labels.dtype)
+    if width:
+        arrays["edge_attr"] = Npy(w.out / "edge_attr.npy", (count, width), np.float32)
+        if not exact:
+            arrays["edge_table"] = Npy(w.out / "edge_table.npy", (count, width), np.float64)
+    for batch in batches:
+        for name in ("src", "dst", "t"):
+            arrays[name].add(batch[name])
+        if w.labels is not None:
+            arrays["labels"].add(batch["label"])
+        if width:
+            values = np.stack([batch[f"f{i}"] for i in range(width)], 1)
+            arrays["edge_attr"].add(values)
+            if not exact:
+                arrays["edge_table"].add(values)
+    sums |= {name: array.close() for name, array in arrays.items()}

@@ -1,0 +1,217 @@
+"""A table prepared is the table read in memory, however it is cut, whatever the memory, after a kill too."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
+pytest.importorskip("ibis", reason="prepare needs the extra prepare")
+
+from hopstate.data.event_store import check_store, load_events
+from hopstate.data.prepare import prepare
+from hopstate.data.readers.read_events import read_events
+from hopstate.errors import ConfigError, DataError, FormatError, MissingExtraError, StorageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
+FIELDS = ("src", "dst", "t", "labels", "edge_attr")
+
+
+def same(one, other):
+    for name in FIELDS:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (theirs is None), name
+        if mine is not None:
+            assert mine.dtype == theirs.dtype, name
+            np.testing.assert_array_equal(mine, theirs, name)
+    for name in ("num_nodes", "time_unit", "dates", "class_names"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.content_hash == other.content_hash
+
+
+def frame(n=400, seed=0):
+    r = np.random.default_rng(seed)
+    columns = {"source": [f"n{k}" for k in r.integers(0, 50, n)], "target": [f"ü{k}" for k in r.integers(0, 50, n)]}
+    columns |= {"time": r.integers(0, 90, n), "label": r.choice(["good", "bad", "odd"], n)}
+    return pd.DataFrame(columns | {"feat_0": r.normal(size=n), "feat_1": r.integers(0, 5, n)})
+
+
+def files(store):
+    return {path.name: path.read_bytes() for path in store.iterdir() if path.suffix == ".npy"}
+
+
+ids = st.one_of(
+    st.integers(0, 30).map(str), st.sampled_from(["007", "+5", "5.0", "a b", " x", "NA", "é", "zz", "𝔘", "n1", "-"])
+)
+whole = st.integers(0, 12).map(str) | st.sampled_from(["+5", "5.0", "900000000000"])
+times = st.one_of(
+    st.lists(st.integers(-5, 9).map(str), min_size=30, max_size=30),
+    st.lists(st.sampled_from(["0.5", "1", "2e3", "-1.25"]), min_size=30, max_size=30),
+    st.lists(
+        st.sampled_from(["2024-03-01", "2024-03-01T12:00:00.5", "2023-01-01 10:00:00+02:00"]), min_size=30, max_size=30
+    ),
+)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(whole, min_size=30, max_size=30) | st.lists(ids, min_size=30, max_size=30),
+    st.lists(whole, min_size=30, max_size=30) | st.lists(ids, min_size=30, max_size=30),
+    times,
+)
+def test_a_table_prepared_is_the_table_read(tmp_path_factory, src, dst, t):
+    folder = tmp_path_factory.mktemp("any")
+    rows = "".join(f"{u},{v},{w}\n" for u, v, w in zip(src, dst, t))
+    (folder / "e.csv").write_text(f"source,target,time\n{rows}", "utf-8")
+    try:
+        expected = read_events(folder / "e.csv")
+    except DataError:
+        with pytest.raises(DataError):
+            prepare(folder / "e.csv", folder / "store", piece_rows=7)
+        return
+    prepare(folder / "e.csv", folder / "store", piece_rows=7)
+    same(read_events(folder / "store"), expected)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "txt"])
+def test_features_labels_and_ties(tmp_path, kind):
+    table, path = frame(), tmp_path / f"e.{kind}"
+    if kind == "parquet":
+        table.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep=" " if kind == "txt" else ",")
+    done = prepare(path, tmp_path / "store", piece_rows=37)
+    assert (done.events, done.bad) == (400, 0)
+    store = read_events(tmp_path / "store")
+    same(store, read_events(path))
+    assert isinstance(store.src.base, np.memmap) or isinstance(store.src, np.memmap)
+    check_store(tmp_path / "store")
+    assert not (tmp_path / "store" / "work").exists()
+
+
+def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
+    table = frame(1000)
+    table.to_parquet(tmp_path / "e.parquet")
+    (tmp_path / "cut").mkdir()
+    for i in range(10):
+        table.iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "a")
+    prepare(tmp_path / "e.parquet", tmp_path / "b", memory="600MiB", threads=1, piece_rows=64)
+    prepare(tmp_path / "cut", tmp_path / "c", threads=2)
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+def test_bad_rows_stand_aside_with_their_lines(tmp_path):
+    text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\na,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
+    (tmp_path / "e.csv").write_text(text)
+    done = prepare(tmp_path / "e.csv", tmp_path / "s", piece_rows=2)
+    assert (done.events, done.bad) == (3, 5)
+    rows = pd.read_csv(done.bad_rows)
+    assert rows.line.tolist() == [3, 4, 5, 6, 8]
+    np.testing.assert_array_equal(read_events(tmp_path / "s").t, [1, 2, 3])
+
+
+CHILD = """
+import sys
+from hopstate.data.prepare import prepare
+prepare(sys.argv[1], sys.argv[2], piece_rows=50, say=lambda text: print(text, flush=True))
+"""
+
+
+@pytest.mark.parametrize(
+    "kills", [(6, 13), pytest.param(tuple(range(1, 17)), marks=pytest.mark.slow)], ids=["some", "many"]
+)
+def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
+    frame(600).to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=50)
+    for lines in kills:
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(lines):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        if not (tmp_path / "s" / "events.json").exists():
+            with pytest.raises(FormatError, match="has not finished"):
+                read_events(tmp_path / "s")
+    prepare(tmp_path / "e.parquet", tmp_path / "s", piece_rows=50)
+    assert files(tmp_path / "s") == files(tmp_path / "whole")
+
+
+def test_a_full_disk_keeps_what_is_done(tmp_path):
+    frame(600).to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", piece_rows=50)
+    limited = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + CHILD
+    words = [sys.executable, "-c", limited, str(tmp_path / "e.parquet"), str(tmp_path / "s")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "what is done is kept" in done.stderr
+    kept = list((tmp_path / "s" / "work").glob("*.events"))
+    assert kept
+    said = []
+    prepare(tmp_path / "e.parquet", tmp_path / "s", say=said.append)
+    assert sum("rows read" in text for text in said) <= 13 - len(kept)
+    assert files(tmp_path / "s") == files(tmp_path / "whole")
+
+
+def spoiled(tmp_path, *texts):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for place, text in enumerate(texts):
+        (folder / f"{place}.csv").write_text(text)
+    return folder
+
+
+HEAD = "source,target,time\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ((HEAD + "1,2,3\n", "source,target,time,feat_0\n1,2,3,4\n"), "1.csv has other columns than .*0.csv.*feat_0"),
+        ((HEAD + "1,2,3\n", HEAD + "a,2,3\n"), "ids of sources are numbers in .*0.csv and texts in .*1.csv"),
+        ((HEAD + "1,2,3\n", HEAD + "1,2,2024-03-01\n"), "times are dates in .*1.csv and numbers in .*0.csv"),
+        ((HEAD + "-1,2,3\n3,4,5\n", HEAD + "1.5,2,3\n"), "texts|negative|fractions"),
+        ((HEAD + ",2,3\n", HEAD + ",2,3\n"), "no row has ids and a time"),
+        (("source,target,time,op\n1,2,3,delete\n",), "prepare takes events that add"),
+    ],
+)
+def test_files_that_differ_are_named(tmp_path, texts, words):
+    with pytest.raises(DataError, match=words):
+        prepare(spoiled(tmp_path, *texts), tmp_path / "s")
+    assert not (tmp_path / "s" / "events.json").exists()
+
+
+def test_what_cannot_be_prepared_says_so(tmp_path, monkeypatch):
+    frame(60).to_parquet(tmp_path / "e.parquet")
+    with pytest.raises(ConfigError, match=r"unknown engine 'duckdbs'.*duckdb"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", engine="duckdbs")
+    with pytest.raises(ConfigError, match="at least 512MiB"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", memory="1MiB")
+    with pytest.raises(ConfigError, match="no option 'sauce_column'"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", sauce_column="a")
+    with monkeypatch.context() as absent:
+        absent.setitem(sys.modules, "ibis", None)
+        with pytest.raises(MissingExtraError, match=r"hopstate\[prepare\]"):
+            prepare(tmp_path / "e.parquet", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    prepare(tmp_path / "e.parquet", tmp_path / "s")
+    frame(60, seed=1).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(StorageError, match="of another source"):
+        prepare(tmp_path / "other.parquet", tmp_path / "s")
+    with (tmp_path / "s" / "t.npy").open("rb+") as file:
+        file.seek(200)
+        file.write(b"\x07")
+    with pytest.raises(FormatError, match=r"t\.npy is not what was written"):
+        check_store(tmp_path / "s")
+    meta = (tmp_path / "s" / "events.json").read_text()
+    (tmp_path / "s" / "events.json").write_text(meta.replace('"version": 1', '"version": 7'))
+    with pytest.raises(FormatError, match="of format 7"):
+        load_events(tmp_path / "s")
