@@ -269,7 +269,7 @@ def stored_config(method: Method, config: RunConfig) -> dict[str, Any]:
     stored = as_dict(config) | {"method": method.name}
     for holder, key in (
         (stored, "data"),
-        (stored, "init"),
+        *((stored, key) for key in ("init", "encodings", "memory")),
         *((stored["read"], key) for key in ("features", "labels", "x")),
     ):
         if isinstance(holder.get(key), str) and Path(holder[key]).exists():

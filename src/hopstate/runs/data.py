@@ -227,7 +227,7 @@ def describe(
         "walks": own.get("walks"),
         "clock": asdict(clock) if clock is not None else None,
         "features": features,
-        **({"encodings": own["encodings"]} if "encodings" in own else {}),
+        **{what: facts for what, facts in own.items() if what in ("encodings", "memory")},
     }
 
 

@@ -81,7 +81,7 @@ class FollowingMemory(MemoryScorer):
         self._fetch(nodes)
         with evaluating(self.model):
             rows = torch.from_numpy(nodes).to(self._device)
-            found: Tensor = self.model.represent(self.memory, rows, back=True)  # type: ignore[operator]
+            found = self.model.represent(self.memory, rows, back=True)
         return found.detach().cpu().numpy()
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:

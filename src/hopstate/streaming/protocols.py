@@ -228,6 +228,18 @@ class MemoryModel(TemporalModel):
         """Return the memory after a batch; in_place may write into state."""
         raise NotImplementedError
 
+    def represent(self, state: NodeState, nodes: Tensor, *, back: bool = False) -> Tensor:
+        """Return (n, w) what scores read of nodes (n,): of their memory first, then what no event changes.
+
+        Args:
+            back: as in `link_logits`.
+        """
+        raise NotImplementedError
+
+    def leave_out_decoder(self) -> None:
+        """Drop what only scores need: what is left moves a memory and represents nodes."""
+        raise NotImplementedError
+
     def link_logits(
         self, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
     ) -> Tensor:

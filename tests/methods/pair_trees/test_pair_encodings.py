@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 import torch
 
+from hopstate.cli.main import main as run_command
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32_SUM
+from hopstate.training.checkpoint import load_checkpoint
 
 QUIET: dict[str, Any] = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 QUIET |= {"evaluation.strategies": ["random", "historical"]}
@@ -124,13 +126,57 @@ def test_the_trees_do_without_the_folder_of_the_model(tmp_path: Path) -> None:
     assert {"logit of the frozen model", "encoding 0", "since the pair met"} <= set(told)
 
 
+def test_a_finished_run_is_taken_up_again_without_the_folder_of_the_model(model: str, tmp_path: Path) -> None:
+    named = str(copytree(model, tmp_path / "model"))
+    made = trees(tmp_path / "run", named)
+    weights = load_checkpoint(made.path / "model.safetensors").tensors["model"]
+    rmtree(named)
+    again = fit("pair-trees", events(), out=made.path, resume=True)
+    assert again.metrics == made.metrics
+    now = load_checkpoint(made.path / "model.safetensors").tensors["model"]
+    assert now.keys() == weights.keys()
+    assert all(torch.equal(now[name], tensor) for name, tensor in weights.items())
+
+
+def test_a_run_that_was_stopped_grows_the_same_trees(
+    model: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hopstate.methods.pair_trees.method.grow", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trees(tmp_path / "run", model)
+    assert fit("pair-trees", events(), out=tmp_path / "run", resume=True).metrics == run.metrics
+
+
+def test_the_commands_go_on_and_check_for_leaks_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, file = events(), tmp_path / "events.csv"
+    pd.DataFrame({"src": own.src, "dst": own.dst, "t": own.t}).to_csv(file, index=False)
+    settings = {**QUIET, "loop.epochs": 1, "batch_size": 100}
+    monkeypatch.chdir(tmp_path)
+    fit("graphmixer", file, out="model", config={**settings, **SMALL["graphmixer"]})
+    made = fit("pair-trees", file, out="trees", config={**QUIET, **TREES, "encodings": "model"})
+    assert run_command(["check-leak", "trees", "--moments", "2", "--queries", "16"]) == 0
+    assert "no leak" in capsys.readouterr().out
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    settings = json.loads((tmp_path / "trees" / "config.json").read_text())
+    assert Path(settings["encodings"]) == tmp_path / "model"
+    assert fit("pair-trees", file, out=tmp_path / "trees", resume=True).metrics == made.metrics
+
+
 def test_only_a_finished_run_of_the_same_split_and_data_is_taken(model: str, run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another split"):
         trees(tmp_path / "a", model, **{"split.test_ratio": 0.3})
     own = replace(events(), num_nodes=21)
     with pytest.raises(ConfigError, match="another way: num_nodes"):
         fit("pair-trees", own, out=tmp_path / "b", config={**QUIET, **TREES, "encodings": model})
-    with pytest.raises(ConfigError, match="one of pair-trees"):
+    with pytest.raises(ConfigError, match="is one of pair-trees"):
         trees(tmp_path / "c", str(run.path))
     facts = json.loads((run.path / "data.json").read_text())
     assert facts["encodings"]["settings"]["method"] == "graphmixer"

@@ -96,6 +96,10 @@ class CTDGSSM(MemoryModel):
         width += 0 if self.pair_history is None else self.pair_history.dim
         self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
 
+    def leave_out_decoder(self) -> None:
+        """Drop what only scores need: what is left moves a memory and represents nodes."""
+        self.decoder, self.pair, self.gap_out, self.pair_history = nn.Identity(), nn.ModuleList(), None, None
+
     # ---- memory -----------------------------------------------------------------------------------------
     @property
     def tag(self) -> str:

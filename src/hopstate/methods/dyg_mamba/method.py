@@ -8,15 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
+from hopstate.methods.dyg_mamba.token_memory import METHODS as MEMORIES
+from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenizer
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
 from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop
+from hopstate.methods.shared.frozen import frozen_run
 from hopstate.methods.shared.link import (
     SECONDS,
     HistoryLinkRun,
@@ -30,6 +35,7 @@ from hopstate.methods.shared.link import (
     used_features,
 )
 from hopstate.methods.space import Space
+from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask
@@ -50,26 +56,43 @@ class DyGMambaRun(HistoryLinkRun):
     Args:
         model: encodings, state-space blocks, head.
         history: how much of the past a sequence holds, and where the node itself stands in it.
+        memory: folder of a finished run of ctdg-ssm on the same split: its memory of a token's node, strictly before
+            the query, stands beside the node's features; it stays as it is, and its weights are kept with the run's.
         microbatch_size: pairs computed together in a training step, to bound memory (about 57 KB a token); the gradient
             is the whole batch's all the same. null: so many that a microbatch has about 20,000 tokens.
     """
 
     model: DyGMambaConfig = field(default_factory=DyGMambaConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    memory: str | None = None
     microbatch_size: int | None = None
 
 
 def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTask:
     """Return the task of training DyG-Mamba on stream."""
     at_once = max(1, LOOKED_UP // (2 * (config.history.max_length or LONG)))
+    frozen = frozen_run(stream, config, config.memory, context, what="memory", methods=MEMORIES)
+    memory = None if frozen is None else FrozenMemory(frozen)
+    widths = history_features(used_features(stream, context), stream, config, context)
+    model = DyGMamba(config.model, **widths, memory_dim=0 if memory is None else memory.dim)
+    if memory is not None:
+        model.add_module("memory", memory)
+
+    def beside(inner: PairTokenizer, events: EventStream, rows: np.ndarray | None) -> PairTokenizer:
+        if memory is None:
+            return inner
+        return MemoryTokenizer(inner, memory.over(events, rows), memory, widths["node_dim"])
+
     return history_task(
         stream,
         config,
         context,
-        model=DyGMamba(config.model, **history_features(used_features(stream, context), stream, config, context)),
+        model=model,
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, config.history, *rest),
         microbatch_size=at_once if config.microbatch_size is None else config.microbatch_size,
         microbatch_tokens=MAX_TOKENS if config.microbatch_size is None else None,
+        beside=beside,
+        kept={} if frozen is None else {"memory": frozen.kept},
     )
 
 

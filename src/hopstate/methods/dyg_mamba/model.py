@@ -141,17 +141,18 @@ class DyGMamba(HistoryModel):
     Args:
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
+        memory_dim: columns of a memory that tokens have after their nodes' own features; 0 for none.
     """
 
     Config = DyGMambaConfig
 
-    def __init__(self, config: DyGMambaConfig, *, node_dim: int = 0, edge_dim: int = 0) -> None:
+    def __init__(self, config: DyGMambaConfig, *, node_dim: int = 0, edge_dim: int = 0, memory_dim: int = 0) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
         self.alike = True
         self.config, dim = config, CHANNELS * config.channel_dim
         self.encoders = nn.ModuleList(
-            HistoryEncoder(config, node_dim, edge_dim, counts=config.cooccurrence)
+            HistoryEncoder(config, node_dim + memory_dim, edge_dim, counts=config.cooccurrence)
             for _ in range(1 if config.encoders == "shared" else 2)
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None

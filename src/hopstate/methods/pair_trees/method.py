@@ -146,7 +146,8 @@ class PairTreesTask(LinkTask):
         negatives: Mapping[tuple[str, str], Negatives],
         folder: Path | None = None,
     ) -> None:
-        super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock)
+        kept: TaskFacts = {} if source.frozen is None else {"encodings": source.frozen.kept}
+        super().__init__(source, evaluation=config.evaluation, negatives=negatives, clock=source.clock, kept=kept)
         self.features, self.trees, self.config, self._folder = source, source.trees, config, folder
 
     def fit_whole(self) -> tuple[list[dict[str, float]], int]:
@@ -161,11 +162,6 @@ class PairTreesTask(LinkTask):
         spent = round(time.perf_counter() - begin, 4)
         rows = [{"epoch": int(row["trees"])} | {f"val_{k}": v for k, v in row.items() if k != "trees"} for row in found]
         return [row | {"seconds": spent} for row in rows], self.trees.kept
-
-    def facts(self) -> TaskFacts:
-        """Return what a run must remember: the clock, and what a frozen model is built from."""
-        frozen = self.features.frozen
-        return super().facts() if frozen is None else {**super().facts(), "encodings": frozen.kept}
 
     def _importances(self, names: tuple[str, ...]) -> str:
         share = self.trees.importances()

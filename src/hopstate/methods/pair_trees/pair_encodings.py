@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,19 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.events import EventStream
-from hopstate.errors import CheckpointError, ConfigError, idle_reset
 from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
 from hopstate.layers.heads import LinkHead
-from hopstate.methods import get_method
 from hopstate.methods.method import Context
-from hopstate.methods.settings import config_from, with_earlier
+from hopstate.methods.shared.frozen import frozen_run
 from hopstate.streaming.history_scorer import HistoryScorer, to_device
 from hopstate.tokens.pair_features import PairFeatures
-from hopstate.training.checkpoint import load_checkpoint, load_weights
-from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.history import HistoryPairs
-from hopstate.training.tasks.link import LinkTask
 
 if TYPE_CHECKING:
     from hopstate.data.past import Past
@@ -132,53 +127,14 @@ def encodings(scorer: HistoryScorer, head: LinkHead, u: np.ndarray, v: np.ndarra
 def frozen_model(stream: EventStream, config: JudgedRun, run: str | None, context: Context) -> Frozen | None:
     """Return the model of a finished run, over the stream of the trees' config; None where no run is named.
 
-    Of trained trees the weights are not read here: they are among the trees' own.
-
     Raises:
-        ConfigError: a run of another method, or of another split, reading or set of nodes than the trees'.
-        CheckpointError: it is not finished, or damaged.
+        ConfigError, CheckpointError: as `hopstate.methods.shared.frozen.frozen_run`.
     """
-    if run is None:
+    found = frozen_run(stream, config, run, context, what="encodings", methods=MODELS)
+    if found is None:
         return None
-    folder = None if context.trained is not None else RunFolder.open(run)
-    if folder is None:
-        kept = (context.trained or {}).get("encodings")
-    else:
-        kept = {"settings": folder.settings(), "data": folder.read_json("data.json")}
-    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), dict) for name in ("settings", "data")):
-        raise CheckpointError("the run lacks the model whose encodings its trees read: it is damaged; train again")
-    settings = dict(kept["settings"])
-    name = settings.pop("method", None)
-    if name not in MODELS:
-        raise ConfigError(f"encodings come from a run of {', '.join(MODELS)}; {run} is one of {name}")
-    method = get_method(str(name))
-    with idle_reset():
-        own = config_from(method, with_earlier(method, settings))
-    if folder is not None:
-        _check_same(config, run, own, kept["data"], stream)
-    own = replace(own, data=config.data, read=config.read, split=config.split, evaluation=config.evaluation)
-    task = cast("LinkTask", method.build(stream, own, replace(context, trained=kept["data"])))
-    model = task.model
-    if folder is not None:
-        load_weights(model, load_checkpoint(folder.weights).tensors.get("model", {}), str(folder.weights))
-    (head,) = (layer for layer in model.modules() if isinstance(layer, LinkHead))
-    model.requires_grad_(False)
-    return Frozen(source=cast("HistoryPairs", task.source), head=head, kept=kept)
-
-
-def _check_same(config: JudgedRun, run: str, own: Any, data: Mapping[str, Any], stream: EventStream) -> None:
-    """Raise ConfigError where a model may have been trained on what the trees are judged by."""
-    if own.split != config.split:
-        raise ConfigError(
-            f"{run} was trained on another split of the events; give the trees its split, or train it on "
-            "theirs, or its training events may be the trees' test events"
-        )
-    names = ("scale", "missing", "columns")
-    wrong = [f"read.{name}" for name in names if getattr(config.read, name) != getattr(own.read, name)]
-    found = {"num_nodes": stream.num_nodes, "feature_dims": dict(stream.feature_dims)}
-    wrong += [name for name, value in found.items() if data.get(name, value) != value]
-    if wrong:
-        raise ConfigError(f"{run} was trained on other data, or on the same read in another way: {', '.join(wrong)}")
+    (head,) = (layer for layer in found.model.modules() if isinstance(layer, LinkHead))
+    return Frozen(source=cast("HistoryPairs", found.task.source), head=head, kept=found.kept)
 
 
 __all__ = ["MODELS", "EncodedPairs", "Frozen", "encodings", "frozen_model"]

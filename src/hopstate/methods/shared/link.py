@@ -29,6 +29,7 @@ from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
+from hopstate.training.tasks.protocols import TaskFacts
 
 # the papers' choice, and what all runs had before there was another
 RANDOM: dict[str, Any] = {
@@ -117,21 +118,25 @@ def history_task(
     tokenizer: Callable[[NeighborStore, EventStream, Clock, Deletions], PairTokenizer],
     microbatch_size: int | None = None,
     microbatch_tokens: int | None = None,
+    beside: Callable[[PairTokenizer, EventStream, np.ndarray | None], PairTokenizer] = lambda own, *_: own,
+    kept: TaskFacts | None = None,
 ) -> LinkTask:
     """Return the task of training a model fed from histories; training looks training events up, evaluation all.
 
     Args:
         tokenizer: (store, stream, clock, deletions) → the model's tokenizer.
         microbatch_size, microbatch_tokens: pairs and tokens computed together in a training step; None for all.
+        beside: (tokenizer, stream, rows of it that it knows, None for all) → one that tells more.
+        kept: what the run must remember beside the clock.
     """
     split = config.split.of(stream)
     clock = clock_of(stream, split, config.gap_unit, context)
-    kept = deletions_of(stream, config.deletions, context)
+    marks = deletions_of(stream, config.deletions, context)
     head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        store = NeighborStore.from_stream(events, rows, deletions=kept != "left-out")
-        own = tokenizer(store, events, clock, kept)
+        store = NeighborStore.from_stream(events, rows, deletions=marks != "left-out")
+        own = beside(tokenizer(store, events, clock, marks), events, rows)
         if head is None:
             return own
         met = NeighborStore.from_stream(events, rows) if own.deletions and events.has_deletes else store
@@ -154,7 +159,7 @@ def history_task(
         mixture=config.negatives,
     )
     negatives = kept_negatives(stream, split, config.evaluation, context.run / "negatives")
-    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock)
+    return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:

@@ -24,6 +24,7 @@ from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, Scores
 from hopstate.streaming.replay import replay_split
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
+from hopstate.training.tasks.protocols import TaskFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ class LinkTask(EventTask[LinkFollower]):
         evaluation: protocol, negatives, intervals.
         negatives: drawn before, by (split, strategy); the others are drawn from their protocol's seeds.
         clock: of the gaps that the model sees, kept with the run.
+        kept: what else a run must remember.
     """
 
     calibrated = False  # scores are probabilities as training has fitted them
@@ -92,8 +94,10 @@ class LinkTask(EventTask[LinkFollower]):
         evaluation: LinkEvaluation,
         negatives: Mapping[tuple[str, str], Negatives] | None = None,
         clock: Clock | None = None,
+        kept: TaskFacts | None = None,
     ) -> None:
         super().__init__(source, clock=clock)
+        self._kept: TaskFacts = kept or {}
         self.evaluation, self.negatives = evaluation, dict(negatives or {})
         split, first = source.split, evaluation.strategies[0]
         metric = "mrr" if first == "many" else "average_precision"
@@ -102,6 +106,10 @@ class LinkTask(EventTask[LinkFollower]):
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
         self._recent = replace(split, train=split.train[-len(split.val) :])
+
+    def facts(self) -> TaskFacts:
+        """Return what a run must remember."""
+        return {**super().facts(), **self._kept}
 
     def report(self, split: Literal["val", "test"]) -> LinkReport:
         """Return the whole table of a split: every strategy on test, those that choose on validation."""

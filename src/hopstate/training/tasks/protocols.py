@@ -113,6 +113,7 @@ class TaskFacts(TypedDict, total=False):
     walks: Mapping[str, int] | None  # numbers of walks that are drawn
     clock: Clock | None  # of the gaps in time that the model sees
     encodings: Mapping[str, Any]  # of a model that was trained before: settings, and what its run remembers of its data
+    memory: Mapping[str, Any]  # the same
 
 
 @runtime_checkable

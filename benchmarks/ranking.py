@@ -1,0 +1,97 @@
+"""Ranks of finished runs on links among candidates that the source met and others, one row a run: a table in Markdown.
+
+Each event is ranked among K candidates, half of them met by its source before where it met so many; MRR with its 95 %
+interval, then by what the event's pair had been, and among those met alone. Runs over the same data and split get the
+same candidates. Recency, EdgeBank and `pair-trees` are runs like any other: give them first. A row whose MRR is below
+that of the best of these floors on its data says so.
+
+    python benchmarks/ranking.py RUN [RUN ...] [--split test] [--events 1000] [--candidates 200] [--resamples 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import machine, require_green
+from hopstate.errors import DataError
+from hopstate.evaluation.link import score_split
+from hopstate.evaluation.ranked_links import ranking_metrics
+from hopstate.runs.load import load_run
+from hopstate.sampling.negative_sets import Negatives
+from hopstate.sampling.negatives import one_against_many
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.tasks.link import LinkTask
+
+FLOORS = ("recency", "edgebank", "pair-trees")
+COLUMNS = ("mrr", "hits@10", "ndcg@10", "met_mrr", "new_pair_mrr", "new_node_mrr", "known_mrr")
+HEAD = ("data, events", "method", "MRR", "Hits@10", "NDCG@10", "met before", "new pair", "new node", "among those met")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--split", choices=("val", "test"), default="test")
+    parser.add_argument("--events", type=int, default=0, help="spread evenly over the split; 0 takes all")
+    parser.add_argument("--candidates", type=int, default=200)
+    parser.add_argument("--resamples", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    require_green("tests/evaluation/test_ranked_links.py", "tests/sampling/test_negatives.py")
+    torch.set_num_threads(1)
+    print(machine())
+    print("| " + " | ".join(HEAD) + " |\n|" + "---|" * len(HEAD))
+    floors: dict[str, float] = {}
+    for row in (row for run in args.runs for row in measured(run, args)):
+        if row["method"] in FLOORS:
+            floors[row["data"]] = max(floors.get(row["data"], 0.0), row["mrr"])
+        print(shown(row, floors.get(row["data"], 0.0)), flush=True)
+
+
+def measured(run: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the metrics of a run, a row for all events and one for those with new nodes."""
+    method = RunFolder.open(run).settings()["method"]
+    rows = []
+    with load_run(run) as (_, task):
+        if not isinstance(task, LinkTask):
+            raise DataError(f"{run} is a run of {method}, which predicts no links of events")
+        stream, splits, split = task.stream, task.split, args.split
+        drawn = {}
+        for name, few in ((split, args.events), (f"new_{split}", args.events // 2)):
+            found = one_against_many(stream, splits, name, num_negatives=args.candidates, seed=args.seed)
+            drawn[name, "many"] = spread(found, few) if few else found
+        kept = score_split(task.scorer(split), stream, splits.rows(split), drawn, batch_size=task.evaluation.batch_size)
+        for (name, _), scored in kept.items():
+            own = (scored.rows, scored.positive, scored.negative, scored.offsets, drawn[name, "many"].dst)
+            found = ranking_metrics(stream, *own, bootstrap=args.resamples, seed=args.seed)
+            new = ", new nodes" if name.startswith("new_") else ""
+            data = f"{stream.name}{new}, {len(scored.rows):,}"
+            rows.append(found | {"data": data, "method": method, "run": run.name})
+    return rows
+
+
+def spread(drawn: Negatives, count: int) -> Negatives:
+    """Return the candidates of some events, spread evenly."""
+    sizes, kept = np.diff(drawn.offsets), np.zeros(len(drawn.rows), bool)
+    kept[np.unique(np.linspace(0, len(kept) - 1, min(count, len(kept))).astype(np.int64))] = True
+    of = np.repeat(kept, sizes)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[kept])])
+    return replace(drawn, rows=drawn.rows[kept], offsets=offsets, src=drawn.src[of], dst=drawn.dst[of])
+
+
+def shown(row: dict[str, Any], floor: float) -> str:
+    """Return a row of the table, in percent."""
+    values = [f"{100 * row[name]:.1f}" if name in row else "-" for name in COLUMNS]
+    values[0] += f" ({100 * row['mrr_low']:.1f} to {100 * row['mrr_high']:.1f})"
+    below = " (below a floor)" if row["mrr"] < floor and row["method"] not in FLOORS else ""
+    return f"| {row['data']} | {row['method']} `{row['run']}`{below} | " + " | ".join(values) + " |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""CTDG-SSM's memory among DyG-Mamba's tokens: what a token has, that nothing leaks, that the run stands alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hopstate.data.events import EventStream
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.evaluation.leak import check_leak
+from hopstate.methods import get_method
+from hopstate.methods.dyg_mamba.token_memory import Versions
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.runs.api import Run, evaluate, fit, score_stream
+from hopstate.runs.load import load_run
+from hopstate.streaming.memory_scorer import MemoryScorer
+from hopstate.testing.asserts import F32, F32_SUM
+from hopstate.testing.conformance import Inputs, ModelCase, check_model
+from hopstate.training.tasks.history import HistoryPairs
+
+QUIET: dict[str, Any] = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
+QUIET |= {"evaluation.strategies": ["random", "historical"], "evaluation.batch_size": 16, "batch_size": 100}
+MEMORY = {"model.dim": 5, "model.num_layers": 1, "num_neighbors": 3, "model.time_dim": 6, "batch_size": 16}
+TOKENS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 5, "history.max_length": 6}
+TOKENS |= {"model.pair_history": False}
+TWICE = {"loop.epochs": 2, "loop.checkpoint_seconds": 0.0}
+DIM = 5
+
+
+def events(count: int = 400) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
+    for i in range(20, count):
+        if rng.random() < 0.5:
+            src[i], dst[i] = src[i - 5], dst[i - 5]
+    attr = rng.standard_normal((count, 2)).astype(np.float32)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
+
+
+def part(a: int, b: int) -> EventStream:
+    whole = events()
+    return replace(whole, **{name: getattr(whole, name)[a:b].copy() for name in ("src", "dst", "t", "edge_attr")})
+
+
+def remembering(folder: Path, data: EventStream | None = None, **more: Any) -> str:
+    fit("ctdg-ssm", events() if data is None else data, out=folder, config={**QUIET, **MEMORY, **more})
+    return str(folder)
+
+
+def united(folder: Path, memory: str | None, data: EventStream | None = None, **more: Any) -> Run:
+    given = {**QUIET, **TOKENS, "memory": memory, **more}
+    return fit("dyg-mamba", events() if data is None else data, out=folder, config=given)
+
+
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return remembering(tmp_path_factory.mktemp("runs") / "memory")
+
+
+@pytest.fixture(scope="module")
+def run(memory: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return united(tmp_path_factory.mktemp("runs") / "united", memory)
+
+
+def one_by_one(scorer: MemoryScorer, stream: EventStream, node: int, t: float, batch_size: int) -> np.ndarray:
+    """Return a node's memory as the last batch left it that is full and over before t: replayed for it alone."""
+    scorer.reset()
+    start = 0
+    while True:
+        stop = start + batch_size
+        while 0 < stop < len(stream) and stream.t[stop] == stream.t[stop - 1]:
+            stop += 1
+        if stop > len(stream) or not stream.t[stop - 1] < t:
+            break
+        scorer.observe(stream.take(np.arange(start, stop)))
+        start = stop
+    row = scorer.model.represent(scorer.memory, torch.tensor([node]), back=True)
+    return row[0, :DIM].detach().numpy()
+
+
+def test_a_token_has_the_memory_that_its_node_had_before_the_query(memory: str, run: Run) -> None:
+    own = events()
+    rows = np.array([130, 250, 399])
+    with load_run(memory, own) as (_, alone), load_run(run.path, own) as (_, task):
+        found = task.scorer("test").tokenizer.pairs(own.src[rows], own.dst[rows], own.t[rows])
+        scorer = alone.scorer("test")
+        sequences = found.rows().numpy()
+        for token in np.random.default_rng(0).choice(len(found.nodes), 12, replace=False):
+            t = own.t[np.tile(rows, 2)[sequences[token]]]
+            expected = one_by_one(scorer, own, int(found.nodes[token]), t, 16)
+            np.testing.assert_allclose(found.x[token], expected, atol=F32_SUM)
+        assert found.x.shape[1] == DIM
+        assert found.x.abs().sum() > 0
+        for name, tensor in task.model.memory.model.state_dict().items():
+            assert torch.equal(tensor, alone.model.state_dict()[name])  # nothing of it was trained on
+
+
+def test_memories_are_found_strictly_before_a_time() -> None:
+    rows = np.array([[1.0], [2.0], [3.0]], np.float32)
+    keys = (np.array([1, 1, 4]) << 32) + np.array([0, 2, 1])
+    kept = Versions(rows, keys, ends=np.array([10, 20, 30]))
+    nodes, t = np.array([1, 1, 1, 1, 4, 4, 3, 0, 5]), np.array([10, 11, 30, 31, 20, 21, 99, 99, 99])
+    assert kept.at(nodes, t)[:, 0].tolist() == [0, 1, 1, 2, 0, 3, 0, 0, 0]
+
+
+def test_training_knows_the_memory_of_training_events_alone(run: Run) -> None:
+    own = events()
+    with load_run(run.path, own) as (_, task):
+        inputs = task.source.train_inputs
+        count = len(task.split.train)
+        late = np.full(8, own.t[-1] + 1)
+        known = inputs.pairs(own.src[:8], own.dst[:8], late).x
+        assert not torch.equal(known, task.source.inputs.pairs(own.src[:8], own.dst[:8], late).x[: len(known)])
+    changed = own.with_(dst=np.where(np.arange(len(own)) < count, own.dst, 10))
+    with load_run(run.path, changed) as (_, task):
+        again = task.source.train_inputs.pairs(own.src[:8], own.dst[:8], late).x
+    assert torch.equal(known, again)
+
+
+@pytest.mark.parametrize("more", [{}, {"model.pair_history": True}, {"model.encoders": "independent"}])
+def test_no_event_at_or_after_a_time_changes_a_score(memory: str, more: dict[str, Any], tmp_path: Path) -> None:
+    made = united(tmp_path / "run", memory, **more)
+    with load_run(made.path, events()) as (_, task):
+        assert check_leak(task.scorer_over, events(), moments=3, queries=24).scores > 0
+
+
+def test_the_leak_check_sees_a_memory_that_looks_ahead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hopstate.errors import LeakError
+
+    at = Versions.at
+    monkeypatch.setattr(Versions, "at", lambda self, nodes, t: at(self, nodes, t + 60))
+    with load_run(run.path, events()) as (_, task), pytest.raises(LeakError):
+        check_leak(task.scorer_over, events(), moments=3, queries=24)
+
+
+def test_gradients_reach_all_but_the_memory_and_equal_differences(run: Run) -> None:
+    own, rows = events(), np.arange(300, 308)
+    with load_run(run.path, own) as (_, task):
+        tokens = task.scorer("test").tokenizer.pairs(own.src[rows], own.dst[rows], own.t[rows])
+        model = task.model.double().eval()
+        logits = model(tokens)
+        logits.sum().backward()
+        assert all(p.grad is None for p in model.memory.parameters())
+        weight = model.encoders[0].project["node"].weight
+        assert weight.shape[1] == DIM
+        with torch.no_grad():
+            for place in ((0, 0), (1, 3)):
+                step = torch.zeros_like(weight)
+                step[place] = 1e-6
+                ends = []
+                for sign in (1, -1):
+                    weight.add_(sign * step)
+                    ends.append(model(tokens).sum())
+                    weight.sub_(sign * step)
+                assert float((ends[0] - ends[1]) / 2e-6) == pytest.approx(float(weight.grad[place]), rel=F32)
+
+
+class Asked(nn.Module):
+    """Logits (Q, 1) of pairs (Q,), (Q,) at times (Q,) after the whole stream."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__()
+        self.model, self.inputs = task.model, task.source.inputs
+
+    def forward(self, u: torch.Tensor, v: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        return self.model(self.inputs.pairs(u.numpy(), v.numpy(), t.numpy()))[:, None]
+
+
+def take(inputs: Inputs, rows: torch.Tensor) -> Inputs:
+    return tuple(column[rows] for column in inputs)
+
+
+def test_conformance(memory: str, tmp_path: Path) -> None:
+    chosen, own = get_method("dyg-mamba"), events()
+    config = config_from(chosen, {**QUIET, **TOKENS, "data": "x", "memory": memory, "model.block.dropout": 0.0})
+    rng = np.random.default_rng(1)
+    asked = rng.permutation(10), 10 + rng.integers(0, 10, 10), np.full(10, 500)
+    check_model(
+        ModelCase(
+            make=lambda: Asked(chosen.build(own, config, Context(run=tmp_path, cache=tmp_path))),
+            inputs=tuple(map(torch.from_numpy, asked)),
+            permute=take,
+            take=take,
+        )
+    )
+
+
+def test_the_run_does_without_the_folder_of_the_memory(tmp_path: Path) -> None:
+    """Evaluated, asked, and followed live in calls of any size, to the same bits."""
+    own, later = part(0, 320), part(320, 400)
+    named = remembering(tmp_path / "memory", own)
+    made = united(tmp_path / "run", named, own)
+    rmtree(named)
+    assert evaluate(made.path, data=own) == made.metrics["test"]
+    with load_run(made.path, own) as (_, task):
+        expected = task.scorer_over(events()).score(later.src, later.dst, later.t).numpy()
+    whole = score_stream(made.path, later, own=own).score.to_numpy()
+    cut = [
+        score_stream(made.path, part(a, b), own=own, fresh=a == 320).score.to_numpy()
+        for a, b in ((320, 321), (321, 357), (357, 400))
+    ]
+    np.testing.assert_allclose(whole, expected, atol=F32_SUM)
+    assert np.array_equal(np.concatenate(cut), whole)
+    assert len(made.predict(data=own)) == 320
+
+
+def stopped(folder: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a run of two epochs that was stopped amid the second."""
+    loss, calls = HistoryPairs.loss, iter(range(4))
+
+    def few(self: HistoryPairs, model: Any, batch: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return loss(self, model, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryPairs, "loss", few)
+        with pytest.raises(KeyboardInterrupt):
+            united(folder, memory, **TWICE)
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = united(tmp_path / "whole", memory, **TWICE)
+    named = str(copytree(memory, tmp_path / "memory"))
+    stopped(tmp_path / "run", named, monkeypatch)
+    rmtree(named)  # the weights are in the checkpoint
+    again = fit("dyg-mamba", events(), out=tmp_path / "run", resume=True)
+    assert again.metrics == whole.metrics
+
+
+def test_a_memory_that_was_trained_again_is_refused(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = str(copytree(memory, tmp_path / "memory"))
+    stopped(tmp_path / "run", named, monkeypatch)
+    rmtree(named)
+    remembering(Path(named), **{"loop.seed": 1})
+    with pytest.raises(ConfigError, match="trained again"):
+        fit("dyg-mamba", events(), out=tmp_path / "run", resume=True)
+
+
+def test_only_a_finished_run_of_the_same_split_and_data_is_taken(memory: str, run: Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another split"):
+        united(tmp_path / "a", memory, **{"split.test_ratio": 0.3})
+    with pytest.raises(ConfigError, match="another way: num_nodes"):
+        united(tmp_path / "b", memory, replace(events(), num_nodes=21))
+    with pytest.raises(ConfigError, match="takes a run of ctdg-ssm"):
+        united(tmp_path / "c", str(run.path))
+    begun = Path(copytree(memory, tmp_path / "begun"))
+    (begun / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="not finished"):
+        united(tmp_path / "d", str(begun))
+
+
+def test_damage_is_named(run: Run, tmp_path: Path) -> None:
+    made = Path(copytree(run.path, tmp_path / "run"))
+    facts = json.loads((made / "data.json").read_text())
+    assert facts["memory"]["settings"]["method"] == "ctdg-ssm"
+    del facts["memory"]["settings"]
+    (made / "data.json").write_text(json.dumps(facts))
+    with pytest.raises(CheckpointError, match="memory"):
+        evaluate(made, data=events())
