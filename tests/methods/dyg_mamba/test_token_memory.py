@@ -263,6 +263,22 @@ def test_only_a_finished_run_of_the_same_split_and_data_is_taken(memory: str, ru
         united(tmp_path / "d", str(begun))
 
 
+def test_a_classifier_does_not_begin_from_it(run: Run, tmp_path: Path) -> None:
+    labelled = replace(events(), labels=np.arange(400) % 2)
+    given = {**QUIET, "init": str(run.path), "freeze": True}
+    given = {name: value for name, value in given.items() if not name.startswith("evaluation.")}
+    with pytest.raises(CheckpointError, match="carry a memory"):
+        fit("dyg-mamba-nodes", labelled, out=tmp_path / "run", config=given)
+
+
+def test_trees_read_what_it_makes_of_a_pair(run: Run, tmp_path: Path) -> None:
+    chosen = {"model.max_trees": 10, "model.min_leaf": 10, "encodings": str(run.path), **QUIET}
+    made = fit(
+        "pair-trees", events(), out=tmp_path / "run", config={k: v for k, v in chosen.items() if k != "batch_size"}
+    )
+    assert evaluate(made.path, data=events()) == made.metrics["test"]
+
+
 def test_damage_is_named(run: Run, tmp_path: Path) -> None:
     made = Path(copytree(run.path, tmp_path / "run"))
     facts = json.loads((made / "data.json").read_text())
