@@ -268,3 +268,29 @@ def test_whole_amounts_of_other_data_are_no_classes():
     np.testing.assert_array_equal(as_classes["label"], unknown["label"])  # called by their numbers
     with pytest.raises(DataError, match="holds classes such as 'x', the model was trained on numbers"):
         run.predict("b/e.csv", read=write("c", edges, features, labels) | {"task": "classification"})
+
+
+def test_columns_that_do_not_fit_are_told_with_the_way_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    events = pd.DataFrame(rng.integers(0, 9, (90, 2)), columns=["src", "dst"]).assign(t=np.arange(90))
+    events[["feat_0", "feat_1"]] = rng.normal(size=(90, 2))
+    config = {"model.num_links": 3, "model.dim": 6, "model.out_dim": 6, "loop": {"epochs": 0, "progress": False}}
+    run = hopstate.fit("graphmixer", events[:70], out=tmp_path / "run", config=config)
+    more = events[70:].assign(feat_2=1.0)
+    with pytest.raises(DataError, match=r"there is 'feat_2', which.*--read.columns '\[feat_2=drop\]'"):
+        run.predict(more)
+    told = run.predict(more, read={"columns": ["feat_2=drop"]})
+    assert told["score"].equals(run.predict(events[70:])["score"])
+    with pytest.raises(DataError, match=r"no column 'feat_1'.* and there is 'feat_3'") as said:
+        run.predict(more.rename(columns={"feat_1": "feat_3"}).drop(columns="feat_2"))
+    assert "2 features" not in str(said.value)
+
+
+def test_a_column_of_texts_that_the_run_left_out_is_not_told_again(tmp_path: Path) -> None:
+    ids = np.arange(60)
+    edges = pd.DataFrame({"source": ids, "target": (ids + 1) % 60})
+    features = pd.DataFrame({"id": ids, "a": ids % 7 * 1.0, "title": [f"title {i}" for i in ids]})
+    labels = pd.DataFrame({"id": ids, "label": np.array(["lo", "hi"])[ids % 2]})
+    config = {"loop": {"epochs": 0, "progress": False}}
+    run = hopstate.fit("mlp", edges, features=features, labels=labels, out=tmp_path / "run", config=config)
+    assert len(run.predict(edges[:5], read={"features": features[:6]})) == 6  # a warning would be an error here

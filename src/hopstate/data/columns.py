@@ -139,7 +139,9 @@ def of_training(table: Table, rows: np.ndarray) -> tuple[str, ...]:
     return tuple(found)
 
 
-def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tell: bool = True) -> np.ndarray:
+def arranged(
+    table: Table, columns: tuple[str, ...], what: str, tag: str, *, tell: bool = True, left: Sequence[str] = ()
+) -> np.ndarray:
     """Return (N, F) values of a table with the columns of a run, by name; texts that the run does not know are others.
 
     Args:
@@ -148,6 +150,7 @@ def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tel
         what: how messages call the table.
         tag: beginning of names that may be absent, and are 0 then.
         tell: warn of texts that the run does not know.
+        left: columns of texts that the run left out when it was trained; nothing is said of those.
 
     Raises:
         DataError: columns that are absent, unknown, or of another kind; they are named.
@@ -166,7 +169,7 @@ def arranged(table: Table, columns: tuple[str, ...], what: str, tag: str, *, tel
     plain = [table.columns[at] for at in rest]
     _check_names(plain, own, columns, what, texts, tag)
     if tell:
-        _tell(mine, columns, what, texts)
+        _tell([text for text in mine if text.name not in left], columns, what, texts)
     place = {name: i for i, name in enumerate(columns)}
     found = np.zeros((len(table), len(columns)), table.values.dtype)
     for at, name in zip(rest, plain, strict=True):
@@ -196,10 +199,11 @@ def _check_names(
         first = next(iter(absent), "")
         parts = [f"no column {', '.join(map(repr, absent))}{nearest(first, more)}"] if absent else []
         parts += [f"{', '.join(map(repr, more))}, which it does not know"] if more else []
+        drop = ", ".join(f"{name}=drop" for name in more)
+        out = f", or leave the others out with --read.columns '[{drop}]' (columns in Python)" if more else ""
         raise DataError(
-            f"{what} has {len(own) + len(plain)} features, the model was trained with "
-            f"{len({text_of(name, texts) or name for name in columns})}: there is {' and there is '.join(parts)}; "
-            "give the columns that it was trained with"
+            f"{what} does not have the columns of features that the model was trained with: there is "
+            f"{' and there is '.join(parts)}; give those columns{out}"
         )
 
 

@@ -95,13 +95,15 @@ class FeatureTable:
         texts = tuple(replace(text, before=text.before - (text.before > ahead)) for text in texts)
         return FeatureTable(tuple(self.columns[at] for at in kept), self.values[:, kept], texts)
 
-    def in_order_of(self, columns: tuple[str, ...], what: str, *, tell: bool = True) -> np.ndarray:
+    def in_order_of(
+        self, columns: tuple[str, ...], what: str, *, tell: bool = True, left: tuple[str, ...] = ()
+    ) -> np.ndarray:
         """Return the values with columns in the order that a model was trained with; see `hopstate.data.columns`.
 
         Raises:
             DataError: a column of that name is not there, or there are others; they are named.
         """
-        return self.values if self.columns == columns else arranged(self, columns, what, TAG, tell=tell)
+        return self.values if self.columns == columns else arranged(self, columns, what, TAG, tell=tell, left=left)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

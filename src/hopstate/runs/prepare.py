@@ -14,6 +14,7 @@ from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.texts import OTHER
 from hopstate.errors import ConfigError, DataError
 from hopstate.methods.method import Context, ReadOptions, RunConfig
 from hopstate.methods.shared.event_nodes import EventNodeRun
@@ -62,8 +63,17 @@ def prepared(record: Record, config: RunConfig, context: Context, *, edges: bool
         found = fitted_graph(record, cast("GraphRun", config), edges)
     else:
         found = fitted_set(record, cast("FeatureSetRun", config), edges)
-    kept = {name: scaler.as_json() for name, scaler in found.items()}
+    kept = {name: scaler.as_json() | _left(record, name, scaler) for name, scaler in found.items()}
     return as_trained(record, kept, edges=edges, tell=False), kept
+
+
+def _left(record: Graph | GraphSet | EventStream, name: str, scaler: FeatureScaler) -> dict[str, list[str]]:
+    """Return the columns of texts that a run leaves out, of which it told: later files need not hear of them again."""
+    table = _tables(record.union if isinstance(record, GraphSet) else record)[name]
+    if table is None or scaler.columns is None:
+        return {}
+    left = [text.name for text in table.texts if f"{OTHER}{text.name}" not in scaler.columns]
+    return {"left": left} if left else {}
 
 
 def _features_of_init(config: RunConfig, context: Context) -> dict[str, Any] | None:
@@ -155,7 +165,8 @@ def _applied(
     scaler = FeatureScaler.from_json(stored)
     if table is not None and scaler.columns is not None:
         what = f"an edge of {record}" if name == "edge_attr" else record
-        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell))
+        left = tuple(map(str, stored.get("left") or ()))
+        return scaler.apply(table.in_order_of(scaler.columns, what, tell=tell, left=left))
     if values.shape[1] != len(scaler.fill):
         each = "an edge" if name == "edge_attr" else "a node"
         raise DataError(

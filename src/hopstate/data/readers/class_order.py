@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hopstate.errors import DataError, nearest
+from hopstate.errors import DataError, HopstateWarning, nearest
 
 Place = Callable[[int], str]
 
@@ -53,6 +54,15 @@ def _check_order(names: list[str], known: Mapping[str, int], where: str, place: 
 def _in_order(order: Sequence[str], where: str, y: np.ndarray) -> str:
     counts = np.bincount(y[y >= 0], minlength=len(order))
     shown = " < ".join(f"{name} ({n:,})" for name, n in list(zip(order, counts))[:10])
+    absent = [name for name, n in zip(order, counts) if not n]
+    if absent:
+        told = f"{', '.join(map(repr, absent[:5]))}{', ...' * (len(absent) > 5)}"
+        warnings.warn(
+            f"{where}: read.order names {told}, which no row has; "
+            "mend the name, or leave it: what no training row has is never predicted",
+            HopstateWarning,
+            stacklevel=2,
+        )
     return f"labels: {where}, {len(order)} classes in order: {shown}{' < ...' * (len(order) > 10)}"
 
 

@@ -221,7 +221,7 @@ METHODS = {
         CTDGSSMNodeRun,
         build_nodes,
         "events",
-        "classes of nodes at the time of an event, from the same memory",
+        "classes or amounts of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
         suit=_suit_nodes,
         floors=amount_floors,

@@ -23,6 +23,8 @@ from hopstate.data.readers.times import timed
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
 from hopstate.runs.asking import LAST, times_in
 
+_CENTURIES = 292 * 31_557_600  # seconds since 1970 that dates reach, to 2262
+_NEAR = 5_000  # ids on either side, in their order, among which a suggestion is sought
 _WHOLE = re.compile("[+-]?[0-9]{1,18}")  # what 64 bits hold for sure
 _IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
 
@@ -111,7 +113,7 @@ def tell_unmet(past: Past, *groups: Nodes) -> None:
         return
     known: Sequence[str] = ()
     if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":
-        known = past.node_ids.ids[:10_000].tolist()
+        known = _beside(past.node_ids.ids, names[:5])
     shown = [f"{name!r}{nearest(str(name), known).replace('; did', ' (did').replace('?', '?)')}" for name in names[:5]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     warnings.warn(
@@ -120,6 +122,16 @@ def tell_unmet(past: Past, *groups: Nodes) -> None:
         HopstateWarning,
         stacklevel=4,
     )
+
+
+def _beside(ids: np.ndarray, names: Sequence[Any]) -> list[str]:
+    """Return texts among ids (N,) that may be meant by names: all, or of many those that begin or are like them."""
+    if len(ids) <= 2 * _NEAR:
+        return list(ids.tolist())
+    ordered = np.sort(ids)
+    places = [int(np.searchsorted(ordered, str(name))) for name in names]
+    near = [ordered[max(place - _NEAR, 0) : place + _NEAR] for place in places]
+    return list(dict.fromkeys(np.concatenate(near).tolist()))
 
 
 def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
@@ -159,6 +171,8 @@ def read_pairs(
     given = list(pairs)
     if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target); in a table they may have times")
+    if not given:
+        raise DataError("no pairs were given")
     return [pair[0] for pair in given], [pair[1] for pair in given], None
 
 
@@ -229,7 +243,10 @@ def _file_times(past: Past, table: Table, column: str) -> np.ndarray:
     if not unit or unit == ours:
         return t
     if ours not in UNITS:
-        raise DataError(f"{table.path} holds dates, and the run's own times are numbers of a unit that nobody named")
+        raise DataError(
+            f"{table.path} holds dates, and the run's own times are numbers of a unit that nobody named; give numbers "
+            "as its own file has them, or train it with --read.time_unit s (or ms, us, ns)"
+        )
     if UNITS[unit] >= UNITS[ours]:
         return t * (UNITS[unit] // UNITS[ours])
     step = UNITS[ours] // UNITS[unit]
@@ -299,12 +316,20 @@ def times_of(past: Past, given: Any, count: int, what: str, dates: str = "") -> 
     if found.shape not in ((1,), (count,)):
         raise ShapeError(f"one time for each of the {what}, or one for all: got {len(found)} for {count}")
     found = np.broadcast_to(found, (count,)).copy()
+    numbers = bool(dates) and times.dtype.kind in "iuf"
+    how = f" (numbers count {past.time_unit} since 1970 here, as the run's own dates do)" if numbers else ""
+    beyond = numbers & (np.abs(found.astype(np.float64)) > _CENTURIES * 10**9 / UNITS.get(past.time_unit or "", 1))
+    if np.any(beyond):
+        raise DataError(
+            f"{what}, row {int(np.argmax(beyond))}: {found[np.argmax(beyond)]} is no date of this run{how}; "
+            "give a date, or a number in that unit"
+        )
     early = np.flatnonzero(found < last)
     if len(early):
         asked, end = (shown_time(t, past.time_unit or "", dates) for t in (found[early[0]], last))
         raise TimeOrderError(
             f"{what}, row {early[0]}, are asked for at {asked}, but what is known has events up to {end} "
-            f"({len(early)} of {count} times lie before it); ask for later ones, or use predict, which gives what was "
-            "known at each of the run's own events"
+            f"({len(early)} of {count} times lie before it){how}; ask for later ones, or use predict, which gives what "
+            "was known at each of the run's own events"
         )
     return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.readers.frames import is_frame
-from hopstate.errors import ConfigError, HopstateWarning, ShapeError
+from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run
@@ -151,7 +151,9 @@ def _pairs(pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | N
         source, target, _ = pair_columns(table, (meant[0], meant[1], None))
         return np.asarray(table.ids(source)), np.asarray(table.ids(target))
     given = list(pairs)
-    if not given or any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
+    if not given:
+        raise DataError("no pairs were given")
+    if any(isinstance(pair, str) or not isinstance(pair, Sized) or len(pair) != 2 for pair in given):
         raise ShapeError("pairs are a file, a table, or a list of (source, target)")
     return np.asarray([pair[0] for pair in given]), np.asarray([pair[1] for pair in given])
 

@@ -1,0 +1,16 @@
+"""The order of classes that a user says, beside those that stand in the file."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.readers.class_order import numbered
+from hopstate.errors import HopstateWarning
+
+
+def test_a_class_that_no_row_has_is_told() -> None:
+    found, known = np.array(["low", "high", "low"]), np.ones(3, bool)
+    with pytest.warns(HopstateWarning, match="column 'y': read.order names 'mid', 'top', which no row has"):
+        y, names, note = numbered(found, known, "column 'y'", str, ("low", "mid", "high", "top"))
+    assert y.tolist() == [0, 2, 0]
+    assert names == ("low", "mid", "high", "top")
+    assert "low (2) < mid (0) < high (1) < top (0)" in note

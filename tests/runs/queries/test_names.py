@@ -1,0 +1,65 @@
+"""Ids, pairs and times that do not fit: one line says what, where and what to do."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import DataError, HopstateWarning, TimeOrderError
+
+QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
+FIRST = 1_700_000_000
+
+
+def events(many: int = 12) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    ends = {"src": [f"u{i:05}" for i in rng.integers(0, many, 120)], "dst": [f"v{i}" for i in rng.integers(0, 9, 120)]}
+    return pd.DataFrame(ends).assign(t=np.arange(120) * 60)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs on links: of numbers as times, of dates, and of a graph."""
+    home = tmp_path_factory.mktemp("runs")
+    dated = events().assign(
+        t=lambda f: pd.to_datetime(FIRST + f.t, unit="s", utc=True).dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
+    for name, table in (("numbers", events()), ("dates", dated)):
+        table.to_csv(home / f"{name}.csv", index=False)
+        hopstate.fit("recency", home / f"{name}.csv", out=home / name)
+    edges = pd.DataFrame({"source": np.arange(60), "target": (np.arange(60) * 7 + 1) % 60})
+    features = pd.DataFrame(np.random.default_rng(1).normal(size=(60, 3)), columns=["a", "b", "c"])
+    hopstate.fit("gcn", edges, features=features.to_numpy(), out=home / "links", config=QUIET, task="link")
+    return {name: home / name for name in ("numbers", "dates", "links")}
+
+
+@pytest.mark.parametrize("name", ["numbers", "dates", "links"])
+def test_no_pairs_are_the_same_error_everywhere(name: str, runs: dict[str, Path]) -> None:
+    with pytest.raises(DataError, match="no pairs were given"):
+        hopstate.score(runs[name], [])
+    with pytest.raises(DataError, match="no sources were given"):
+        hopstate.rank(runs[name], [])
+
+
+def test_numbers_asked_of_dates_tell_what_they_count(runs: dict[str, Path]) -> None:
+    pair = pd.DataFrame({"src": ["u00001"], "dst": ["v1"], "t": [FIRST + 9_000]})
+    assert hopstate.score(runs["dates"], pair).t.tolist() == ["2023-11-15T00:43:20Z"]
+    with pytest.raises(DataError, match=r"row 0: 1700009000000 is no date.*numbers count s since 1970.*in that unit"):
+        hopstate.score(runs["dates"], pair.assign(t=pair.t * 1000))
+    with pytest.raises(TimeOrderError, match=r"lie before it\) \(numbers count s since 1970"):
+        hopstate.score(runs["dates"], pair, time=5)
+
+
+def test_dates_asked_of_numbers_tell_the_way_out(runs: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("src,dst,t\nu00001,v1,2023-12-01\n")
+    with pytest.raises(DataError, match=r"pairs.csv holds dates.*give numbers.*--read.time_unit s"):
+        hopstate.score(runs["numbers"], tmp_path / "pairs.csv")
+
+
+def test_a_suggestion_is_found_among_many_ids(tmp_path: Path) -> None:
+    table = pd.DataFrame({"src": [f"u{i:05}" for i in range(20_050)], "dst": "v", "t": np.arange(20_050)})
+    run = hopstate.fit("recency", table, out=tmp_path / "run", config={"evaluation": {"strategies": ["random"]}})
+    with pytest.warns(HopstateWarning, match=r"'u2004' \(did you mean 'u2004\d'\?\)"):
+        run.score([("u2004", "v")])
