@@ -22,6 +22,7 @@ _PUBLIC = {
     "hopstate.runs.asking": ("node_outputs",),
     "hopstate.runs.queries.ask": ("rank", "score"),
     "hopstate.runs.analysis.questions": ("explain", "robustness"),
+    "hopstate.runs.hub": ("from_pretrained", "push_to_hub"),
     "hopstate.runs.tune": ("tune",),
     "hopstate.data.graph": ("Graph",),
     "hopstate.data.events": ("EventStream",),
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from hopstate.runs.api import score_stream as score_stream
     from hopstate.runs.api import stream as stream
     from hopstate.runs.asking import node_outputs as node_outputs
+    from hopstate.runs.hub import from_pretrained as from_pretrained
+    from hopstate.runs.hub import push_to_hub as push_to_hub
     from hopstate.runs.queries.ask import rank as rank
     from hopstate.runs.queries.ask import score as score
     from hopstate.runs.tune import tune as tune

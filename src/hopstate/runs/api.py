@@ -123,6 +123,17 @@ class Run:
 
         return score(self.path, pairs, time, **options)
 
+    def save_pretrained(self, folder: str | Path, *, ids: bool = True) -> Path:
+        """Write the run as a folder for others, with a card; see `hopstate.runs.pretrained.travel`.
+
+        Args:
+            folder: a new or empty one, or one that was written so before.
+            ids: whether the ids of a graph's nodes go along.
+        """
+        from hopstate.runs.pretrained.travel import save_pretrained
+
+        return save_pretrained(self.path, folder, ids=ids)
+
     def rank(self, sources: Any, **options: Unpack[RankOptions]) -> pd.DataFrame:
         """Return whom sources most likely meet next, best first; see `hopstate.rank` for the options."""
         from hopstate.runs.queries import rank

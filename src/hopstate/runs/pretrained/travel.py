@@ -1,0 +1,224 @@
+"""Writing a run as a folder that travels, and making a run from one again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hopstate.errors import CheckpointError, ConfigError
+from hopstate.io.arrays import Archive, load_npy
+from hopstate.io.files import make_folder, replace_files, save_array
+from hopstate.io.lock import NAME as LOCK
+from hopstate.io.lock import locked
+from hopstate.io.opening import exists, shown
+from hopstate.io.tensor_file import fill_tensor_file, read_tensors
+from hopstate.methods import method_of_run
+from hopstate.methods.shared.node import save_npz
+from hopstate.runs.arrivals import FILE as IDS
+from hopstate.runs.arrivals import SPLIT
+from hopstate.runs.data import known_data
+from hopstate.runs.pretrained.card import model_card
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.run_folder import RunFolder, json_text
+
+FORMAT = "hopstate-pretrained-1"
+HEAD, ARRAYS, WEIGHTS = "hopstate.json", "arrays.safetensors", "model.safetensors"
+NEEDED = ("config.json", "data.json", "result.json", WEIGHTS)
+TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json")
+_ARRAY = re.compile(rf"{re.escape(IDS)}|{re.escape(SPLIT)}|negatives/\w+\.npz")  # the files that arrays come from
+_PLACE = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\:\n]+[/\\])*")  # folders before a file's name, in a text
+_AGAIN = "fetch it again, or save it again where it was trained"
+
+
+# ---- out ------------------------------------------------------------------------------------------------------------
+def save_pretrained(run: str | Path, folder: str | Path, *, ids: bool = True) -> Path:
+    """Write a finished run as a folder that can be given to others: safetensors, JSON and a card.
+
+    Neither data nor paths of this machine go with it; a run whose answers stand on the past of its own data, as those
+    of `score` and `rank`, needs these beside it (data= of `hopstate.from_pretrained`).
+
+    Args:
+        run: the run folder.
+        folder: a new or empty one, or one that was written so before, which is replaced.
+        ids: whether the ids of a graph's nodes go with it, which `predict` on a grown graph needs.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError, MissingFileError: no finished run is there, or it is damaged.
+        ConfigError: the folder holds something else.
+        StorageError: it could not be written.
+    """
+    own, folder = RunFolder.open(run), Path(folder)
+    if not exists(own.path / "result.json"):
+        raise CheckpointError(f"{run} was not finished; continue it with resume (--resume --out {run})")
+    settings = _without_paths(own.settings())
+    texts: dict[str, Any] = {name: _without_paths(own.read_json(name)) for name in TEXTS if exists(own.path / name)}
+    texts["config.json"] = settings
+    texts.get("environment.json", {}).pop("command", None)
+    load_checkpoint(own.weights)  # a damaged one goes nowhere
+    tensors, record = _arrays(own.path, ids=ids)
+    _check_free(folder)
+    with locked(folder, "a saved model"):
+        writes: dict[str, Callable[[Path], object]] = {
+            name: partial(Path.write_bytes, data=json_text(value).encode()) for name, value in texts.items()
+        }
+        writes[WEIGHTS] = partial(shutil.copyfile, own.weights)
+        if tensors or record:
+            writes[ARRAYS] = partial(fill_tensor_file, tensors=tensors, record=record, format=FORMAT)
+        replace_files({folder / name: write for name, write in writes.items()}, marker=folder / HEAD)
+        head: dict[str, Any] = {"format": FORMAT, "method": settings["method"]}
+        head["sha256"] = {name: _sum(folder / name) for name in sorted(writes)}
+        card = model_card(RunFolder(folder), ids=IDS in {key.partition("|")[0] for key in (*tensors, *record)})
+        replace_files({
+            folder / "README.md": partial(Path.write_bytes, data=card.encode()),
+            folder / HEAD: partial(Path.write_bytes, data=json_text(head).encode()),
+        })  # fmt: skip
+    (folder / LOCK).unlink(missing_ok=True)
+    return folder
+
+
+def _without_paths(value: Any) -> Any:
+    """Return settings or notes in which files are called by their names alone."""
+    if isinstance(value, Mapping):
+        return {key: _without_paths(own) for key, own in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_paths(own) for own in value]
+    if not isinstance(value, str):
+        return value
+    if "://" in value:
+        return value.partition("://")[2].partition("?")[0].rpartition("/")[2]  # neither host nor password
+    return Path(value).name if Path(value).is_absolute() and "\n" not in value else _PLACE.sub("", value)
+
+
+def _arrays(run: Path, *, ids: bool) -> tuple[dict[str, torch.Tensor], dict[str, list[str]]]:
+    """Return numbers and texts of a run's arrays by "file|member"."""
+    found: dict[str, np.ndarray] = {}
+    for file in sorted(path for pattern in (IDS, SPLIT, "negatives/*.npz") for path in run.glob(pattern)):
+        name = file.relative_to(run).as_posix()
+        if not _ARRAY.fullmatch(name) or (name == IDS and not ids):
+            continue
+        if file.suffix == ".npy":
+            found[f"{name}|"] = load_npy(file)
+            continue
+        with Archive(file) as archive:
+            found |= {f"{name}|{member}": array for member, array in archive.items()}
+    texts = {key: array.tolist() for key, array in found.items() if array.dtype.kind == "U"}
+    return {key: torch.from_numpy(array) for key, array in found.items() if key not in texts}, texts
+
+
+def _check_free(folder: Path) -> None:
+    """Raise ConfigError where a folder holds what is no saved model."""
+    if exists(folder) and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a folder")
+    there = {file.name for file in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
+    if there and HEAD not in there:
+        raise ConfigError(f"{folder} is not empty and holds no saved model ({HEAD}); choose another folder")
+
+
+# ---- in -------------------------------------------------------------------------------------------------------------
+def unpack(folder: Path, path: Path, *, data: str | Path | None = None, read: Mapping[str, Any] | None = None) -> None:
+    """Write a saved model as a run folder.
+
+    Args:
+        folder: the saved model, which `check_saved` has seen.
+        path: the run folder, new or empty.
+        data, read: the run's own data where they lie here, and settings of reading that differ.
+
+    Raises:
+        CheckpointError: its arrays are none of a run.
+        ConfigError: the run folder is taken, or read names an unknown setting.
+        StorageError: it could not be written.
+    """
+    files = check_saved(folder)
+    settings = RunFolder(folder).settings()
+    unknown = sorted(set(read or {}) - set(settings["read"]))
+    if unknown:
+        raise ConfigError(f"read has no {unknown[0]!r}; it has {', '.join(settings['read'])}")
+    settings["read"] |= {key: _place(value) for key, value in (read or {}).items()}
+    settings["data"] = settings["data"] if data is None else _place(data)
+    writes: dict[Path, Callable[[Path], object]] = _array_writes(folder, path) if ARRAYS in files else {}
+    writes[path / WEIGHTS] = partial(shutil.copyfile, folder / WEIGHTS)
+    for name in reversed([name for name in TEXTS if name in files]):  # config.json last: it makes the folder a run
+        value = settings if name == "config.json" else RunFolder(folder).read_json(name)
+        writes[path / name] = partial(Path.write_bytes, data=json_text(value).encode())
+    make_folder(path)
+    with locked(path):
+        _check_new(path, set(writes))
+        replace_files(writes, marker=path / "config.json")
+
+
+def check_saved(folder: Path) -> list[str]:
+    """Return the names of the files of a saved model, each compared with its checksum.
+
+    Raises:
+        CheckpointError: it holds no saved model, or one that is damaged or of another version.
+    """
+    if not exists(folder / HEAD):
+        raise CheckpointError(f"{folder} holds no saved model ({HEAD} is missing); save_pretrained writes one")
+    head = RunFolder(folder).read_json(HEAD)
+    if head.get("format") != FORMAT:
+        raise CheckpointError(f"{folder} has the format {shown(head.get('format'))}, {FORMAT} is read here; upgrade")
+    sums = head.get("sha256")
+    known = {*TEXTS, WEIGHTS, ARRAYS}
+    if not isinstance(sums, dict) or not set(NEEDED) <= sums.keys() <= known:
+        names = sums.keys() if isinstance(sums, dict) else set()
+        wrong = sorted(names - known) or sorted(set(NEEDED) - names)
+        raise CheckpointError(f"{folder / HEAD} lists {shown(wrong[0])} wrongly; {_AGAIN}")
+    for name, told in sums.items():
+        if not exists(folder / name):
+            raise CheckpointError(f"{folder} lacks {name}; {_AGAIN}")
+        if _sum(folder / name) != told:
+            raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
+    saved = RunFolder(folder)
+    method_of_run(saved.settings().get("method"), str(folder / "config.json"))
+    saved.result(), saved.floors(), known_data(saved), load_checkpoint(saved.weights)
+    return list(sums)
+
+
+def _array_writes(folder: Path, path: Path) -> dict[Path, Callable[[Path], object]]:
+    """Return what writes the arrays of a saved model as the files of a run."""
+    tensors, texts = read_tensors(folder / ARRAYS, format=FORMAT, what="arrays of a saved model", mend=_AGAIN)
+    files: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in {**tensors, **texts}.items():
+        name, bar, member = key.partition("|")
+        told = isinstance(array, torch.Tensor) or all(type(text) is str for text in array)
+        if not bar or not _ARRAY.fullmatch(name) or not told:
+            raise CheckpointError(f"{folder / ARRAYS} holds {shown(key)}, which no run has; {_AGAIN}")
+        files.setdefault(name, {})[member] = (
+            array.numpy() if isinstance(array, torch.Tensor) else np.array(array, dtype=str)
+        )
+    return {
+        path / name: partial(save_array, array=own[""]) if name == IDS else partial(save_npz, rows=own)
+        for name, own in files.items()
+    }
+
+
+def _check_new(path: Path, names: set[Path]) -> None:
+    """Raise ConfigError where a folder holds anything but what a killed start of the same left."""
+    there = {file for file in path.rglob("*") if file.is_file() and file.name != LOCK}
+    if path / "config.json" in there or there - names:
+        raise ConfigError(f"{path} is not empty; choose another out")
+
+
+def _place(value: Any) -> Any:
+    """Return a file by its whole path, everything else as it is."""
+    text = str(value) if isinstance(value, Path) else value
+    return str(Path(text).resolve()) if isinstance(text, str) and exists(text) else text
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+__all__ = ["check_saved", "save_pretrained", "unpack"]

@@ -1,0 +1,52 @@
+"""The card of a saved model says what is in the run's own files, and its head is YAML that says the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hopstate.runs.pretrained.card import model_card
+from hopstate.training.run_folder import RunFolder
+from made_events import small_run, table
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("card")
+    return small_run("recency", home, table(0, 120), evaluation={"bootstrap": 20}).save_pretrained(home / "saved")
+
+
+def test_the_head_is_yaml_with_the_figures_of_the_test_split(saved: Path) -> None:
+    _, head, body = (saved / "README.md").read_text("utf-8").split("---\n", 2)
+    told = yaml.safe_load(head)
+    result = json.loads((saved / "result.json").read_text())
+    metrics = told["model-index"][0]["results"][0]["metrics"]
+    assert {metric["type"]: metric["value"] for metric in metrics} == result["metrics"]["test"]
+    assert told["library_name"] == "hopstate"
+    assert body.strip().startswith("# recency on")
+
+
+def test_intervals_protocol_settings_and_limits_stand_in_it(saved: Path) -> None:
+    card = (saved / "README.md").read_text("utf-8")
+    test = json.loads((saved / "result.json").read_text())["metrics"]["test"]
+    low, high = test["average_precision_low"], test["average_precision_high"]
+    assert f"{test['average_precision']:.4f} [{low:.4f}, {high:.4f}]" in card
+    assert "average_precision_low |" not in card
+    for part in ("## Data", "## Protocol", "## Figures", "## Limits", "split: kind chronological", '"bootstrap": 20'):
+        assert part in card
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.2, "Not above recency"), (0.9, "Above every floor")])
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_verdict_in_words_beside_the_floors(saved: Path, tmp_path: Path, value: float, words: str, mode: str) -> None:
+    for file in saved.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    result = json.loads((saved / "result.json").read_text())
+    sign = 1 if mode == "max" else -1
+    result["metrics"]["test"][result["metric"]] = sign * value
+    (tmp_path / "result.json").write_text(json.dumps(result | {"mode": mode}))
+    (tmp_path / "floors.json").write_text(json.dumps({"recency": {result["metric"]: sign * 0.5}}))
+    assert words in model_card(RunFolder(tmp_path), ids=False)

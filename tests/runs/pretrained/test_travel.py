@@ -1,0 +1,181 @@
+"""What a saved model holds, and that nothing damaged, foreign or hostile is taken for one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, StorageError
+from hopstate.io.tensor_file import write_tensors
+from hopstate.runs.hub import from_pretrained
+from hopstate.runs.pretrained.travel import FORMAT, check_saved, save_pretrained
+from made_events import small_run, table
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("travel")
+    events = table(0, 150)
+    events.to_csv(home / "own.csv", index=False)
+    return small_run("graphmixer", home, home / "own.csv").path
+
+
+@pytest.fixture
+def saved(run: Path, tmp_path: Path) -> Path:
+    return save_pretrained(run, tmp_path / "saved")
+
+
+def resummed(folder: Path, **more: str) -> None:
+    head = json.loads((folder / "hopstate.json").read_text())
+    for name in head["sha256"]:
+        if (folder / name).exists():
+            head["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    head["sha256"] |= more
+    (folder / "hopstate.json").write_text(json.dumps(head))
+
+
+def test_only_safetensors_json_and_the_card(saved: Path, run: Path) -> None:
+    assert {file.suffix for file in saved.rglob("*") if file.is_file()} == {".json", ".safetensors", ".md"}
+    texts = "".join(file.read_text("utf-8") for file in (*saved.glob("*.json"), saved / "README.md"))
+    assert str(run.parent) not in texts
+    assert '"command"' not in texts
+
+
+def test_saving_again_replaces_and_leaves_no_other_folder_touched(saved: Path, run: Path, tmp_path: Path) -> None:
+    free = ("arrays.safetensors", "hopstate.json")  # the order in a header of safetensors is not fixed
+    before = {file.name: file.read_bytes() for file in saved.iterdir() if file.name not in free}
+    save_pretrained(run, saved)
+    assert {file.name: file.read_bytes() for file in saved.iterdir() if file.name not in free} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds no saved model"):
+        save_pretrained(run, tmp_path / "mine")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is a file"):
+        save_pretrained(run, tmp_path / "file")
+
+
+def test_a_disk_that_is_full_leaves_what_was_saved_before(
+    saved: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = {file.name: file.read_bytes() for file in saved.iterdir()}
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError):
+        save_pretrained(run, saved)
+    assert {file.name: file.read_bytes() for file in saved.iterdir() if file.name != ".lock"} == before
+
+
+def test_a_run_that_is_not_finished_or_damaged_is_not_saved(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match="damaged"):
+        save_pretrained(tmp_path / "run", tmp_path / "out")
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(CheckpointError, match="not finished"):
+        save_pretrained(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_as_in_the_cache_of_the_hub_are_followed(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    for file in saved.glob("*.*"):
+        file.rename(tmp_path / "blobs" / file.name)
+        file.symlink_to(tmp_path / "blobs" / file.name)
+    again = from_pretrained(saved, out=tmp_path / "again")
+    assert not any(file.is_symlink() for file in again.path.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "data.json", "result.json", "model.safetensors", "arrays.safetensors"])
+@pytest.mark.parametrize("how", ["cut", "gone", "changed"])
+def test_a_damaged_folder_is_named_and_leaves_nothing(saved: Path, name: str, how: str, tmp_path: Path) -> None:
+    path = saved / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if how == "cut" else whole[:-2] + b"!!")
+    if how == "gone":
+        path.unlink()
+    with pytest.raises(CheckpointError, match=name):
+        from_pretrained(saved, out=tmp_path / "again")
+    assert not (tmp_path / "again" / "config.json").exists()
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch sprung",)
+
+
+def test_no_pickle_is_loaded(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.safetensors", "arrays.safetensors"):
+        whole = (saved / name).read_bytes()
+        (saved / name).write_bytes(pickle.dumps(Trap()))
+        resummed(saved)
+        with pytest.raises(CheckpointError, match=name):
+            from_pretrained(saved, out=tmp_path / "again")
+        (saved / name).write_bytes(whole)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "key", ["../evil.npz|val", "/etc/evil|", "negatives/../../evil.npz|a", "config.json|", "node_ids.npy"]
+)
+def test_an_array_that_no_run_has_is_written_nowhere(saved: Path, key: str, tmp_path: Path) -> None:
+    write_tensors(saved / "arrays.safetensors", {key: torch.arange(3)}, {}, format=FORMAT)
+    resummed(saved)
+    with pytest.raises(CheckpointError, match="no run has"):
+        from_pretrained(saved, out=tmp_path / "again")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+def test_foreign_names_methods_and_formats_are_refused(saved: Path, tmp_path: Path) -> None:
+    resummed(saved, **{"../evil.json": "0"})
+    with pytest.raises(CheckpointError, match=r"evil\.json"):
+        check_saved(saved)
+    head = json.loads((saved / "hopstate.json").read_text())
+    del head["sha256"]["../evil.json"]
+    (saved / "hopstate.json").write_text(json.dumps(head | {"format": "hopstate-pretrained-9"}))
+    with pytest.raises(CheckpointError, match="upgrade"):
+        check_saved(saved)
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(config | {"method": "os:system"}))
+    (saved / "hopstate.json").write_text(json.dumps(head))
+    resummed(saved)
+    with pytest.raises(HopstateError, match="os:system"):
+        from_pretrained(saved, out=tmp_path / "again")
+    shutil.rmtree(saved)
+    saved.mkdir()
+    with pytest.raises(CheckpointError, match="holds no saved model"):
+        check_saved(saved)
+
+
+def test_addresses_travel_without_host_and_password(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["data"] = "postgresql://me:secret@host.example/base/events?x=1"
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    folder = save_pretrained(tmp_path / "run", tmp_path / "out")
+    texts = "".join(file.read_text("utf-8") for file in (*folder.glob("*.json"), folder / "README.md"))
+    assert "secret" not in texts
+    assert "host.example" not in texts
+    assert json.loads((folder / "config.json").read_text())["data"] == "events"
+
+
+def test_arrays_are_those_of_the_run(saved: Path, run: Path, tmp_path: Path) -> None:
+    again = from_pretrained(saved, out=tmp_path / "again").path
+    own = sorted(file.relative_to(run) for file in run.rglob("*.np?"))
+    assert own == sorted(file.relative_to(again) for file in again.rglob("*.np?"))
+    assert own
+    for name in own:
+        with np.load(run / name) as one, np.load(again / name) as other:
+            assert sorted(one.files) == sorted(other.files)
+            assert all(np.array_equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in one.files)

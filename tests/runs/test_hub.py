@@ -1,0 +1,79 @@
+"""The hub is reached through its own library alone, which a stand-in with a folder takes the place of here."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import hopstate
+from hopstate.errors import ConfigError, DownloadError, MissingExtraError
+from hopstate.runs.hub import FILES, fetched
+from made_events import small_run, table
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hub in a folder, which takes what the true functions take."""
+    there = tmp_path / "hub"
+
+    class Api:
+        def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+            assert private
+            (there / repo_id).mkdir(parents=True, exist_ok=exist_ok)
+
+        def upload_folder(self, *, repo_id: str, folder_path: Path, allow_patterns: list[str], **more: Any) -> str:
+            if more.get("commit_message") == "refused":
+                raise OSError("403 Forbidden")
+            shutil.copytree(folder_path, there / repo_id, dirs_exist_ok=True)
+            return f"https://hub.example/{repo_id}"
+
+    def snapshot_download(repo_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        assert allow_patterns == FILES
+        if not (there / repo_id).is_dir() or revision not in (None, "main"):
+            raise OSError("404 Not Found")
+        return str(there / repo_id)
+
+    stand_in = SimpleNamespace(HfApi=Api, snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", stand_in)
+    return there
+
+
+def test_there_and_back(hub: Path, tmp_path: Path) -> None:
+    events = table(0, 80)
+    events.to_csv(tmp_path / "own.csv", index=False)
+    run = small_run("recency", tmp_path, tmp_path / "own.csv")
+    assert hopstate.push_to_hub(run.path, "me/recency") == "https://hub.example/me/recency"
+    assert (hub / "me" / "recency" / "README.md").is_file()
+    again = hopstate.from_pretrained("me/recency", out=tmp_path / "again", data=tmp_path / "own.csv")
+    assert again.evaluate() == run.evaluate()
+
+
+def test_what_the_hub_refuses_is_told(hub: Path, tmp_path: Path) -> None:
+    run = small_run("recency", tmp_path, table(0, 60))
+    with pytest.raises(DownloadError, match="403 Forbidden"):
+        hopstate.push_to_hub(run.path, "me/recency", commit_message="refused")
+    with pytest.raises(ConfigError, match="OWNER/NAME"):
+        hopstate.push_to_hub(run.path, "../recency")
+    for name, revision in (("me/nobody", None), ("me/recency", "v9")):
+        with pytest.raises(DownloadError, match="404 Not Found"):
+            fetched(name, revision)
+
+
+def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtraError, match=r"hopstate\[hub\]"):
+        fetched("me/model")
+
+
+def test_the_true_library_takes_what_is_given() -> None:
+    true = pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+    api = true.HfApi()
+    inspect.signature(true.snapshot_download).bind("a/b", revision=None, allow_patterns=FILES)
+    inspect.signature(api.create_repo).bind("a/b", private=True, exist_ok=True)
+    inspect.signature(api.upload_folder).bind(repo_id="a/b", folder_path=Path(), allow_patterns=FILES)
