@@ -47,8 +47,9 @@ def _explain(argv: list[str]) -> int:
 
 
 def _show(found: Any, top: int) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from hopstate.io.screen import screen
 
     rows = found.table
     rows = rows.reindex(rows.contribution.abs().sort_values(ascending=False, kind="stable").index)
@@ -63,12 +64,13 @@ def _show(found: Any, top: int) -> None:
     table.add_row("no event", "", "", "", f"{found.rest:+.4f}")
     table.add_section()
     table.add_row("logit", "", "", "", f"{found.logit:+.4f}")
-    Console().print(table)
+    screen().print(table)
 
 
 def _show_features(found: Any, top: int) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from hopstate.io.screen import screen
 
     table = Table(title=f"{found.source} - {found.target} at {found.when}: probability {found.probability:.4f}")
     for name in ("feature", "value", "adds to the logit"):
@@ -82,7 +84,7 @@ def _show_features(found: Any, top: int) -> None:
     table.add_row("no feature", "", f"{found.rest:+.4f}")
     table.add_section()
     table.add_row("logit", "", f"{found.logit:+.4f}")
-    Console().print(table)
+    screen().print(table)
 
 
 def _robustness(argv: list[str]) -> int:

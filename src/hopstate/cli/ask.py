@@ -106,13 +106,14 @@ def _told(table: Any, out: str | None, what: str) -> int:
 
 
 def _print(table: Any) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from hopstate.io.screen import screen
 
     shown = Table()
     for name in table.columns:
         shown.add_column(name, justify="right" if table[name].dtype.kind in "iuf" else "left", overflow="fold")
     for row in table.itertuples(index=False):
         shown.add_row(*(Text(f"{cell:.6g}" if isinstance(cell, float) else str(cell)) for cell in row))
-    Console().print(shown)
+    screen().print(shown)

@@ -177,9 +177,9 @@ def _row(name: str, results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]], data: str) -> None:
     """Print a table for each metric, best mean first."""
-    from rich.console import Console
     from rich.table import Table
 
+    from hopstate.io.screen import screen
     from hopstate.runs.reproduce import tables
 
     show_kinds(rows, data)
@@ -198,7 +198,7 @@ def show(rows: list[dict[str, Any]], data: str) -> None:
                 f"{r['seconds_per_epoch']:.2f}",
                 f"{r['parameters']:,}",
             )
-        Console().print(table)
+        screen().print(table)
         _show_pairs(metric, mine)
 
 

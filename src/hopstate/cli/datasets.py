@@ -10,14 +10,15 @@ from hopstate.io.cache import cache_folder
 
 def run(argv: list[str]) -> int:
     """Run the command."""
-    from rich.console import Console
     from rich.table import Table
+
+    from hopstate.io.screen import screen
 
     parser = argparse.ArgumentParser(prog="hopstate datasets", description=__doc__)
     parser.add_argument("name", nargs="?", default="", help="show only those whose name holds this, with all details")
     options = parser.parse_args(argv[1:])
     rows = [row for row in dataset_table() if options.name.lower() in row["name"].lower()]
-    console = Console()
+    console = screen()
     if options.name and len(rows) <= 5:
         for row in rows:
             for key, value in row.items():

@@ -72,8 +72,9 @@ def named_method(argv: list[str], usage: str) -> Method | None:
 
 def print_result(done: Run) -> None:
     """Print the metrics of a finished run, a column for each split, and where everything lies."""
-    from rich.console import Console
     from rich.table import Table
+
+    from hopstate.io.screen import screen
 
     when = f"epoch {done.best_epoch} (chosen on validation)" if done.best_epoch else "nothing to train"
     table = Table(title=f"{done.method}, {when}")
@@ -82,7 +83,7 @@ def print_result(done: Run) -> None:
         table.add_column(split, justify="right")
     for name in dict.fromkeys(name for values in done.metrics.values() for name in values):
         table.add_row(name, *(f"{v[name]:.4f}" if name in v else "" for v in done.metrics.values()))
-    console = Console()
+    console = screen()
     console.print(table)
     print_floors(done, console)
     names = ("curves.png", "metrics.csv", "result.json", "model.safetensors")  # nothing trained, no curves

@@ -8,13 +8,13 @@ from hopstate.training.run_folder import environment
 
 def run(argv: list[str]) -> int:
     """Run the command."""
-    from rich.console import Console
     from rich.table import Table
 
+    from hopstate.io.screen import screen
     from hopstate.ops.info import describe_paths
 
     facts = environment(None)
-    console = Console()
+    console = screen()
     for name in ("python", "platform", "processor", "threads", "gpu", "revision"):
         console.print(f"{name:<10} {facts[name]}", soft_wrap=True, highlight=False)
     console.print(

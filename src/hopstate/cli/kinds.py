@@ -47,9 +47,9 @@ def _means(row: dict[str, Any]) -> dict[str, float]:
 
 def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     """Print links by kind of negatives, floors below, and in words what each method does not stand above."""
-    from rich.console import Console
     from rich.table import Table
 
+    from hopstate.io.screen import screen
     from hopstate.runs.reproduce import tables
 
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.get("kinds", {})))
@@ -65,4 +65,4 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
         figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
         name = f"{row['method']} (floor)" if row.get("floor") or row["method"] in tables.FLOORS else row["method"]
         table.add_row(name, *figures, row["below"])
-    Console().print(table)
+    screen().print(table)

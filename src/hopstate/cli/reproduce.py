@@ -18,6 +18,9 @@ from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
 EPILOG = """Settings after -- replace the recipe's, e.g. -- --model.dim 64; such results are marked as altered and stay
 out of the table of --table."""
 
+# of --list, with the width of each where a terminal has 80 characters
+COLUMNS = {"recipe": 36, "data here": 4, "metric": 10, "published": 9, "runs": 4, "source": 11}
+
 
 def run(argv: list[str]) -> int:
     """Run the command."""
@@ -108,23 +111,24 @@ def changes_of(words: list[str]) -> dict[str, Any]:
 
 
 def _list(recipes: list[Recipe]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from hopstate.datasets.registry import find_dataset, on_disk
+    from hopstate.io.screen import screen
     from hopstate.runs.reproduce.availability import missing
     from hopstate.runs.reproduce.tables import figure, metric_words
 
-    table = Table("recipe", "data here", "metric", "published", "runs", "source")
-    for column in table.columns:
-        column.no_wrap = True  # the last gives way on a narrow screen
+    console = screen()
+    narrow = console.width < sum(COLUMNS.values()) * 3 // 2
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, width in COLUMNS.items():
+        table.add_column(name, width=width if narrow else None, no_wrap=not narrow, overflow="fold")
     for recipe in recipes:
         entry, reference = find_dataset(recipe.data), recipe.reference
         published = "" if reference is None else figure(reference.metric, reference.mean, reference.std)
         here = "no" if entry is None else on_disk(entry)
         source = "" if reference is None else reference.source
         table.add_row(recipe.name, here, metric_words(recipe.metric), published, str(recipe.runs), source)
-    console = Console()
     console.print(table)
     ways = missing(recipe.data for recipe in recipes)
     if ways:

@@ -56,8 +56,9 @@ def run(argv: list[str]) -> int:
 
 def show(found: Search, method: str) -> None:
     """Print the five best trials and how to train with the best."""
-    from rich.console import Console
     from rich.table import Table
+
+    from hopstate.io.screen import screen
 
     table = Table(title=f"{method}: validation {found.metric} of the best of {len(found.trials)} trials")
     for name in ("trial", "value", "seconds"):
@@ -67,7 +68,7 @@ def show(found: Search, method: str) -> None:
     for row in sorted(done, key=lambda row: row["value"], reverse=found.mode == "max")[:5]:
         drawn = " ".join(f"{key}={row[key]}" for key in found.best)
         table.add_row(str(row["trial"]), f"{row['value']:.4f}", f"{row['seconds']:.1f}", drawn)
-    console = Console()
+    console = screen()
     console.print(table)
     failed = len(found.trials) - len(done)
     if failed:

@@ -163,9 +163,10 @@ def _time(row: Row) -> float | None:
 
 def show(lines: Sequence[Line]) -> None:
     """Print published against measured."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from hopstate.io.screen import screen
 
     found, notes = [], []
     for one in compared(lines):
@@ -175,7 +176,7 @@ def show(lines: Sequence[Line]) -> None:
                 notes.append(made["recipe"])
             made["recipe"] = f"{one.row.recipe} [{notes.index(made['recipe']) + 1}]"
         found.append(made)
-    console = Console()
+    console = screen()
     if not found:
         console.print("no results yet")
         return

@@ -1,0 +1,57 @@
+"""Tables are whole: in a pipe whatever COLUMNS says, and with every column on a terminal of 80 characters."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.datasets.registry import dataset_table
+from hopstate.runs.reproduce.recipes import all_recipes
+
+HEADS = ("recipe", "data here", "metric", "published", "runs", "source")
+
+
+class Terminal(io.StringIO):
+    """What is written to it, as if it were a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_a_piped_list_of_recipes_is_whole(columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["reproduce", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for recipe in all_recipes().values():
+        (line,) = [line for line in lines if line.split(" ")[0] == recipe.name]
+        assert f" {recipe.runs} " in line
+        assert recipe.reference is None or recipe.reference.source in line
+
+
+def test_a_piped_list_of_data_sets_is_whole(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    assert main(["datasets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for row in dataset_table():
+        assert any(all(str(row[key]) in line for key in ("name", "kind", "metric", "on_disk")) for line in lines)
+
+
+def test_a_list_of_recipes_keeps_every_column_at_80_characters(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    assert main(["reproduce", "--list"]) == 0
+    lines = terminal.getvalue().splitlines()
+    begins = {recipe.name[:36].rstrip(): recipe for recipe in all_recipes().values()}
+    rows = [line for line in lines if line.split(" ")[0] in begins]
+    assert len(rows) == len(begins)
+    assert max(map(len, rows)) <= 80
+    assert all(word in " ".join(lines[:2]).split() for head in HEADS for word in head.split())
+    for row in rows:
+        recipe = begins[row.split(" ")[0]]
+        assert f" {recipe.runs} " in f"{row} "
+        assert recipe.reference is None or recipe.reference.source.split()[0] in row
