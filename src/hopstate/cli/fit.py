@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
 from hopstate.methods.method import Method
@@ -33,6 +34,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--no_suit", action="store_true", help="what is not given stays at its default, the papers', whatever the data"
     )
+    argv = [*argv[:2], *with_its_data(argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))
     from hopstate.methods.settings import parse_words
