@@ -107,12 +107,13 @@ def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
 
 
 def test_bad_rows_stand_aside_with_their_lines(tmp_path):
-    text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\na,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
+    text = "source,target,time,feat_0\na,b,1,1\n,b,2,1\n=a,c,never,1\na,c\na,c,4,much\na,b,3,1\na,b,5,1,9\nb,c,2,2\n"
     (tmp_path / "e.csv").write_text(text)
     done = prepare(tmp_path / "e.csv", tmp_path / "s", piece_rows=2)
     assert (done.events, done.bad) == (3, 5)
     rows = pd.read_csv(done.bad_rows)
     assert rows.line.tolist() == [3, 4, 5, 6, 8]
+    assert not any(cells.startswith("=") for cells in rows.cells)
     np.testing.assert_array_equal(read_events(tmp_path / "s").t, [1, 2, 3])
 
 

@@ -6,10 +6,8 @@ was killed, or whose disk was full, goes on where it stopped. `events.json`, wit
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import errno
-import io
 import json
 import os
 import shutil
@@ -32,6 +30,7 @@ from hopstate.io.leftovers import sweep
 from hopstate.io.lock import locked
 from hopstate.io.opening import read_json
 from hopstate.io.sizes import parse_bytes
+from hopstate.io.table import write_table
 
 LEAST = 512 << 20  # bytes of memory
 _OWN = 256 << 20  # bytes that the process needs beside its engine
@@ -207,6 +206,8 @@ class _Work:
 
     def finish(self, engine: Engine, facts: dict[str, Any], unit: str) -> None:
         """Write the store of the staged pieces."""
+        import pandas as pd
+
         counts = [read_json(self.folder / f"{n:05d}.json")["pieces"] for n in range(len(self.layouts))]
         names = [(n, place) for n, count in enumerate(counts) for place in range(count)]
         pieces = [read_json(self._piece(*name, "json")) for name in names]
@@ -216,9 +217,10 @@ class _Work:
         label = self.columns.label
         labels = None if label is None else settle_labels([fact for _, fact in some], label, paths[0])
         bad = sum(fact["bad"] for fact in pieces)
-        texts = [self._piece(*name, "bad").read_text("utf-8") for name, fact in zip(names, pieces) if fact["bad"]]
         if bad:
-            write_text(self.out / _BAD, "".join(["file,line,reason,cells\n", *texts]))
+            texts = [self._piece(*name, "bad").read_text("utf-8") for name, fact in zip(names, pieces) if fact["bad"]]
+            rows = [json.loads(line) for text in texts for line in text.splitlines()]
+            write_table(pd.DataFrame(rows, columns=["file", "line", "reason", "cells"]), self.out / _BAD)
         writing = Writing(
             self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
             [self._piece(*name, "ids") for name, _ in some], [fact for _, fact in some],
@@ -246,6 +248,4 @@ class _Work:
 
 
 def _lines(layout: Layout, bad: list[Bad]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows((os.fspath(layout.path.name), *one) for one in bad)
-    return text.getvalue()
+    return "".join(json.dumps([os.fspath(layout.path.name), *one]) + "\n" for one in bad)
