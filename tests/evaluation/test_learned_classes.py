@@ -12,6 +12,7 @@ import hopstate
 from hopstate.errors import DataError, HopstateWarning
 from hopstate.evaluation.learned_classes import of_training
 from hopstate.evaluation.metrics import classification_metrics
+from made_tables import tables
 
 LOOP: dict[str, Any] = {"loop": {"epochs": 2, "progress": False, "tensorboard": "no", "device": "cpu"}}
 SIZE = 60
@@ -102,3 +103,12 @@ def test_one_class_of_training_events_is_nothing_to_learn(tmp_path: Path) -> Non
     table.loc[:100, "label"] = "d"
     with pytest.raises(DataError, match="all training events have only the class d; there is nothing to learn"):
         hopstate.fit("ctdg-ssm-nodes", table, out=tmp_path / "run", config=LOOP)
+
+
+def test_one_class_of_training_nodes_among_three_is_nothing_to_learn(tmp_path: Path) -> None:
+    edges, features, _ = tables()
+    splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
+    labels = pd.DataFrame({"id": features["id"], "label": ["a"] * 20 + ["b", "c"] * 10, "split": splits})
+    few = pytest.warns(HopstateWarning, match="no training node has class b, c")
+    with few, pytest.raises(DataError, match="all training nodes have only the class a; there is nothing to learn"):
+        hopstate.fit("gcn", edges, features=features, labels=labels, out=tmp_path / "run", config=LOOP)

@@ -87,6 +87,11 @@ def node_labels(
     y, names = graph.y, graph.class_names
     if goal_of(y) == "classes":
         y, names, others = of_training(y, rows["train"], names)
+        if others and len(names or ()) < 2:
+            raise DataError(
+                f"{graph.name}: all training nodes have only the class {', '.join(names or ())}; there is nothing to "
+                "learn; choose another split (--split.kind random)"
+            )
     learned = np.where(y < len(names), y, -1) if names and others else y
     target = target_of(learned, rows["train"], names, metric, own, weights=weights, amounts=amounts)
     replace_file(context.run / "split.npz", lambda part: save_npz(part, rows))
