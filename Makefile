@@ -49,10 +49,11 @@ test-portable: $(VENV)/.installed-dev
 gpu:
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu.py --out gpu-results
 
-# pages and drawings that follow from the code: docs/paper-to-code.md, docs/images
+# what follows from the code: docs/paper-to-code.md, docs/images, the table of options that help is printed from
 made: $(VENV)/.installed-dev
 	$(BIN)/python docs/made/paper_to_code.py
 	$(BIN)/python docs/made/drawings.py
+	$(BIN)/python -m hopstate.cli.option_table
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests benchmarks docs/examples

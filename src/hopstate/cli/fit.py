@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from hopstate.cli.option_table import check_names, fit_parser, help_of, listed
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
@@ -23,17 +24,15 @@ methods: {", ".join(MODULES)}
 
 def run(argv: list[str]) -> int:
     """Run the command; 130 where Ctrl-C stopped it."""
+    if len(argv) > 1 and listed(argv[1]):  # what needs no parser needs no torch
+        if {"-h", "--help"} & set(argv[2:]):
+            print(help_of(argv[1]), end="")
+            return 0
+        check_names(argv[1], argv[2:])
     method = named_method(argv, USAGE)
     if method is None:
         return 0
-    from hopstate.methods.parser import parser_of
-
-    parser = parser_of(method, prog=f"hopstate fit {method.name}")
-    parser.add_argument("--out", type=str, default=None, help="run folder; by default a new one under runs/")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out where it stopped")
-    parser.add_argument(
-        "--no_suit", action="store_true", help="what is not given stays at its default, the papers', whatever the data"
-    )
+    parser = fit_parser(method)
     argv = [*argv[:2], *with_its_data(argv[2:])]
     parsed = parser.parse_args(argv[2:])
     out, resume, plain = (parsed.pop(name) for name in ("out", "resume", "no_suit"))

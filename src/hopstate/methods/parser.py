@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import yaml
 from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_dumper, set_loader
 
-from hopstate.errors import ConfigError, FormatError, nearest
+from hopstate.errors import ConfigError, FormatError
 from hopstate.io.opening import exists, read_text, reading, shown
+from hopstate.methods.hints import hint
 from hopstate.methods.method import AnyMethod
 from hopstate.training.renamed import VALUES, former_names, former_values, todays_words, warn_of, with_todays_names
 from hopstate.training.run_folder import flatten
@@ -116,7 +117,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise ConfigError in place of printing usage and leaving."""
-        raise ConfigError(f"{self._plain(message)}{self._hint(message)}{self.given_in()}") from ex
+        raise ConfigError(f"{self._plain(message)}{hint(message, self.keys())}{self.given_in()}") from ex
 
     def given_in(self) -> str:
         """Return " (with the settings of FILE)" where a file of settings was given, else nothing."""
@@ -125,21 +126,6 @@ class Parser(ArgumentParser):
 
     def _plain(self, message: str) -> str:
         return re.sub(r"\s+", " ", re.sub(r"^Parser key \"?'?([\w.]+)'?\"?:", r"\1:", message)).strip()
-
-    def _hint(self, message: str) -> str:
-        unknown = re.search(r"nrecognized arguments: --([\w.]+)", message)
-        inside = re.search(r"Group '([\w.]+)' does not accept option '([\w.]+)'", message)
-        if not unknown and not inside:
-            return ""
-        name = unknown[1] if unknown else f"{inside[1]}.{inside[2]}" if inside else ""
-        known = self.keys()
-        if name == "metric" and "evaluation.choose" in known:
-            return (
-                "; links are judged by all of their metrics, and validation chooses by average precision (MRR where "
-                "evaluation.strategies begins with many): --evaluation.choose says over which pairs"
-            )
-        last = {key.rsplit(".", 1)[-1]: key for key in known}
-        return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"
 
     def parse_args(self, args: Sequence[str] | None = None, *more: Any, **settings: Any) -> Namespace:
         """Parse arguments; a group that has a kind may be named by it alone: --batching top, --split=random."""
