@@ -1,5 +1,6 @@
 """Small made events and runs that tests of several rooms share."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,22 @@ def table(first: int, count: int, *, seed: int = 11, people: int = 10, amount: b
     t = first + np.arange(count) * 2 // 3
     found = pd.DataFrame({"src": [f"u{i}" for i in src], "dst": [f"v{i}" for i in dst], "t": t})
     return found.assign(amount=rng.normal(size=count).round(3)) if amount else found
+
+
+def repeating(count: int = 400) -> EventStream:
+    """Return events of 20 nodes with two features, half of which repeat the pair five events before, with ties."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
+    for i in range(20, count):
+        if rng.random() < 0.5:
+            src[i], dst[i] = src[i - 5], dst[i - 5]
+    attr = rng.standard_normal((count, 2)).astype(np.float32)
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
+
+
+def cut(events: EventStream, start: int, stop: int) -> EventStream:
+    """Return a stretch of events with features as a stream of its own."""
+    return replace(events, **{k: getattr(events, k)[start:stop].copy() for k in ("src", "dst", "t", "edge_attr")})
 
 
 def small_run(method: str, home: Path, events: pd.DataFrame | None = None, **settings: Any) -> Run:

@@ -26,6 +26,7 @@ from hopstate.streaming.memory_scorer import MemoryScorer
 from hopstate.testing.asserts import F32, F32_SUM
 from hopstate.testing.conformance import Inputs, ModelCase, check_model
 from hopstate.training.tasks.history import HistoryPairs
+from made_events import cut, repeating
 
 QUIET: dict[str, Any] = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu", "loop.epochs": 1}
 QUIET |= {"evaluation.strategies": ["random", "historical"], "evaluation.batch_size": 16, "batch_size": 100}
@@ -36,29 +37,14 @@ TWICE = {"loop.epochs": 2, "loop.checkpoint_seconds": 0.0}
 DIM = 5
 
 
-def events(count: int = 400) -> EventStream:
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
-    for i in range(20, count):
-        if rng.random() < 0.5:
-            src[i], dst[i] = src[i - 5], dst[i - 5]
-    attr = rng.standard_normal((count, 2)).astype(np.float32)
-    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
-
-
-def part(a: int, b: int) -> EventStream:
-    whole = events()
-    return replace(whole, **{name: getattr(whole, name)[a:b].copy() for name in ("src", "dst", "t", "edge_attr")})
-
-
 def remembering(folder: Path, data: EventStream | None = None, **more: Any) -> str:
-    fit("ctdg-ssm", events() if data is None else data, out=folder, config={**QUIET, **MEMORY, **more})
+    fit("ctdg-ssm", repeating() if data is None else data, out=folder, config={**QUIET, **MEMORY, **more})
     return str(folder)
 
 
 def united(folder: Path, memory: str | None, data: EventStream | None = None, **more: Any) -> Run:
     given = {**QUIET, **TOKENS, "memory": memory, **more}
-    return fit("dyg-mamba", events() if data is None else data, out=folder, config=given)
+    return fit("dyg-mamba", repeating() if data is None else data, out=folder, config=given)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +74,7 @@ def one_by_one(scorer: MemoryScorer, stream: EventStream, node: int, t: float, b
 
 
 def test_a_token_has_the_memory_that_its_node_had_before_the_query(memory: str, run: Run) -> None:
-    own = events()
+    own = repeating()
     rows = np.array([130, 250, 399])
     with load_run(memory, own) as (_, alone), load_run(run.path, own) as (_, task):
         found = task.scorer("test").tokenizer.pairs(own.src[rows], own.dst[rows], own.t[rows])
@@ -113,7 +99,7 @@ def test_memories_are_found_strictly_before_a_time() -> None:
 
 
 def test_training_knows_the_memory_of_training_events_alone(run: Run) -> None:
-    own = events()
+    own = repeating()
     with load_run(run.path, own) as (_, task):
         inputs = task.source.train_inputs
         count = len(task.split.train)
@@ -129,8 +115,8 @@ def test_training_knows_the_memory_of_training_events_alone(run: Run) -> None:
 @pytest.mark.parametrize("more", [{}, {"model.pair_history": True}, {"model.encoders": "independent"}])
 def test_no_event_at_or_after_a_time_changes_a_score(memory: str, more: dict[str, Any], tmp_path: Path) -> None:
     made = united(tmp_path / "run", memory, **more)
-    with load_run(made.path, events()) as (_, task):
-        assert check_leak(task.scorer_over, events(), moments=3, queries=24).scores > 0
+    with load_run(made.path, repeating()) as (_, task):
+        assert check_leak(task.scorer_over, repeating(), moments=3, queries=24).scores > 0
 
 
 def test_the_leak_check_sees_a_memory_that_looks_ahead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +124,12 @@ def test_the_leak_check_sees_a_memory_that_looks_ahead(run: Run, monkeypatch: py
 
     at = Versions.at
     monkeypatch.setattr(Versions, "at", lambda self, nodes, t: at(self, nodes, t + 60))
-    with load_run(run.path, events()) as (_, task), pytest.raises(LeakError):
-        check_leak(task.scorer_over, events(), moments=3, queries=24)
+    with load_run(run.path, repeating()) as (_, task), pytest.raises(LeakError):
+        check_leak(task.scorer_over, repeating(), moments=3, queries=24)
 
 
 def test_gradients_reach_all_but_the_memory_and_equal_differences(run: Run) -> None:
-    own, rows = events(), np.arange(300, 308)
+    own, rows = repeating(), np.arange(300, 308)
     with load_run(run.path, own) as (_, task):
         tokens = task.scorer("test").tokenizer.pairs(own.src[rows], own.dst[rows], own.t[rows])
         model = task.model.double().eval()
@@ -180,7 +166,7 @@ def take(inputs: Inputs, rows: torch.Tensor) -> Inputs:
 
 
 def test_conformance(memory: str, tmp_path: Path) -> None:
-    chosen, own = get_method("dyg-mamba"), events()
+    chosen, own = get_method("dyg-mamba"), repeating()
     config = config_from(chosen, {**QUIET, **TOKENS, "data": "x", "memory": memory, "model.block.dropout": 0.0})
     rng = np.random.default_rng(1)
     asked = rng.permutation(10), 10 + rng.integers(0, 10, 10), np.full(10, 500)
@@ -196,20 +182,20 @@ def test_conformance(memory: str, tmp_path: Path) -> None:
 
 def test_the_run_does_without_the_folder_of_the_memory(tmp_path: Path) -> None:
     """Evaluated, asked, and followed live in calls of any size, to the same bits."""
-    own, later = part(0, 320), part(320, 400)
+    own, later = cut(repeating(), 0, 320), cut(repeating(), 320, 400)
     named = remembering(tmp_path / "memory", own)
     made = united(tmp_path / "run", named, own)
     rmtree(named)
     assert evaluate(made.path, data=own) == made.metrics["test"]
     with load_run(made.path, own) as (_, task):
-        expected = task.scorer_over(events()).score(later.src, later.dst, later.t).numpy()
+        expected = task.scorer_over(repeating()).score(later.src, later.dst, later.t).numpy()
     whole = score_stream(made.path, later, own=own).score.to_numpy()
-    cut = [
-        score_stream(made.path, part(a, b), own=own, fresh=a == 320).score.to_numpy()
+    in_pieces = [
+        score_stream(made.path, cut(repeating(), a, b), own=own, fresh=a == 320).score.to_numpy()
         for a, b in ((320, 321), (321, 357), (357, 400))
     ]
     np.testing.assert_allclose(whole, expected, atol=F32_SUM)
-    assert np.array_equal(np.concatenate(cut), whole)
+    assert np.array_equal(np.concatenate(in_pieces), whole)
     assert len(made.predict(data=own)) == 320
 
 
@@ -235,7 +221,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     named = str(copytree(memory, tmp_path / "memory"))
     stopped(tmp_path / "run", named, monkeypatch)
     rmtree(named)  # the weights are in the checkpoint
-    again = fit("dyg-mamba", events(), out=tmp_path / "run", resume=True)
+    again = fit("dyg-mamba", repeating(), out=tmp_path / "run", resume=True)
     assert again.metrics == whole.metrics
 
 
@@ -247,14 +233,14 @@ def test_a_memory_that_was_trained_again_is_refused(
     rmtree(named)
     remembering(Path(named), **{"loop.seed": 1})
     with pytest.raises(ConfigError, match="trained again"):
-        fit("dyg-mamba", events(), out=tmp_path / "run", resume=True)
+        fit("dyg-mamba", repeating(), out=tmp_path / "run", resume=True)
 
 
 def test_only_a_finished_run_of_the_same_split_and_data_is_taken(memory: str, run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another split"):
         united(tmp_path / "a", memory, **{"split.test_ratio": 0.3})
     with pytest.raises(ConfigError, match="another way: num_nodes"):
-        united(tmp_path / "b", memory, replace(events(), num_nodes=21))
+        united(tmp_path / "b", memory, replace(repeating(), num_nodes=21))
     with pytest.raises(ConfigError, match="takes a run of ctdg-ssm"):
         united(tmp_path / "c", str(run.path))
     begun = Path(copytree(memory, tmp_path / "begun"))
@@ -264,7 +250,7 @@ def test_only_a_finished_run_of_the_same_split_and_data_is_taken(memory: str, ru
 
 
 def test_a_classifier_does_not_begin_from_it(run: Run, tmp_path: Path) -> None:
-    labelled = replace(events(), labels=np.arange(400) % 2)
+    labelled = replace(repeating(), labels=np.arange(400) % 2)
     given = {**QUIET, "init": str(run.path), "freeze": True}
     given = {name: value for name, value in given.items() if not name.startswith("evaluation.")}
     with pytest.raises(CheckpointError, match="carry a memory"):
@@ -274,9 +260,9 @@ def test_a_classifier_does_not_begin_from_it(run: Run, tmp_path: Path) -> None:
 def test_trees_read_what_it_makes_of_a_pair(run: Run, tmp_path: Path) -> None:
     chosen = {"model.max_trees": 10, "model.min_leaf": 10, "encodings": str(run.path), **QUIET}
     made = fit(
-        "pair-trees", events(), out=tmp_path / "run", config={k: v for k, v in chosen.items() if k != "batch_size"}
+        "pair-trees", repeating(), out=tmp_path / "run", config={k: v for k, v in chosen.items() if k != "batch_size"}
     )
-    assert evaluate(made.path, data=events()) == made.metrics["test"]
+    assert evaluate(made.path, data=repeating()) == made.metrics["test"]
 
 
 def test_damage_is_named(run: Run, tmp_path: Path) -> None:
@@ -286,4 +272,4 @@ def test_damage_is_named(run: Run, tmp_path: Path) -> None:
     del facts["memory"]["settings"]
     (made / "data.json").write_text(json.dumps(facts))
     with pytest.raises(CheckpointError, match="memory"):
-        evaluate(made, data=events())
+        evaluate(made, data=repeating())

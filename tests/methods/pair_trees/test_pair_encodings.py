@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from hopstate.cli.main import main as run_command
-from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError
 from hopstate.evaluation.leak import check_leak
 from hopstate.runs.api import Run, evaluate, fit, score_stream
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32_SUM
 from hopstate.training.checkpoint import load_checkpoint
+from made_events import cut, repeating
 
 QUIET: dict[str, Any] = {"loop.progress": False, "loop.tensorboard": "no", "loop.device": "cpu"}
 QUIET |= {"evaluation.strategies": ["random", "historical"]}
@@ -33,29 +33,14 @@ SMALL: dict[str, dict[str, Any]] = {
 TREES = {"model.max_trees": 20, "model.max_leaves": 6, "model.min_leaf": 10}
 
 
-def events(count: int = 400) -> EventStream:
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 10, count), 10 + rng.integers(0, 10, count)
-    for i in range(20, count):
-        if rng.random() < 0.5:
-            src[i], dst[i] = src[i - 5], dst[i - 5]
-    attr = rng.standard_normal((count, 2)).astype(np.float32)
-    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, count, count)), num_nodes=20, edge_attr=attr)
-
-
-def part(a: int, b: int) -> EventStream:
-    whole = events()
-    return replace(whole, **{name: getattr(whole, name)[a:b].copy() for name in ("src", "dst", "t", "edge_attr")})
-
-
 def frozen(folder: Path, method: str, **more: Any) -> str:
     given = {**QUIET, **SMALL[method], "loop.epochs": 1, "batch_size": 100, **more}
-    fit(method, events(), out=folder, config=given)
+    fit(method, repeating(), out=folder, config=given)
     return str(folder)
 
 
 def trees(folder: Path, encodings: str, **more: Any) -> Run:
-    return fit("pair-trees", events(), out=folder, config={**QUIET, **TREES, "encodings": encodings, **more})
+    return fit("pair-trees", repeating(), out=folder, config={**QUIET, **TREES, "encodings": encodings, **more})
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +57,7 @@ def run(model: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_trees_read_the_logit_and_the_layer_that_it_is_made_from(method: str, tmp_path: Path) -> None:
     named = frozen(tmp_path / "model", method)
     made = trees(tmp_path / "trees", named)
-    own = events()
+    own = repeating()
     u, v, t = own.src[-60:], own.dst[-60:], own.t[-60:]
     with load_run(named, own) as (_, alone), load_run(made.path, own) as (_, task):
         expected = alone.scorer("test").score(u, v, t).numpy()
@@ -92,7 +77,7 @@ def test_trees_read_the_logit_and_the_layer_that_it_is_made_from(method: str, tm
 
 def test_features_of_training_know_training_events_alone(run: Run) -> None:
     """The frozen model too: with all later events changed, what trees are grown from stays."""
-    own = events()
+    own = repeating()
     with load_run(run.path, own) as (_, task):
         rows = task.split.train[-30:]
         u, v = own.src[rows], own.dst[rows]
@@ -107,19 +92,19 @@ def test_features_of_training_know_training_events_alone(run: Run) -> None:
 
 
 def test_no_event_at_or_after_a_time_changes_a_score(run: Run) -> None:
-    with load_run(run.path, events()) as (_, task):
-        assert check_leak(task.scorer_over, events(), moments=3, queries=24).scores > 0
+    with load_run(run.path, repeating()) as (_, task):
+        assert check_leak(task.scorer_over, repeating(), moments=3, queries=24).scores > 0
 
 
 def test_the_trees_do_without_the_folder_of_the_model(tmp_path: Path) -> None:
     """Evaluated, and followed live in calls of any size."""
-    own, later, named = part(0, 320), part(320, 400), str(tmp_path / "model")
+    own, later, named = cut(repeating(), 0, 320), cut(repeating(), 320, 400), str(tmp_path / "model")
     fit("graphmixer", own, out=named, config={**QUIET, **SMALL["graphmixer"], "loop.epochs": 1, "batch_size": 100})
     made = fit("pair-trees", own, out=tmp_path / "trees", config={**QUIET, **TREES, "encodings": named})
     rmtree(named)
     assert evaluate(made.path, data=own) == made.metrics["test"]
     with load_run(made.path, own) as (_, task):
-        expected = task.scorer_over(events()).score(later.src, later.dst, later.t)
+        expected = task.scorer_over(repeating()).score(later.src, later.dst, later.t)
     whole = score_stream(made.path, later, own=own).score.to_numpy()
     np.testing.assert_allclose(whole, expected, atol=F32_SUM)
     told = pd.read_csv(made.path / "importances.csv").feature
@@ -131,7 +116,7 @@ def test_a_finished_run_is_taken_up_again_without_the_folder_of_the_model(model:
     made = trees(tmp_path / "run", named)
     weights = load_checkpoint(made.path / "model.safetensors").tensors["model"]
     rmtree(named)
-    again = fit("pair-trees", events(), out=made.path, resume=True)
+    again = fit("pair-trees", repeating(), out=made.path, resume=True)
     assert again.metrics == made.metrics
     now = load_checkpoint(made.path / "model.safetensors").tensors["model"]
     assert now.keys() == weights.keys()
@@ -148,13 +133,13 @@ def test_a_run_that_was_stopped_grows_the_same_trees(
         patch.setattr("hopstate.methods.pair_trees.method.grow", stop)
         with pytest.raises(KeyboardInterrupt):
             trees(tmp_path / "run", model)
-    assert fit("pair-trees", events(), out=tmp_path / "run", resume=True).metrics == run.metrics
+    assert fit("pair-trees", repeating(), out=tmp_path / "run", resume=True).metrics == run.metrics
 
 
 def test_the_commands_go_on_and_check_for_leaks_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own, file = events(), tmp_path / "events.csv"
+    own, file = repeating(), tmp_path / "events.csv"
     pd.DataFrame({"src": own.src, "dst": own.dst, "t": own.t}).to_csv(file, index=False)
     settings = {**QUIET, "loop.epochs": 1, "batch_size": 100}
     monkeypatch.chdir(tmp_path)
@@ -173,7 +158,7 @@ def test_the_commands_go_on_and_check_for_leaks_from_any_folder(
 def test_only_a_finished_run_of_the_same_split_and_data_is_taken(model: str, run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another split"):
         trees(tmp_path / "a", model, **{"split.test_ratio": 0.3})
-    own = replace(events(), num_nodes=21)
+    own = replace(repeating(), num_nodes=21)
     with pytest.raises(ConfigError, match="another way: num_nodes"):
         fit("pair-trees", own, out=tmp_path / "b", config={**QUIET, **TREES, "encodings": model})
     with pytest.raises(ConfigError, match="is one of pair-trees"):
@@ -188,4 +173,4 @@ def test_damage_is_named(model: str, tmp_path: Path) -> None:
     del facts["encodings"]
     (made.path / "data.json").write_text(json.dumps(facts))
     with pytest.raises(CheckpointError, match="encodings"):
-        evaluate(made.path, data=events())
+        evaluate(made.path, data=repeating())

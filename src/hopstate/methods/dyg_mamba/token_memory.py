@@ -25,9 +25,9 @@ import torch
 from torch import nn
 
 from hopstate.data.events import EventStream
-from hopstate.data.lookup import EventLookup
 from hopstate.data.past import Past
 from hopstate.layers.evaluating import evaluating
+from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.methods.shared.frozen import FrozenRun
 from hopstate.sampling.event_batches import batch_boundaries, pieces
 from hopstate.streaming.history_scorer import Input, PairTokenizer
@@ -178,8 +178,8 @@ class LazyVersions:
         return self.made.at(nodes, t)
 
 
-class MemoryTokenizer:
-    """DyG-Mamba's tokens, and the memory of each one's node among its features.
+class MemoryTokenizer(AroundTokenizer):
+    """DyG-Mamba's tokens, and the memory of each one's node among its features; it stays that of the stream.
 
     Args:
         inner: the tokenizer.
@@ -189,26 +189,8 @@ class MemoryTokenizer:
     """
 
     def __init__(self, inner: PairTokenizer, memory: LazyVersions, frozen: FrozenMemory, node_dim: int) -> None:
-        self.inner, self.memory, self.frozen, self.node_dim = inner, memory, frozen, node_dim
-
-    @property
-    def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
-        return self.inner.deletions
-
-    @property
-    def marked(self) -> bool:
-        """Whether the last feature of an event says that it is a deletion."""
-        return self.inner.marked
-
-    @property
-    def store(self) -> EventLookup:
-        """The histories that tokens are looked up in; the memory stays that of the stream."""
-        return self.inner.store
-
-    @store.setter
-    def store(self, store: EventLookup) -> None:
-        self.inner.store = store
+        super().__init__(inner)
+        self.memory, self.frozen, self.node_dim = memory, frozen, node_dim
 
     def over(self, past: Past) -> MemoryTokenizer:
         """Return the same over all events of a past."""

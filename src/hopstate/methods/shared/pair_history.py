@@ -18,6 +18,7 @@ from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.layers.pair_history import PairHistory
+from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
 from hopstate.streaming.history_scorer import Input, PairTokenizer
 from hopstate.tokens.pair_features import PairFeatures
@@ -31,7 +32,7 @@ def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFe
     return PairFeatures(store, stream, clock, _NONE)
 
 
-class PairHistoryTokenizer:
+class PairHistoryTokenizer(AroundTokenizer):
     """A model's input, and what the pairs' own histories tell beside it.
 
     Args:
@@ -40,26 +41,11 @@ class PairHistoryTokenizer:
     """
 
     def __init__(self, inner: PairTokenizer, features: PairFeatures) -> None:
-        self.inner, self.features = inner, features
+        super().__init__(inner)
+        self.features = features
 
-    @property
-    def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
-        return self.inner.deletions
-
-    @property
-    def marked(self) -> bool:
-        """Whether the last feature of an event says that it is a deletion."""
-        return self.inner.marked
-
-    @property
-    def store(self) -> EventLookup:
-        """The histories that the model's own input is looked up in."""
-        return self.inner.store
-
-    @store.setter
-    def store(self, store: EventLookup) -> None:
-        self.inner.store = store
+    def moved(self, store: EventLookup) -> None:
+        """Read histories there, too."""
         # made-up look-ups have no histories to read, and of those with deletions the meetings alone count
         if isinstance(store, NeighborStore | LayeredStore) and not self.inner.deletions:
             self.features.store = store

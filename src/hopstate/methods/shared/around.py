@@ -1,0 +1,40 @@
+"""What stands around a model's tokenizer, and adds to its input."""
+
+from __future__ import annotations
+
+from hopstate.data.lookup import EventLookup
+from hopstate.streaming.history_scorer import PairTokenizer
+
+
+class AroundTokenizer:
+    """A tokenizer of pairs with another inside, whose events it has.
+
+    Args:
+        inner: the model's own.
+    """
+
+    def __init__(self, inner: PairTokenizer) -> None:
+        self.inner = inner
+
+    @property
+    def deletions(self) -> bool:
+        """Whether deletions stand in the store."""
+        return self.inner.deletions
+
+    @property
+    def marked(self) -> bool:
+        """Whether the last feature of an event says that it is a deletion."""
+        return self.inner.marked
+
+    @property
+    def store(self) -> EventLookup:
+        """The histories that the model's own input is looked up in."""
+        return self.inner.store
+
+    @store.setter
+    def store(self, store: EventLookup) -> None:
+        self.inner.store = store
+        self.moved(store)
+
+    def moved(self, store: EventLookup) -> None:
+        """Follow the inner tokenizer to another store; there is nothing to do by default."""
