@@ -29,13 +29,12 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
     options = parser.parse_args(own)
-    from hopstate.runs.api import new_folder
+    from hopstate.runs.beginnings import begun
 
-    folder = Path(options.out) if options.out else new_folder("compare", options.data)
     names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
     for name in names:  # before anything is trained
         _check_splits(name, splits)
-    with locked(folder):
+    with begun(options.out, "compare", options.data) as folder, locked(folder):
         rows = _all(names, splits, seeds, options.data, rest, folder)
     if rows is None:
         return 130

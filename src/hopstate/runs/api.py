@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.cache import cache_folder
-from hopstate.io.files import make_folder, named_errors
 from hopstate.io.lock import locked
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
+from hopstate.runs.beginnings import begun, new_folder, undone_if_refused
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
@@ -234,8 +232,7 @@ def fit_config(
         config = config if settled or not stored else as_made(resumed(method, config, stored), stored)
         defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), stored))
     record = load_data(config.data, config.read, method.data) if record is None else record
-    folder = out or new_folder(method.name, config.data)
-    with locked(folder):
+    with begun(out, method.name, config.data) as folder, locked(folder), undone_if_refused(RunFolder(folder)):
         run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
@@ -322,20 +319,6 @@ def stream(run: str | Path, data: Any, **options: Unpack[StreamOptions]) -> pd.D
     """
     warnings.warn("hopstate.stream is called score_stream now", FutureWarning, stacklevel=2)
     return score_stream(run, data, **options)
-
-
-def new_folder(method: str, data: str) -> Path:
-    """Return a new folder under runs/, named by method, data and time."""
-    stem = f"{method}-{Path(data).stem or 'data'}".replace(":", "-")
-    base = Path(os.environ.get("HOPSTATE_RUNS", "runs")) / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    path, number = base, 1
-    make_folder(base.parent)
-    while True:
-        with named_errors(path), contextlib.suppress(FileExistsError):
-            path.mkdir()  # two processes of one second get two folders
-            return path
-        number += 1
-        path = base.with_name(f"{base.name}-{number}")
 
 
 __all__ = [

@@ -19,7 +19,7 @@ import torch
 import yaml
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, MissingExtraError
-from hopstate.io.files import write_text
+from hopstate.io.files import remove_file, write_text
 from hopstate.io.lock import NAME as LOCK
 from hopstate.io.lock import locked
 from hopstate.io.opening import check_regular, exists, read_json, reading, shown
@@ -30,6 +30,7 @@ from hopstate.methods.settings import as_dict, config_from, parse_given
 from hopstate.methods.space import Space, printable
 from hopstate.random import named_rng
 from hopstate.runs import api
+from hopstate.runs.beginnings import begun
 from hopstate.runs.data import load_data, settle
 from hopstate.runs.kept import name_of
 from hopstate.runs.tune_spaces import space_of, suggest
@@ -131,12 +132,16 @@ def tune_config(
         raise ConfigError(f"a search has at least 1 trial; got {trials}")
     optuna = _optuna()
     record = load_data(config.data, config.read, method.data) if record is None else record
-    folder = Path(out) if out is not None else api.new_folder(f"tune-{method.name}", config.data)
     stored = {"method": method.name, "config": api.stored_config(method, config)}
     facts = {**stored, "space": printable(space), "seed": seed, "content_hash": record.content_hash}
-    with locked(folder):
-        _same_search(folder, facts)
-        return _go_on(optuna, method, config, space, trials, folder, seed, record)
+    with begun(out, f"tune-{method.name}", config.data) as folder, locked(folder):
+        fresh = _same_search(folder, facts)
+        try:
+            return _go_on(optuna, method, config, space, trials, folder, seed, record)
+        except Exception:
+            for name in ("search.json", "study.db") if fresh and not exists(folder / "trials.csv") else ():
+                remove_file(folder / name)  # what refuses every trial leaves no search
+            raise
 
 
 def _go_on(
@@ -193,14 +198,14 @@ def _optuna() -> Any:
     return optuna
 
 
-def _same_search(folder: Path, search: dict[str, Any]) -> None:
-    """Write search.json, or check that the folder's own is the same."""
+def _same_search(folder: Path, search: dict[str, Any]) -> bool:
+    """Write search.json and return True, or check that the folder's own is the same."""
     path, search = folder / "search.json", json.loads(json.dumps(search))
     if not path.is_file():
         if any(entry.name != LOCK for entry in folder.iterdir()):
             raise ConfigError(f"{folder} is not empty and holds no search; choose another --out")
         write_text(path, json.dumps(search, indent=1) + "\n")
-        return
+        return True
     old, new = flatten(read_json(path)), flatten(search)
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) == new.get(key) or key in FREE:
@@ -211,6 +216,7 @@ def _same_search(folder: Path, search: dict[str, Any]) -> None:
             f"{folder} searched with {key}={old.get(key)!r}, now {new.get(key)!r}; go on with its own settings "
             f"({path}) or choose another --out"
         )
+    return False
 
 
 def _next(study: Any, trials: int) -> int | None:

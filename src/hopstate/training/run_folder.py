@@ -53,7 +53,7 @@ LEFT = (
 class RunFolder:
     """Files of one run.
 
-    Nothing of a run that began to train is ever deleted; what is rewritten is replaced whole.
+    Nothing of a run that trained an epoch, or has a checkpoint, is ever deleted; what is rewritten is replaced whole.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -90,7 +90,7 @@ class RunFolder:
         """
         run = cls(path)
         config = json.loads(json.dumps(config))
-        if run._only_left():
+        if run.never_trained():
             for made in (file for pattern in MADE for file in run.path.glob(pattern)):
                 remove_file(made)
         elif not (run.path / "config.json").is_file():
@@ -121,6 +121,15 @@ class RunFolder:
             raise CheckpointError(f"{path} holds no hopstate run (config.json is missing)")
         return run
 
+    def never_trained(self) -> bool:
+        """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
+        if not self.path.is_dir():
+            return True
+        found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
+        files = {file for file in found if not self._is_unfinished(file)}
+        own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
+        return not files or (files <= own and self._started())
+
     def settings(self) -> dict[str, Any]:
         """Return the settings of the run that is there by today's names, nothing where there is none.
 
@@ -130,15 +139,6 @@ class RunFolder:
         path = self.path / "config.json"
         stored = self.read_json("config.json") if path.is_file() else {}
         return with_todays_names(stored, str(path)) if isinstance(stored, dict) and _of_library(stored) else stored
-
-    def _only_left(self) -> bool:
-        """Return whether the folder holds nothing, or nothing but what a start left that never came to train."""
-        if not self.path.is_dir():
-            return True
-        found = {file for file in self.path.rglob("*") if not file.is_dir() or file.is_symlink()}
-        files = {file for file in found if not self._is_unfinished(file)}
-        own = {file for pattern in LEFT for file in self.path.glob(pattern) if file.is_file() and not file.is_symlink()}
-        return not files or (files <= own and self._started())
 
     def _is_unfinished(self, file: Path) -> bool:
         """Return whether a file is a lock, or unfinished, or stands in a folder that is."""

@@ -122,8 +122,9 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence | 
         if not exists(path):
             raise MissingFileError(f"there is no run folder {path}")
         folders = [path] if exists(path / "config.json") else sorted(p.parent for p in path.rglob("config.json"))
+        folders = [folder for folder in folders if not RunFolder(folder).never_trained()]
         if not folders:
-            raise MissingFileError(f"{path} holds no run (no config.json in it or below it)")
+            raise MissingFileError(f"{path} holds no run that began to train")
         for folder in folders:
             runs.setdefault(folder.resolve(), read_run(folder))
             for file in sorted(folder.glob("explain*.csv")):

@@ -1,0 +1,164 @@
+"""A fit that is refused leaves nothing, whichever command asked for it; what stood there stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.cli.main import main
+from hopstate.errors import HopstateError, MissingFileError
+from hopstate.runs.report.collect import collect
+from hopstate.runs.reproduce.recipes import all_recipes
+from hopstate.runs.reproduce.runner import reproduce
+from hopstate.runs.tune import tune
+from hopstate.training.trainer import Trainer
+
+QUICK = ["--loop.progress=false", "--loop.tensorboard=no", "--loop.device=cpu", "--loop.epochs=2"]
+SETTINGS = {
+    "read": {"features": "features.csv", "labels": "labels.csv"},
+    "loop": {"progress": False, "tensorboard": "no", "device": "cpu", "epochs": 1},
+}
+RECIPE = "ctdg-ssm-sequences/length-3-first-order"  # its data are made, not fetched
+REFUSED = {
+    "an option of the method": ["--model.dim=-1"],
+    "a device": ["--loop.device=abacus"],
+    "a combination": ["--edges=directed", "--batching.nodes=saint-edge", "--batching.num_clusters=0"],
+    "labels that are not there": ["--read.labels=nowhere.csv"],
+    "labels of one class": ["--read.labels=one.csv"],
+    "a metric": ["--metric=roc"],
+    "a loop that cannot show itself": ["--loop.tensorboard=maybe"],
+}
+
+
+@pytest.fixture(autouse=True)
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """edges.csv, labels.csv, features.csv and one.csv, labels of one class, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOPSTATE_DATA", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    names = np.array([f"n{i}" for i in range(30)])
+    ends = rng.integers(0, 30, (90, 2))
+    pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]]}).to_csv("edges.csv", index=False)
+    pd.DataFrame({"id": names, "a": rng.normal(size=30)}).to_csv("features.csv", index=False)
+    pd.DataFrame({"id": names, "label": np.arange(30) % 2}).to_csv("labels.csv", index=False)
+    pd.DataFrame({"id": names, "label": 0}).to_csv("one.csv", index=False)
+
+
+DATA = ["--data=edges.csv", "--read.features=features.csv"]
+
+
+def words(changes: list[str]) -> list[str]:
+    labels = [] if any(word.startswith("--read.labels") for word in changes) else ["--read.labels=labels.csv"]
+    return [*DATA, *labels, *QUICK, *changes]
+
+
+def tree(at: str = ".") -> dict[str, bytes | None]:
+    """What stands in a folder: files with their bytes, folders."""
+    return {
+        str(p): p.read_bytes() if p.is_file() else None for p in sorted(Path(at).rglob("*")) if "cache" not in str(p)
+    }
+
+
+def called(argv: list[str]) -> int:
+    try:
+        return main(argv)
+    except SystemExit as left:
+        return int(left.code or 0)
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+@pytest.mark.parametrize("out", [[], ["--out=a/b/run"]])
+def test_a_refused_fit_leaves_nothing(wrong: str, out: list[str], capsys) -> None:
+    before = tree()
+    assert called(["fit", "gcn", *words(REFUSED[wrong]), *out]) != 0
+    assert tree() == before
+    assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["a device", "labels of one class", "a metric", "a loop that cannot show itself"])
+def test_a_refused_comparison_leaves_nothing(wrong: str, capsys) -> None:
+    before = tree()
+    assert called(["compare", "gcn,mlp", "--data=edges.csv", "--", *words(REFUSED[wrong])[1:]]) != 0
+    assert tree() == before
+    capsys.readouterr()
+
+
+def test_a_search_whose_data_cannot_be_learned_leaves_nothing(capsys) -> None:
+    pytest.importorskip("optuna")
+    before = tree()
+    assert called(["tune", "mlp", *words(["--split.source=file"]), "--trials=2"]) != 0
+    assert tree() == before
+    capsys.readouterr()
+
+
+def test_trials_that_are_refused_leave_a_line_and_no_folder(capsys) -> None:
+    pytest.importorskip("optuna")
+    found = tune("mlp", "edges.csv", trials=2, out="search", space=["loop.optim.lr=0.01,-1"], **SETTINGS)
+    assert {Path(p).name for p in tree("search")} >= {"trials.csv"}
+    refused = [row for row in found.trials if row["error"]]
+    for row in found.trials:
+        assert Path("search", f"trial-{row['trial']:04d}").exists() is (row not in refused)
+
+
+def test_a_refused_recipe_leaves_nothing() -> None:
+    before = tree()
+    recipe = all_recipes()[RECIPE]
+    with pytest.raises(HopstateError):
+        reproduce(recipe, [0], changes={"loop.device": "abacus"}, isolate=False)
+    assert tree() == before
+
+
+@pytest.fixture
+def done() -> Path:
+    """A run of two epochs."""
+    assert main(["fit", "mlp", *words(["--out=run"])]) == 0
+    return Path("run")
+
+
+@pytest.mark.parametrize("wrong", [["--model.dim=12"], ["--loop.device=abacus"], ["--read.labels=one.csv"]])
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_run_that_is_there_is_untouched(done: Path, wrong: list[str], resume: list[str], capsys) -> None:
+    before = tree()
+    assert called(["fit", "mlp", *words([*wrong, "--out=run", *resume])]) != 0
+    assert tree() == before
+
+
+def test_a_folder_of_other_things_is_untouched(capsys) -> None:
+    Path("mine/empty").mkdir(parents=True)
+    Path("mine/metrics.csv").write_text("mine")
+    before = tree()
+    assert main(["fit", "mlp", *words(["--out=mine"])]) == 2
+    assert tree() == before
+
+
+def test_an_empty_folder_stays_empty(capsys) -> None:
+    Path("mine").mkdir()
+    assert main(["fit", "mlp", *words(["--out=mine", "--loop.device=abacus"])]) == 2
+    assert list(Path("mine").iterdir()) == []
+
+
+def test_a_run_that_stopped_in_its_first_epoch_goes_on(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def struck(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "fit", struck)
+        assert main(["fit", "mlp", *words(["--out=run"])]) == 130
+    with pytest.raises(MissingFileError, match="began to train"):
+        collect(["run"])
+    assert main(["fit", "mlp", *words(["--out=run", "--resume"])]) == 0
+    assert len(collect(["run"])[0]) == 1
+
+
+def test_a_run_that_fails_after_a_checkpoint_keeps_it(done: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def broken(self: Trainer) -> None:
+        self.save()
+        raise RuntimeError("struck")
+
+    monkeypatch.setattr(Trainer, "_final", broken)
+    assert main(["fit", "mlp", *words(["--out=other"])]) == 1
+    assert Path("other/checkpoint.safetensors").is_file()
+    assert Path("other/config.json").is_file()
