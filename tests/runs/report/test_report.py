@@ -139,7 +139,7 @@ def test_every_section_is_there(full: Path) -> None:
     assert not seen.errors
     assert not seen.open
     text = "".join(seen.words)
-    for words in ("Results", "Published against measured", "Learning curves", "Side by side", "Time and memory"):
+    for words in ("Results", "Published against measured", "Verdict", "Learning curves", "Time and memory"):
         assert words in text
     assert "Link prediction by kind of negatives" in text
     assert "Influence of past events" in text
@@ -262,7 +262,7 @@ def test_nothing_is_said_of_what_is_absent(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "gcn", "cora", {"accuracy": 0.8})
     (tmp_path / "run" / "metrics.jsonl").unlink()
     text = "".join(Seen(write_report([tmp_path / "run"], tmp_path / "r.html").read_text()).words)
-    for absent in ("Published", "Learning curves", "Side by side", "Link prediction", "Influence"):
+    for absent in ("Published", "Learning curves", "side by side", "Link prediction", "Influence"):
         assert absent not in text.split("Results", 1)[1]
 
 
@@ -301,8 +301,95 @@ def test_errors_are_no_percentages_and_the_smaller_is_better(tmp_path: Path) -> 
     page = write_report([tmp_path], tmp_path / "r.html")
     rows = table(page, "Results on peptides")[1:]
     assert [(row[0], row[2]) for row in rows] == [("sage best", "0.2500"), ("gcn", "0.5000")]
-    bars = "".join(Seen(page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]).words)
+    bars = "".join(Seen(page.read_text().split("Verdict</h2>")[1].split("</figure>")[0]).words)
     assert "sage: 0.2500; gcn: 0.5000" in bars
+
+
+def verdict(page: Path) -> list[str]:
+    """Return the sentences that a page says first."""
+    found = re.findall(r'<p class="verdict">(.*?)</p>', page.read_text(), re.S)
+    return [html.unescape(words) for words in found]
+
+
+def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_cost(tmp_path: Path) -> None:
+    for seed in range(3):
+        for name, value in (("dyg-mamba", 0.9), ("ctdg-ssm", 0.8), ("pair-trees", 0.75)):
+            make_run(tmp_path / f"{name}-{seed}", name, "uci", {"average_precision": value + 0.01 * seed}, seed=seed)
+            (tmp_path / f"{name}-{seed}/floors.json").write_text('{"recency": {"average_precision": 0.6}}')
+    make_run(tmp_path / "late", "ctdg-ssm", "uci", {"average_precision": 0.8}, seed=3)
+    (tmp_path / "late/result.json").unlink()
+    page = write_report([tmp_path], tmp_path / "r.html")
+    assert page.read_text().index("Verdict</h2>") < page.read_text().index("Results</h2>")
+    assert verdict(page) == [
+        "dyg-mamba is best: AP 91.00 ± 1.00 (95% interval 88.52 to 93.48). That is 15.00 points better than the best "
+        "floor, pair-trees (76.00). Training took 2.5 s and 456 MB. Next is ctdg-ssm, 10.00 points behind. "
+        "1 run was not finished."
+    ]
+    for seed in range(3):  # trees above all: said, and not called a method
+        make_run(tmp_path / f"more-{seed}", "pair-trees", "uci", {"average_precision": 0.99}, seed=seed, trees=9)
+    (said,) = verdict(write_report([tmp_path], tmp_path / "r.html"))
+    assert "does not stand above the floor pair-trees (model.trees=9) (99.00)" in said
+
+
+def test_means_within_chance_are_too_near_to_call_and_one_run_says_so(tmp_path: Path) -> None:
+    for seed in range(3):
+        for name, value in (("gcn", 0.80), ("sage", 0.801)):
+            make_run(tmp_path / f"{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
+    make_run(tmp_path / "alone", "gcn", "photo", {"mae": 0.5})
+    near, alone = verdict(write_report([tmp_path], tmp_path / "r.html"))
+    assert "Next is gcn, 0.10 points behind, too near to call." in near
+    assert alone.startswith("gcn reached: MAE 0.5000.")
+    assert "One run: how far chance moves it was not measured." in alone
+
+
+def test_runs_under_several_protocols_are_not_set_side_by_side(tmp_path: Path) -> None:
+    for name, kind in (("ours", "chronological"), ("theirs", "dyglib")):
+        make_run(tmp_path / name, "dyg-mamba", "uci", {"average_precision": 0.9})
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        config |= {"split": {"kind": kind, "val_ratio": 0.15, "test_ratio": 0.15}, "evaluation": {"protocol": "pooled"}}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    page = write_report([tmp_path], tmp_path / "r.html")
+    for kind in ("chronological", "dyglib"):
+        rows = table(page, f"Results on uci, {kind} split 15/15 pooled protocol")[1:]
+        assert [row[0] for row in rows] == ["dyg-mamba"]
+    assert (
+        "Results on uci<" in write_report([tmp_path / "ours"], tmp_path / "r.html").read_text()
+    )  # one way needs no name
+
+
+def test_curves_of_several_runs_are_a_mean_in_its_interval(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path / f"gcn-{seed}", "gcn", "cora", {"accuracy": 0.8 + 0.01 * seed}, seed=seed)
+    curves = write_report([tmp_path], tmp_path / "r.html").read_text().split("Learning curves</h2>")[1]
+    chart = curves.split("</figure>")[0]
+    assert len(re.findall(r"stroke: var\(--series-0\)", chart)) == 1  # one line, not three
+    assert "fill: var(--series-0); fill-opacity: 0.18" in chart
+
+
+def test_kinds_of_negatives_stand_side_by_side(full: Path) -> None:
+    part = full.read_text().split("Link prediction by kind of negatives</h2>")[1].split("Time and memory</h2>")[0]
+    titles = [html.unescape(title) for title in re.findall(r"<figcaption>(.*?)</figcaption>", part)]
+    assert titles[:2] == ["AP: uci, all events", "AP, historical negatives: uci, all events"]
+    for figure in part.split("<figure>")[1:3]:
+        starts = {round(start, 1) for start, _ in widths(figure)}
+        assert len(starts) == 1  # bars begin at 0
+
+
+def test_explanations_of_dated_streams_show_dates(tmp_path: Path) -> None:
+    make_influence(tmp_path / "explain.csv")
+    text = (tmp_path / "explain.csv").read_text()
+    for number, date in (
+        ("1.0", "2026-01-05T09:00:00Z"),
+        ("4.0", "2026-02-05T10:30:00Z"),
+        ("9.0", "2026-03-01T00:00:00Z"),
+    ):
+        text = text.replace(f",{number},", f",{date},")
+    (tmp_path / "explain.csv").write_text(text)
+    page = write_report([tmp_path / "explain.csv"], tmp_path / "r.html").read_text()
+    chart = page.split("Influence of past events</h2>")[1].split("</figure>")[0]
+    assert any(re.fullmatch(r"\d\d (Jan|Feb|Mar) 2026", word) for word in words_of(chart))
+    assert not any("e9" in word or (re.fullmatch(r"\d\.\d+", word) and float(word) > 1) for word in words_of(chart))
+    assert "2026-01-05 09:00:00Z" in page
 
 
 def test_columns_that_say_nothing_are_left_out(full: Path, tmp_path: Path) -> None:
@@ -365,7 +452,7 @@ def test_the_best_and_the_floors_are_marked(tmp_path: Path) -> None:
     rows = table(page, "Results on cora")[1:]
     assert [row[0] for row in rows] == ["sage best", "gcn", "majority floor", "mlp floor"]
     assert [row[2] for row in rows] == ["90.00", "80.00", "30.00 ± 0.00", "85.00 ± 0.00"]
-    bars = page.read_text().split("Side by side</h2>")[1].split("</figure>")[0]
+    bars = page.read_text().split("Verdict</h2>")[1].split("</figure>")[0]
     assert [word for word in words_of(bars) if "(" in word] == ["sage (best)", "mlp (floor)", "majority (floor)"]
     make_run(tmp_path / "mlp", "mlp", "cora", {"accuracy": 0.85})  # a run of its own stands in its place
     page = write_report([tmp_path], tmp_path / "r.html")

@@ -44,6 +44,10 @@ seen.outside = [...doc.querySelectorAll('svg[role=img] text')].filter(e => {
   return box.left < all.left - 1 || box.right > all.right + 1; }).map(e => e.textContent);
 seen.tallest = Math.max(...[...doc.querySelectorAll('td, tbody th, caption')].map(e =>
   e.getBoundingClientRect().height / parseFloat(view.getComputedStyle(e).lineHeight)));
+const named = [...doc.querySelectorAll('table')].find(e => e.caption.textContent == 'Results on uci');
+seen.rows = Math.max(...[...named.tBodies[0].rows].map(e =>
+  e.getBoundingClientRect().height / parseFloat(view.getComputedStyle(e).lineHeight)));
+seen.verdict = doc.querySelector('.verdict').getBoundingClientRect().bottom;
 seen.loaded = view.performance.getEntriesByType('resource').length;
 seen.dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
 document.getElementById('found').textContent = JSON.stringify(seen);
@@ -107,6 +111,8 @@ def test_it_fits_and_can_be_read(
     assert seen["flat"] == 0
     assert seen["tallest"] < 8  # lines of a cell: no column is squeezed until its words break
     assert seen["outside"] == []
+    assert seen["rows"] <= 5  # a row's figures run on, they do not stack
+    assert seen["verdict"] < 700  # the first screen answers
     assert seen["loaded"] == 0  # nothing was fetched
 
 

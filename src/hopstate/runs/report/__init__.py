@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.io.files import write_text
-from hopstate.runs.report import links, sections
+from hopstate.runs.report import links, sections, verdict
 from hopstate.runs.report.collect import FeatureTable, Influence, collect
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results
@@ -53,10 +53,11 @@ def write_report(
     today = datetime.now(UTC)
     version = machine()["versions"]["hopstate"]
     page = Page(title, f"{count} {'run' if count == 1 else 'runs'}; made on {today:%d %B %Y} by hopstate {version}.")
+    verdict.verdict(page, groups)
     sections.overview(page, groups)
     sections.published(page, lines)
     sections.curves(page, groups)
-    sections.ablations(page, groups, lines)
+    sections.recipes(page, lines)
     links.strategies(page, groups)
     sections.costs(page, groups)
     sections.timelines(page, [one for one in tables if isinstance(one, Influence)])

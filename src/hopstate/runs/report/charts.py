@@ -10,7 +10,8 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -44,10 +45,17 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart: number of its colour, points (x, y)."""
+    """A line of a chart.
+
+    Args:
+        series: number of its colour.
+        points: (x, y).
+        band: (x, low, high) of an interval around it, or nothing.
+    """
 
     series: int
     points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float, float]] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,8 @@ class Bar:
         spread: half the length of its whisker, or None.
         note: beside it.
         kind: "best" and "floor" are marked.
+        cost: what it took, at the right above it.
+        limits: ends of its whisker where they are no spread.
     """
 
     name: str
@@ -67,6 +77,19 @@ class Bar:
     spread: float | None
     note: str
     kind: str = ""
+    cost: str = ""
+    limits: tuple[float, float] | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Where its whisker begins and ends."""
+        return self.limits or (self.value - (self.spread or 0), self.value + (self.spread or 0))
+
+
+def with_best(bars: Sequence[Bar]) -> list[Bar]:
+    """Return bars, best first, of which the first that is no floor is marked where there are several."""
+    best = next((i for i, bar in enumerate(bars) if not bar.kind), None)
+    return [replace(bar, kind="best") if i == best and len(bars) > 1 else bar for i, bar in enumerate(bars)]
 
 
 @dataclass(frozen=True)
@@ -86,6 +109,9 @@ def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_la
         from matplotlib.ticker import MaxNLocator
 
         for line in lines:
+            if line.band:
+                x, low, high = zip(*line.band, strict=True)
+                axes.fill_between(x, low, high, color=colour(line.series), alpha=0.18, linewidth=0, clip_on=False)
             x, y = zip(*thinned(line.points), strict=True)
             axes.plot(x, y, color=colour(line.series), linestyle=dash(line.series), clip_on=False)
             if len(x) == 1:
@@ -99,7 +125,7 @@ def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_la
 
 def bar_chart(title: str, about: str, bars: Sequence[Bar]) -> Chart:
     """Return horizontal bars from 0 with whiskers; names stand above them, values beside them."""
-    ends = [end for bar in bars for end in (bar.value - (bar.spread or 0), bar.value + (bar.spread or 0))]
+    ends = [end for bar in bars for end in (bar.value, *bar.ends)]
     low, high = min(0.0, *ends), max(0.0, *ends)
     span = (high - low) or 1.0
 
@@ -109,14 +135,16 @@ def bar_chart(title: str, about: str, bars: Sequence[Bar]) -> Chart:
             (shape,) = axes.barh(i, bar.value, height=0.36, color=kind, edgecolor=kind, clip_on=False)
             if bar.kind == "floor":
                 shape.set(fill=False, linestyle="--")
-            if bar.spread is not None:
-                whisker = (bar.value - bar.spread, bar.value + bar.spread)
-                axes.plot(whisker, (i, i), color=LIGHT["text"], linewidth=1.5, clip_on=False)
+            if bar.spread is not None or bar.limits is not None:
+                axes.plot(bar.ends, (i, i), color=LIGHT["text"], linewidth=1.5, clip_on=False)
             mark = f" ({bar.kind})" if bar.kind else ""
             weight = "bold" if bar.kind == "best" else "normal"
-            name = plain(shortened(bar.name, 48 - len(mark)) + mark)
+            room = 48 - len(mark) - (len(bar.cost) + 3 if bar.cost else 0)
+            name = plain(shortened(bar.name, room) + mark)
             axes.text(low, i - 0.27, name, ha="left", va="bottom", weight=weight, clip_on=False)
-            end = max(bar.value + (bar.spread or 0), 0.0)
+            edge = low + span * WIDTH / (WIDTH - 128)
+            axes.text(edge, i - 0.27, plain(bar.cost), ha="right", va="bottom", color=LIGHT["quiet"], clip_on=False)
+            end = max(bar.value, *bar.ends, 0.0)
             axes.text(end + 0.015 * span, i, plain(bar.note), ha="left", va="center", clip_on=False)
         axes.axvline(0, color=LIGHT["quiet"], linewidth=1, clip_on=False)
         axes.set(xlim=(low, low + span * WIDTH / (WIDTH - 128)), ylim=(len(bars) - 0.6, -0.75))
@@ -127,9 +155,15 @@ def bar_chart(title: str, about: str, bars: Sequence[Bar]) -> Chart:
 
 
 def stem_chart(
-    title: str, about: str, stems: Sequence[tuple[int, float, float]], query: float | None, labels: tuple[str, str]
+    title: str,
+    about: str,
+    stems: Sequence[tuple[int, float, float]],
+    query: float | None,
+    labels: tuple[str, str],
+    *,
+    dated: bool = False,
 ) -> Chart:
-    """Return stems (series, x, y) from zero; a dotted line marks the query."""
+    """Return stems (series, x, y) from zero; a dotted line marks the query. Where dated, x is seconds since 1970."""
 
     def paint(axes: Axes) -> None:
         for series, x, y in stems:
@@ -142,8 +176,20 @@ def stem_chart(
         axes.margins(x=0.02, y=0.08)
         axes.locator_params(axis="x", nbins=4)
         _frame(axes, *labels)
+        if dated:
+            _dates(axes)
+        elif max(abs(end) for end in axes.get_xlim()) >= 1e6:
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
 
     return Chart(title, about, drawn(paint, HEIGHT))
+
+
+def _dates(axes: Axes) -> None:
+    """Write dates at an axis of seconds since 1970: days, or hours and minutes where all lie within two days."""
+    first, last = axes.get_xlim()
+    form = "%d %b %H:%M" if last - first < 2 * 86_400 else "%d %b %Y"
+    axes.locator_params(axis="x", nbins=3)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{datetime.fromtimestamp(x, UTC):{form}}")
 
 
 def _frame(axes: Axes, x_label: str, y_label: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Influence:
-    """A table of `hopstate explain`: rows with the keys of INFLUENCE."""
+    """A table of `hopstate explain`: rows with the keys of INFLUENCE, and `when`, t as the file has it.
+
+    Args:
+        path: the file.
+        rows: t in seconds since 1970 where dated, by the clock of its zone.
+        dated: whether the file has dates.
+    """
 
     path: Path
     rows: list[dict[str, Any]]
+    dated: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,7 @@ def collect(paths: Iterable[str | Path]) -> tuple[list[Group], list[Influence | 
                 tables.setdefault(file.resolve(), feature_table(file) or influence(file))
             for file in folder.glob("importances.csv"):
                 tables[file.resolve()] = feature_table(file) or influence(file)
-    return grouped(told_apart(list(runs.values()))), list(tables.values())
+    return grouped(by_protocol(told_apart(list(runs.values())))), list(tables.values())
 
 
 def read_run(path: Path) -> RunInfo:
@@ -182,6 +190,26 @@ def told_apart(runs: Sequence[RunInfo]) -> list[RunInfo]:
     for run in runs:
         alike.setdefault(run.data, []).append(run)
     return [run if len(_contents(alike[run.data])) < 2 else _named(run, alike[run.data]) for run in runs]
+
+
+def by_protocol(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """Return runs with the protocol beside the names of data that were split or judged in several ways."""
+    ways: dict[str, dict[str, None]] = {}
+    for run in runs:
+        ways.setdefault(run.data, {})[protocol(run.settings)] = None
+    several = {data for data, found in ways.items() if len(found) > 1}
+    return [replace(run, data=f"{run.data}, {protocol(run.settings)}") if run.data in several else run for run in runs]
+
+
+def protocol(settings: dict[str, Any]) -> str:
+    """Return in words how data were split and judged."""
+    kind, judged = settings.get("split.kind"), settings.get("evaluation.protocol")
+    shares = settings.get("split.fractions") or [settings.get("split.val_ratio"), settings.get("split.test_ratio")]
+    words = [] if kind in (None, "auto") else [f"{kind} split"]
+    if all(is_number(share) for share in shares):
+        words += ["/".join(f"{100 * share:g}" for share in shares)]
+    words += [] if judged is None else [f"{judged} protocol"]
+    return " ".join(words) or "its own split"
 
 
 def _contents(runs: Sequence[RunInfo]) -> set[str]:
@@ -261,8 +289,11 @@ def influence(path: Path) -> Influence:
     """
     try:
         rows: list[dict[str, Any]] = list(csv.DictReader(read_text(path).splitlines(keepends=True)))
+        dated = any("-" in row["t"][1:] and ":" in row["t"] for row in rows)
         for row in rows:
-            row |= {"t": float(row["t"]), "event_id": int(row["event_id"]), "contribution": float(row["contribution"])}
+            row["when"] = row["t"]
+            row["t"] = _seconds(row["t"]) if dated else float(row["t"])
+            row |= {"event_id": int(row["event_id"]), "contribution": float(row["contribution"])}
             if not all(is_number(row[key]) for key in ("t", "event_id", "contribution")):
                 raise ValueError(f"a number that cannot be drawn in {row}")
             if not all(isinstance(row[key], str) for key in ("end", "neighbor")):
@@ -273,4 +304,9 @@ def influence(path: Path) -> Influence:
         ) from error
     if not rows:
         raise FormatError(f"{path} holds no events")
-    return Influence(path, rows)
+    return Influence(path, rows, dated)
+
+
+def _seconds(date: str) -> float:
+    """Return a date as seconds since 1970 by the clock of its own zone, as a chart shows it."""
+    return datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hopstate.runs.report import charts
 from hopstate.runs.report.collect import Group
 from hopstate.runs.report.page import Page
 from hopstate.runs.report.sections import by_data
+from hopstate.runs.report.verdict import MOST_BARS
 from hopstate.runs.reproduce import tables
 from hopstate.runs.reproduce.statistics import summary
 
+Sets = dict[str, dict[str, list[float]]]
 STRATEGIES = ("", "historical_", "inductive_", "many_")
 
 
@@ -39,7 +42,32 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
             words = [tables.metric_words(name.removeprefix("new_")) for name in present]
             marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
             columns = ["method", "no better than", *words]
+            page.figures(_charts(data, setting, values | floors, rivals))
             page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
+
+
+def _charts(data: str, setting: str, values: Sets, floors: Sets) -> list[charts.Chart]:
+    """Return a chart for each kind of negatives, of the first metric that there are several kinds of."""
+    metrics = dict.fromkeys(name for own in values.values() for name in own)
+    bases = dict.fromkeys(base for base in ("average_precision", "roc_auc", "mrr") for m in metrics if m.endswith(base))
+    kinds = next(([m for m in metrics if m.endswith(base)] for base in bases), [])
+    if len(kinds) < 2 or len(values) < 2:
+        return []
+    made = []
+    for metric in kinds:
+        ranked = []
+        for label, own in values.items():
+            found = summary(own.get(metric, []))
+            if found is not None:
+                limits = found.interval()
+                ends = None if limits is None or label in floors else (100 * limits[0], 100 * limits[1])
+                note, kind = tables.figure(metric, found.mean, found.std), "floor" if label in floors else ""
+                bar = charts.Bar(label, 100 * found.mean, None, note, kind, limits=ends)
+                ranked.append((tables.rank(metric, found.mean), bar))
+        bars = charts.with_best([bar for _, bar in sorted(ranked, key=lambda one: one[0])])[:MOST_BARS]
+        title = f"{tables.metric_words(metric)}: {data}, {setting}"
+        made.append(charts.bar_chart(title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars))
+    return made
 
 
 def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[str, list[float]]]:

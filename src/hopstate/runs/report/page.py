@@ -56,6 +56,10 @@ class Page:
         """Begin a part of a section."""
         self._add("subsection", heading=heading)
 
+    def verdict(self, words: str) -> None:
+        """Add what the page says first, larger than a paragraph."""
+        self._add("verdict", words=words)
+
     def paragraph(self, words: str) -> None:
         """Add a paragraph."""
         self._add("paragraph", words=words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from hopstate.runs.report import charts
 from hopstate.runs.report.collect import FeatureTable, Group, Influence
 from hopstate.runs.report.page import Page
+from hopstate.runs.report.verdict import floors_of, interval
 from hopstate.runs.reproduce import results, tables
 from hopstate.runs.reproduce.statistics import summary
 
@@ -57,12 +57,8 @@ def _best(group: Group) -> float:
 
 def _result(group: Group) -> list[str]:
     metric = group.metric
-    test, val = summary(group.values(metric)), summary(group.values(metric, "val"))
+    test, val, limits = summary(group.values(metric)), summary(group.values(metric, "val")), interval(group, metric)
     assert test is not None
-    limits = test.interval()
-    if limits is None:  # one run: its bootstrap, if any
-        low, high = group.values(f"{metric}_low"), group.values(f"{metric}_high")
-        limits = (low[0], high[0]) if low and high else None
     epochs = group.numbers("epochs")
     return [
         group.label,
@@ -73,17 +69,6 @@ def _result(group: Group) -> list[str]:
         str(test.runs),
         f"{sum(epochs) / len(epochs):.0f}" if epochs else "",
     ]
-
-
-def floors_of(groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
-    """Return the values of what runs must stand above, by name, of those that are no methods of these groups."""
-    found: dict[str, list[float]] = {}
-    for run in (run for group in groups if group.metric == metric for run in group.runs):
-        for name, values in run.floors.items():
-            value = values.get(metric)
-            if value is not None and name not in {group.method for group in groups}:
-                found.setdefault(name, []).append(float(value))
-    return found
 
 
 def _floor_rows(groups: Sequence[Group], metric: str) -> list[list[str]]:
@@ -129,7 +114,11 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
     }
     if not any(drawable.values()):
         return
-    page.section("Learning curves", "One line a run; runs of the same settings share a colour and a dash.")
+    page.section(
+        "Learning curves",
+        "Runs of the same settings share a colour and a dash: one line a run, and of three runs or more their mean in "
+        "a 95% confidence interval.",
+    )
     for data, members in drawable.items():
         if not members:
             continue
@@ -140,16 +129,7 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
             *((f"val_{m}", f"validation {tables.metric_words(m)}") for m in metrics),
             ("train_loss", "training loss"),
         ]:
-            lines = [
-                charts.Line(i, points)
-                for i, group in enumerate(members)
-                for run in group.runs
-                if (
-                    points := [
-                        (float(row["epoch"]), float(row[column])) for row in run.history if row.get(column) is not None
-                    ]
-                )
-            ]
+            lines = [line for i, group in enumerate(members) for line in _lines(i, group, column)]
             if lines:
                 names = ", ".join(members[i].label for i in dict.fromkeys(line.series for line in lines))
                 about = f"{words} by epoch of {names}"
@@ -158,24 +138,37 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
         page.key([group.label for group in members])
 
 
-def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]) -> None:
-    """Add bars of the test metric side by side, of runs on the same data and of recipes on the same data."""
+def _lines(series: int, group: Group, column: str) -> list[charts.Line]:
+    """Return a line a run; of three runs or more their mean with an interval, where at least three have come so far."""
+    runs = [
+        {float(row["epoch"]): float(row[column]) for row in run.history if row.get(column) is not None}
+        for run in group.runs
+    ]
+    runs = [run for run in runs if run]
+    if len(runs) < 3:
+        return [charts.Line(series, list(run.items())) for run in runs]
+    points, band = [], []
+    for epoch in sorted({epoch for run in runs for epoch in run}):
+        found = summary([run[epoch] for run in runs if epoch in run])
+        limits = None if found is None or found.runs < 3 else found.interval()
+        if found is not None and limits is not None:
+            points.append((epoch, found.mean))
+            band.append((epoch, *limits))
+    return [charts.Line(series, points, band)] if points else []
+
+
+def recipes(page: Page, lines: Sequence[results.Line]) -> None:
+    """Add bars of the test metric side by side, of recipes on the same data."""
     made = []
-    for data, members in by_data(groups).items():
-        series = [(g.label, g.metric, g.values(g.metric), "") for g in members]
-        for metric in dict.fromkeys(group.metric for group in members if group.metric):
-            series += [(name, metric, values, "floor") for name, values in floors_of(members, metric).items()]
-        made += [(f"{words} on {data}", some) for words, some in _bars(series).items() if len(some) > 1]
     rows = results.rows(lines)
     for data in dict.fromkeys(row.data for row in rows):
-        bars = _bars([(r.label, r.metric, r.values(r.metric), "") for r in rows if r.data == data])
+        bars = _bars([(r.label, r.metric, r.values(r.metric)) for r in rows if r.data == data])
         made += [(f"{words}, recipes on {data}", some) for words, some in bars.items() if len(some) > 1]
     if not made:
         return
     page.section(
-        "Side by side",
-        "Test metric, mean over runs; whiskers are one standard deviation. Bars begin at 0; the best is green, and "
-        "dashed ones are floors, which need no such model.",
+        "Recipes side by side",
+        "Test metric, mean over runs; whiskers are one standard deviation. Bars begin at 0; the best is green.",
     )
     page.figures(
         [
@@ -185,22 +178,20 @@ def ablations(page: Page, groups: Sequence[Group], lines: Sequence[results.Line]
     )
 
 
-def _bars(series: Sequence[tuple[str, str, list[float], str]]) -> dict[str, list[charts.Bar]]:
-    """Return bars by metric, best first; the best that is no floor is marked."""
+def _bars(series: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts.Bar]]:
+    """Return bars by metric, best first; the best is marked."""
     found: dict[str, list[tuple[float, charts.Bar]]] = {}
-    for label, metric, values, kind in series:
+    for label, metric, values in series:
         one = summary(values)
         if one is not None:
             spread = None if one.std is None else tables.scaled(metric, one.std)
             note = tables.figure(metric, one.mean, one.std)
-            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note, kind)
+            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note)
             found.setdefault(tables.metric_words(metric), []).append((tables.rank(metric, one.mean), bar))
-    made = {}
-    for words, ranked in found.items():
-        bars = [bar for _, bar in sorted(ranked, key=lambda each: each[0])]
-        best = next((i for i, bar in enumerate(bars) if not bar.kind), None)
-        made[words] = [replace(bar, kind="best") if i == best and len(bars) > 1 else bar for i, bar in enumerate(bars)]
-    return made
+    return {
+        words: charts.with_best([bar for _, bar in sorted(ranked, key=lambda each: each[0])])
+        for words, ranked in found.items()
+    }
 
 
 def costs(page: Page, groups: Sequence[Group]) -> None:
@@ -252,11 +243,11 @@ def timelines(page: Page, found: Sequence[Influence]) -> None:
             about = f"{len(real)} past events; the largest contribution is {max(map(_size, real)):.3g}"
             title = f"{one.path.stem}: contributions by time"
             query = own[0] if own else None
-            made.append(charts.stem_chart(title, about, stems, query, ("time", "added to the logit")))
+            made.append(charts.stem_chart(title, about, stems, query, ("time", "added to the logit"), dated=one.dated))
     page.figures(made)
     for one in found:
         rows = [
-            [row["neighbor"], row["end"], charts.number(row["t"], 8), f"{row['contribution']:+.4f}"]
+            [row["neighbor"], row["end"], _when(one, row), f"{row['contribution']:+.4f}"]
             for row in sorted(one.rows, key=_size, reverse=True)[:10]
         ]
         page.table(
@@ -284,6 +275,10 @@ def features(page: Page, found: Sequence[FeatureTable]) -> None:
         ]
         title = f"{one.path.parent.name}: importances" if gained else f"{one.path.stem}: contributions by feature"
         page.table(title, ("feature", "gained" if gained else "adds"), rows)
+
+
+def _when(one: Influence, row: dict) -> str:
+    return str(row["when"]).replace("T", " ") if one.dated else charts.number(row["t"], 8)
 
 
 def _size(row: dict) -> float:

@@ -1,0 +1,159 @@
+"""What a reader wants first: which method, how good, above which floor, at what cost; in words and in one chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hopstate.runs.report import charts
+from hopstate.runs.report.collect import Group
+from hopstate.runs.report.page import Page
+from hopstate.runs.reproduce import tables
+from hopstate.runs.reproduce.statistics import Summary, summary
+
+MOST_BARS = 8
+
+
+def verdict(page: Page, groups: Sequence[Group]) -> None:
+    """Add a sentence and a chart for each data set and metric."""
+    sets: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        if group.values(group.metric):
+            sets.setdefault((group.data, group.metric), []).append(group)
+    if not sets:
+        return
+    page.section("Verdict")
+    for (data, metric), members in sets.items():
+        page.subsection(data)
+        floors = floors_of(members, metric)
+        waiting = sum(not run.result for group in groups if group.data == data for run in group.runs)
+        page.verdict(f"{told(metric, members, floors)} {_waiting(waiting)}".strip())
+        bars = _bars(metric, members, floors)
+        if len(bars) > 1:
+            shown = bars[:MOST_BARS] + [bar for bar in bars[MOST_BARS:] if bar.kind == "floor"]
+            words = tables.metric_words(metric)
+            left = "" if len(shown) == len(bars) else f" {len(bars) - len(shown)} more are in the table below."
+            about = "; ".join(f"{bar.name}: {bar.note}" for bar in shown) + f".{left}"
+            page.figures([charts.bar_chart(f"{words} on the test split, from 0", about, shown)])
+            page.paragraph(f"Whiskers are 95% confidence intervals; dashed bars are floors.{left}")
+
+
+def floors_of(groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
+    """Return the values of what runs must stand above, by name, of those that are no methods of these groups."""
+    found: dict[str, list[float]] = {}
+    for run in (run for group in groups if group.metric == metric for run in group.runs):
+        for name, values in run.floors.items():
+            value = values.get(metric)
+            if value is not None and name not in {group.method for group in groups}:
+                found.setdefault(name, []).append(float(value))
+    return found
+
+
+def interval(group: Group, metric: str) -> tuple[float, float] | None:
+    """Return the 95% interval of a test metric: of the mean over runs, or a single run's bootstrap where it has one."""
+    found = summary(group.values(metric))
+    limits = None if found is None else found.interval()
+    if limits is None:
+        low, high = group.values(f"{metric}_low"), group.values(f"{metric}_high")
+        limits = (low[0], high[0]) if low and high else None
+    return limits
+
+
+def told(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -> str:
+    """Return the verdict in words.
+
+    Args:
+        metric: that chose the models.
+        groups: finished runs on the same data.
+        floors: values of what they must stand above, from the runs.
+    """
+    rivals = [g for g in groups if g.method not in tables.FLOORS] or list(groups)
+    ranked = sorted(rivals, key=lambda g: tables.rank(metric, _of(g, metric).mean))
+    best, found = ranked[0], _of(ranked[0], metric)
+    said = [f"{best.label} {'is best' if len(groups) > 1 else 'reached'}: {tables.metric_words(metric)} "]
+    said[0] += tables.figure(metric, found.mean, found.std) + _limits(metric, interval(best, metric)) + "."
+    said.append(_above(metric, found.mean, _floor(metric, groups, rivals, floors)))
+    said.append(_cost(best))
+    if len(ranked) > 1:
+        other = _of(ranked[1], metric)
+        said.append(
+            f"Next is {ranked[1].label}, {_points(metric, found.mean - other.mean)} behind{_doubt(found, other)}."
+        )
+    elif found.runs == 1:
+        said.append("One run: how far chance moves it was not measured.")
+    return " ".join(filter(None, said))
+
+
+def _waiting(count: int) -> str:
+    return f"{count} {'run was' if count == 1 else 'runs were'} not finished." if count else ""
+
+
+def _of(group: Group, metric: str) -> Summary:
+    found = summary(group.values(metric))
+    assert found is not None
+    return found
+
+
+def _limits(metric: str, limits: tuple[float, float] | None) -> str:
+    if limits is None:
+        return ""
+    return f" (95% interval {' to '.join(tables.figure(metric, end, None) for end in limits)})"
+
+
+def _floor(
+    metric: str, groups: Sequence[Group], rivals: Sequence[Group], floors: dict[str, list[float]]
+) -> tuple[str, float] | None:
+    """Return the best floor with its mean."""
+    found = [(name, sum(values) / len(values)) for name, values in floors.items()]
+    found += [(group.label, _of(group, metric).mean) for group in groups if group not in rivals]
+    return min(found, key=lambda one: tables.rank(metric, one[1]), default=None)
+
+
+def _above(metric: str, mean: float, floor: tuple[str, float] | None) -> str:
+    if floor is None:
+        return ""
+    name, value = floor
+    shown = tables.figure(metric, value, None)
+    if tables.rank(metric, mean) < tables.rank(metric, value):
+        return f"That is {_points(metric, mean - value)} better than the best floor, {name} ({shown})."
+    return f"It does not stand above the floor {name} ({shown})."
+
+
+def _points(metric: str, difference: float) -> str:
+    shown = tables.figure(metric, abs(difference), None)
+    return shown if tables.is_error(metric) else f"{shown} points"
+
+
+def _doubt(one: Summary, other: Summary) -> str:
+    """Return whether two means are too near to call: their difference is under twice its standard error."""
+    if one.std is None or other.std is None:
+        return "; single runs, so chance was not measured"
+    error = math.sqrt(one.std**2 / one.runs + other.std**2 / other.runs)
+    return ", too near to call" if abs(one.mean - other.mean) < 2 * error else ""
+
+
+def _cost(group: Group) -> str:
+    seconds, memory = group.numbers("seconds"), group.numbers("peak_memory_mb")
+    if not seconds or not sum(seconds):
+        return ""
+    words = f"Training took {tables.seconds(sum(seconds) / len(seconds))}"
+    return f"{words} and {tables.megabytes(sum(memory) / len(memory))}." if memory else f"{words}."
+
+
+def _bars(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -> list[charts.Bar]:
+    """Return bars, best first: the best that is no floor and the floors are marked, cost stands beside the name."""
+    rivals = [g for g in groups if g.method not in tables.FLOORS] or list(groups)
+    found: list[tuple[float, charts.Bar]] = []
+    for group in groups:
+        one, limits, seconds = _of(group, metric), interval(group, metric), group.numbers("seconds")
+        ends = None if limits is None else (tables.scaled(metric, limits[0]), tables.scaled(metric, limits[1]))
+        cost = tables.seconds(sum(seconds) / len(seconds)) if seconds and sum(seconds) else ""
+        kind = "" if group in rivals else "floor"
+        note = tables.figure(metric, one.mean, one.std)
+        bar = charts.Bar(group.label, tables.scaled(metric, one.mean), None, note, kind, cost, ends)
+        found.append((tables.rank(metric, one.mean), bar))
+    for name, values in floors.items():
+        mean = sum(values) / len(values)
+        note = tables.figure(metric, mean, None)
+        found.append((tables.rank(metric, mean), charts.Bar(name, tables.scaled(metric, mean), None, note, "floor")))
+    return charts.with_best([bar for _, bar in sorted(found, key=lambda each: each[0])])
