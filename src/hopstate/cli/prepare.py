@@ -1,4 +1,4 @@
-"""`hopstate prepare SOURCE --out STORE`: a table of events of any size as a memory-mapped store for --data STORE."""
+"""`hopstate prepare SOURCE --out STORE`: a table of events or edges of any size as a memory-mapped store for --data."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import sys
 from typing import Any
 
 from hopstate.cli.apply import grouped
+from hopstate.errors import ConfigError
 
 
 def run(argv: list[str]) -> int:
     """Run the command."""
     how = (
-        "How columns are found: --read.source_column, target_column, time_column, label_column NAME, edge_columns LIST."
+        "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
+        "edge_columns LIST. "
+        "For edges too: --read.features, labels FILE, undirected, duplicates, self_loops, num_nodes, as fit has them."
     )
     parser = argparse.ArgumentParser(prog="hopstate prepare", description=__doc__, epilog=how, allow_abbrev=False)
-    parser.add_argument("source", help="a file or folder of CSV or Parquet, a row an event")
+    parser.add_argument("source", help="a file or folder of CSV or Parquet")
+    parser.add_argument("--kind", default="events", choices=["events", "edges"], help="what a row is (default: events)")
     parser.add_argument(
         "--out", required=True, help="folder of the store; the same command goes on with unfinished work"
     )
@@ -26,16 +30,25 @@ def run(argv: list[str]) -> int:
     o = parser.parse_args(own)
     from hopstate.data.prepare import prepare
 
-    settings: dict[str, Any] = dict(read)
-    if "edge_columns" in read:
-        settings["edge_columns"] = [
-            name.strip() for name in read["edge_columns"].strip("[] ").split(",") if name.strip()
-        ]
-    done = prepare(o.source, o.out, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings)
-    print(f"{done.path}: {done.events:,} events of {done.nodes:,} nodes; take it with --data {done.path}")
+    settings: dict[str, Any] = {key: _value(key, text) for key, text in read.items()}
+    done = prepare(
+        o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
+    )
+    print(f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}")
     if done.bad:
         print(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
     return 0
+
+
+def _value(key: str, text: str) -> Any:
+    """Return the value of an option of reading."""
+    if key in ("edge_columns", "order"):
+        return [name.strip() for name in text.strip("[] ").split(",") if name.strip()]
+    if key == "undirected" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if key == "undirected" or (key == "num_nodes" and not text.isdecimal()):
+        raise ConfigError(f"--read.{key} is {'true or false' if key == 'undirected' else 'a number'}; got {text!r}")
+    return int(text) if key == "num_nodes" else text
 
 
 def _say(text: str) -> None:

@@ -83,7 +83,7 @@ def is_event_folder(folder: Path) -> bool:
 
 def check_finished(folder: Path) -> None:
     """Raise FormatError where a folder is a store that `hopstate prepare` has not finished."""
-    if exists(folder / WORK / "plan.json") and not is_event_folder(folder):
+    if exists(folder / WORK / "plan.json") and not any(exists(folder / name) for name in (META, "graph.json")):
         raise FormatError(
             f"{folder} is a store that hopstate prepare has not finished; run the same command again, and it goes on "
             "where it stopped"
@@ -96,7 +96,8 @@ def check_store(folder: str | Path) -> None:
     Raises:
         FormatError: an array is another than was written, or the folder has no check sums.
     """
-    sums = read_json(Path(folder) / META).get("checksums")
+    marker = next((name for name in (META, "graph.json") if exists(Path(folder) / name)), META)
+    sums = read_json(Path(folder) / marker).get("checksums")
     if not isinstance(sums, dict):
         raise FormatError(f"{folder} has no check sums; hopstate prepare writes them")
     for name, known in sums.items():

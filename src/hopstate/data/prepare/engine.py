@@ -79,6 +79,22 @@ class Engine:
         table = self.con.read_parquet([str(path) for path in events])
         yield from self._batches(table.order_by("t", "position"), events[0])
 
+    def entries(self, edges: Sequence[Path], undirected: bool, loops: bool) -> Iterator[pa.RecordBatch]:
+        """Return edges by source, target and place in the source, each in both directions where it is undirected.
+
+        Args:
+            edges: files of src, dst, position and what edges carry.
+            undirected: every edge but those from a node to itself stands for its reverse too.
+            loops: keep edges from a node to itself.
+        """
+        table = self.con.read_parquet([str(path) for path in edges])
+        if not loops:
+            table = table.filter(table.src != table.dst)
+        if undirected:
+            back = table.filter(table.src != table.dst).mutate(src=table.dst, dst=table.src)
+            table = table.union(back.select(*table.columns))
+        yield from self._batches(table.order_by("src", "dst", "position"), edges[0])
+
     def _keys(self, ids: Sequence[Path], whole: tuple[bool, bool], text: bool) -> Any:
         """Return ids as they are told apart: numbers written in two ways are one."""
         import ibis

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopstate.data.readers.edge_list import SOURCES as EDGE_SOURCES
+from hopstate.data.readers.edge_list import TARGETS as EDGE_TARGETS
+from hopstate.data.readers.edge_list import ends_of
 from hopstate.data.readers.event_tables import SOURCES, TARGETS, TIMES, named_columns
 from hopstate.data.readers.ids import MISSING
-from hopstate.data.readers.table import Table, Text
+from hopstate.data.readers.table import Table, Text, is_numeric
 from hopstate.data.readers.tables import read_layout
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError, nearest
 from hopstate.io.opening import exists, expanded, open_regular, reading, shown
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 ENDS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column", "edge_columns", "time_unit")
+EDGE_OPTIONS = (
+    *("source_column", "target_column", "edge_columns", "undirected", "duplicates", "self_loops", "num_nodes"),
+    *("features", "labels", "id_column", "label_column", "split_column"),
+    *("missing", "unlabelled", "task", "label_cells", "order"),
+)
 _SAMPLE = 1000  # rows by which columns are told apart
 
 
@@ -51,7 +59,7 @@ class Columns:
     """The names of what is read.
 
     Args:
-        source, target, time: of each event.
+        source, target, time: of each event; edges have no time.
         label: or None.
         features: numbers, in this order.
         notes: sentences on columns that are not used.
@@ -59,7 +67,7 @@ class Columns:
 
     source: str
     target: str
-    time: str
+    time: str | None
     label: str | None
     features: tuple[str, ...]
     notes: tuple[str, ...]
@@ -67,8 +75,8 @@ class Columns:
     @property
     def all(self) -> list[str]:
         """Every column that is read, each once."""
-        some = [self.source, self.target, self.time, *([self.label] if self.label else []), *self.features]
-        return list(dict.fromkeys(some))
+        some = [self.source, self.target, self.time, self.label, *self.features]
+        return list(dict.fromkeys(name for name in some if name))
 
 
 def files_of(source: str | Path) -> list[Path]:
@@ -89,25 +97,28 @@ def files_of(source: str | Path) -> list[Path]:
     return found
 
 
-def layouts(files: Sequence[Path], read: Mapping[str, Any]) -> tuple[list[Layout], Columns]:
+def layouts(files: Sequence[Path], read: Mapping[str, Any], edges: bool = False) -> tuple[list[Layout], Columns]:
     """Return how each file lies, and the columns that all of them have.
 
     Args:
         files: of the source.
-        read: of `OPTIONS`.
+        read: of `OPTIONS`, or of `EDGE_OPTIONS`.
+        edges: rows are edges without a time.
 
     Raises:
         ConfigError: an option that is not known.
         DataError: files of different columns or types of columns.
     """
+    options = EDGE_OPTIONS if edges else OPTIONS
     for name in read:
-        if name not in OPTIONS:
-            raise ConfigError(f"prepare has no option {name!r}{nearest(name, OPTIONS)}; it has: {', '.join(OPTIONS)}")
-    given = [read[name] for name in OPTIONS[:5] if read.get(name)]
+        if name not in options:
+            raise ConfigError(f"prepare has no option {name!r}{nearest(name, options)}; it has: {', '.join(options)}")
+    given = [read[name] for name in options[: 2 if edges else 5] if read.get(name)]
+    known = (EDGE_SOURCES, EDGE_TARGETS) if edges else (SOURCES, TARGETS, TIMES)
     found, first = [], None
     for path in files:
         with reading(path, "a table"):
-            layout, table, types = _look(path, [*SOURCES, *TARGETS, *TIMES, *given])
+            layout, table, types = _look(path, [*(name for names in known for name in names), *given])
         if not len(table.frame):
             continue
         found.append(layout)
@@ -118,8 +129,8 @@ def layouts(files: Sequence[Path], read: Mapping[str, Any]) -> tuple[list[Layout
                 f"{path} has other columns than {first[2]}: {_differ(types, first[1])}; bring them together"
             )
     if first is None:
-        raise DataError(f"{files[0]} holds no events")
-    return found, _columns(first[0], read)
+        raise DataError(f"{files[0]} holds no {'edges' if edges else 'events'}")
+    return found, (_edge_columns if edges else _columns)(first[0], read)
 
 
 def _differ(mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
@@ -143,6 +154,20 @@ def _columns(table: Table, read: Mapping[str, Any]) -> Columns:
         )
     assert source is not None and target is not None and time is not None  # noqa: PT018
     return Columns(source, target, time, label, tuple(features), notes)
+
+
+def _edge_columns(table: Table, read: Mapping[str, Any]) -> Columns:
+    """Return what `read_edge_list` takes of a table of edges."""
+    source, target = ends_of(table, read.get("source_column"), read.get("target_column"))
+    rest = [str(name) for name in table.frame.columns if name not in (source, target)]
+    chosen = read.get("edge_columns")
+    if chosen is None:
+        chosen = [name for name in rest if is_numeric(table.frame[name])]
+    for name in chosen:
+        table.column(name, (), None, "edge_columns")
+    left = [name for name in rest if name not in chosen]
+    notes = (f"columns {', '.join(left)} of edges were left out",) if left else ()
+    return Columns(source, target, None, None, tuple(chosen), notes)
 
 
 def _look(path: Path, known: Sequence[str]) -> tuple[Layout, Table, dict[str, str]]:
@@ -188,4 +213,4 @@ def type_name(kind: pa.DataType) -> str:
     return "text" if types.is_string(kind) or types.is_large_string(kind) else str(kind)
 
 
-__all__ = ["OPTIONS", "Columns", "Layout", "files_of", "layouts", "type_name"]
+__all__ = ["EDGE_OPTIONS", "OPTIONS", "Columns", "Layout", "files_of", "layouts", "type_name"]

@@ -1,7 +1,8 @@
-"""`prepare`: a table of events of any size becomes a memory-mapped store, that of the same table read in memory.
+"""`prepare`: a table of events or edges of any size becomes a memory-mapped store, as if it was read in memory.
 
 Work lies in a folder `work` within the store until it is done. Each piece there is whole or absent, so that a run that
-was killed, or whose disk was full, goes on where it stopped. `events.json`, with check sums of the arrays, comes last.
+was killed, or whose disk was full, goes on where it stopped. `events.json` (of edges `graph.json`), with check sums of
+the arrays, comes last.
 """
 
 from __future__ import annotations
@@ -14,27 +15,32 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hopstate.data.event_store import META, VERSION, WORK, is_event_folder
+from hopstate.data.event_store import META, VERSION, WORK
 from hopstate.data.prepare.engine import Engine, check_engine
+from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
+from hopstate.data.prepare.nodes import NodeTables, read_nodes
 from hopstate.data.prepare.pieces import Bad, pieces_of
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.staging import staged
 from hopstate.data.prepare.write import Writing, write_store
 from hopstate.data.readers.tables import stem_of
+from hopstate.data.store import META as GRAPH_META
+from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, StorageError
 from hopstate.io.files import make_folder, replace_file, write_text
 from hopstate.io.leftovers import sweep
 from hopstate.io.lock import locked
-from hopstate.io.opening import read_json
+from hopstate.io.opening import exists, read_json
 from hopstate.io.sizes import parse_bytes
 from hopstate.io.table import write_table
 
 LEAST = 512 << 20  # bytes of memory
 _OWN = 256 << 20  # bytes that the process needs beside its engine
 _BAD = "bad_rows.csv"
+MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
 Say = Callable[[str], None]
 
 
@@ -44,7 +50,7 @@ class Prepared:
 
     Args:
         path: the store.
-        events, nodes: how many it holds.
+        events, nodes: how many it holds; for edges, how many stored ones.
         bad: rows that were left out.
         bad_rows: the file that they stand in, None where there is none.
     """
@@ -60,6 +66,7 @@ def prepare(
     source: str | Path,
     out: str | Path,
     *,
+    kind: Literal["events", "edges"] = "events",
     engine: str = "duckdb",
     memory: int | str = "2GiB",
     threads: int | None = None,
@@ -67,20 +74,22 @@ def prepare(
     say: Say | None = None,
     **read: Any,
 ) -> Prepared:
-    """Make a store of a table of events; `read_events` maps it into memory, and so does --data of every command.
+    """Make a store of a table; `read_events` or `read_graph` maps it into memory, and so does --data of every command.
 
-    Arrays are those that `read_events` gives for the same table; rows without ids, time or numbers of features, which
-    it would refuse, are written to bad_rows.csv in the store.
+    Arrays are those that `read_events` or `read_graph` gives for the same table; rows without ids, time or numbers of
+    features, which it would refuse, are written to bad_rows.csv in the store.
 
     Args:
         source: a file or folder of CSV or Parquet; files follow each other in the order of their names.
         out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
+        kind: what a row is.
         engine: of `hopstate.data.prepare.engine.ENGINES`.
         memory: most bytes of memory in use, at least 512MiB.
         threads: of the engine; by default one a core.
         piece_rows: rows in work at a time; by default by memory.
         say: takes lines of progress.
-        read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them.
+        read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them; for edges of `EDGE_OPTIONS`, as
+            `read_graph` has them. Tables of nodes are read in memory, features in a .npy file are not.
 
     Raises:
         ConfigError: less memory, an unknown engine or option.
@@ -95,10 +104,13 @@ def prepare(
     check_engine(engine)
     out = Path(out)
     files = files_of(source)
-    found, columns = layouts(files, read)
+    if kind not in MARKERS:
+        raise ConfigError(f"a row is one of {', '.join(MARKERS)}; got {kind!r}")
+    found, columns = layouts(files, read, kind == "edges")
+    nodes = read_nodes(read) if kind == "edges" else None
     if (
         out.exists()
-        and not is_event_folder(out)
+        and not exists(out / MARKERS[kind])
         and not (out / WORK).is_dir()
         and (not out.is_dir() or any(out.iterdir()))
     ):
@@ -106,11 +118,12 @@ def prepare(
     facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
     try:
         with locked(out, "a store"):
-            work = _Work(out, found, columns, read, piece_rows or min(1 << 19, max(1 << 14, budget >> 12)), say)
+            rows = piece_rows or min(1 << 19, max(1 << 14, budget >> 12))
+            work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
                 work.stage()
                 with Engine(engine, work.folder, budget - _OWN, threads) as at:
-                    work.finish(at, facts, read.get("time_unit") or "")
+                    work.finish(at, facts, read.get("time_unit") or "", nodes)
             return work.result()
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -125,21 +138,32 @@ class _Work:
     """The folder of work of one store."""
 
     def __init__(
-        self, out: Path, found: list[Layout], columns: Columns, read: Mapping[str, Any], rows: int, say: Say | None
+        self,
+        out: Path,
+        found: list[Layout],
+        columns: Columns,
+        read: Mapping[str, Any],
+        rows: int,
+        say: Say | None,
+        kind: str,
     ) -> None:
+        self.edges, self.marker = kind == "edges", out / MARKERS[kind]
+        self.read = {key: value for key, value in read.items() if value is not None}
         self.out, self.folder, self.layouts, self.columns = out, out / WORK, found, columns
         self._say = say or (lambda text: None)
-        stats = [(str(one.path.resolve()), one.path.stat()) for one in found]
-        self.plan = {
+        beside = [Path(read[name]) for name in ("features", "labels") if self.edges and read.get(name)]
+        stats = [(str(path.resolve()), path.stat()) for path in (*(one.path for one in found), *beside)]
+        self.plan: dict[str, Any] = {
             "files": [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats],
             "columns": [list(v) if isinstance(v, tuple) else v for v in dataclasses.astuple(columns)[:5]],
-            "read": {key: value for key, value in read.items() if value is not None},
+            "read": self.read,
         }
+        self.plan |= {"kind": kind} if self.edges else {}
         plan = self.folder / "plan.json"
-        if is_event_folder(out):
-            made = read_json(out / META).get("prepared")
+        if exists(self.marker):
+            made = read_json(self.marker).get("prepared")
             if not isinstance(made, dict) or made.get("plan") != self.plan:
-                raise StorageError(f"{out} holds an event stream of another source; choose another folder")
+                raise StorageError(f"{out} holds {kind} of another source; choose another folder")
         elif plan.is_file():
             kept = read_json(plan)
             rows = kept.pop("piece_rows", rows)
@@ -156,7 +180,7 @@ class _Work:
 
     def finished(self) -> bool:
         """Return whether the store is whole; what is left of the work on it goes."""
-        whole = is_event_folder(self.out)
+        whole = exists(self.marker)
         if whole:
             shutil.rmtree(self.folder, ignore_errors=True)
         return whole
@@ -184,7 +208,7 @@ class _Work:
         import pyarrow.parquet as pq
 
         number = (file << 24) + place
-        position = (number << 24) + np.arange(len(piece.columns["t"]))
+        position = (number << 24) + np.arange(len(piece.columns["src"]))
         events = pa.table({"position": position, **piece.columns})
         sides = [
             pa.table({
@@ -204,7 +228,7 @@ class _Work:
             write_text(self._piece(file, place, "bad"), _lines(self.layouts[file], piece.bad))
         write_text(self._piece(file, place, "json"), json.dumps(facts))
 
-    def finish(self, engine: Engine, facts: dict[str, Any], unit: str) -> None:
+    def finish(self, engine: Engine, facts: dict[str, Any], unit: str, nodes: NodeTables | None) -> None:
         """Write the store of the staged pieces."""
         import pandas as pd
 
@@ -224,26 +248,37 @@ class _Work:
         writing = Writing(
             self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
             [self._piece(*name, "ids") for name, _ in some], [fact for _, fact in some],
-            self.columns, settled, labels, self._say,
+            self.columns, settled, labels, self._say, facts["source"],
         )  # fmt: skip
-        arrays, own = write_store(writing, engine)
+        if nodes is not None:
+            arrays, own = write_graph(writing, engine, nodes, self._build())
+        else:
+            arrays, own = write_store(writing, engine)
         notes = [
             *self.columns.notes,
+            *own.pop("notes", ()),
             *([f"{bad:,} rows were left out; {_BAD} in the store tells which"] if bad else []),
         ]
-        meta = {"version": VERSION, **facts, **own, "time_unit": settled.unit, "first_id": 0, "notes": notes}
-        meta |= {"texts": [] if own["columns"] else None, "dates": [settled.zone] if settled.zone else None}
+        meta = {"version": GRAPH_VERSION if self.edges else VERSION, **facts, **own, "notes": notes}
+        if not self.edges:
+            meta |= {"time_unit": settled.unit, "first_id": 0}
+            meta |= {"texts": [] if own["columns"] else None, "dates": [settled.zone] if settled.zone else None}
         meta |= {"arrays": list(arrays), "checksums": arrays, "prepared": {"plan": self.plan, "bad": bad}}
-        write_text(self.out / META, json.dumps(meta, indent=1))
+        write_text(self.marker, json.dumps(meta, indent=1))
         self.finished()
+
+    def _build(self) -> dict[str, Any]:
+        return {"undirected": True, "duplicates": "drop", "self_loops": "keep"} | {
+            key: self.read[key] for key in ("undirected", "duplicates", "self_loops") if key in self.read
+        }
 
     def result(self) -> Prepared:
         """Return what the store holds."""
         import numpy as np
 
-        meta = read_json(self.out / META)
+        meta = read_json(self.marker)
         bad = meta["prepared"]["bad"]
-        events = len(np.load(self.out / "t.npy", mmap_mode="r"))
+        events = len(np.load(self.out / ("indices.npy" if self.edges else "t.npy"), mmap_mode="r"))
         return Prepared(self.out, events, meta["num_nodes"], bad, self.out / _BAD if bad else None)
 
 

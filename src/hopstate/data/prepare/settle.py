@@ -54,9 +54,12 @@ def settle(facts: Sequence[Fact], files: Sequence[Path], unit: str) -> Settled:
     """
     some = [one for one in facts if one["count"]]
     if not some:
-        raise DataError(f"{files[0]}: no row has ids and a time; see the rows that were set aside")
+        timed = " and a time" if not facts or "time" in facts[0] else ""
+        raise DataError(f"{files[0]}: no row has ids{timed}; see the rows that were set aside")
     whole = (_whole(some, files, 0), _whole(some, files, 1))
     text = not all(whole)
+    if "time" not in some[0]:
+        return Settled(whole, text, np.dtype(np.int64), 1, "", "", in_order=True)
     kind = _kind_of_times(some, files)
     divide, t, zone = 1, np.dtype(np.int64 if kind == "integer" else np.float64), ""
     if kind == "date":

@@ -51,29 +51,35 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
     ends = [_texts(table[name]) for name in (columns.source, columns.target)]
     for name, values in zip((columns.source, columns.target), ends):
         _mark(reasons, _no_id(values), f"no usable id in column {name!r}")
-    t, unusable, facts = times_of(table[columns.time], columns.time, layout)
-    _mark(reasons, unusable, f"no usable time in column {columns.time!r}")
+    t: np.ndarray | None = None
+    facts: dict[str, Any] = {}
+    if columns.time is not None:
+        t, unusable, facts = times_of(table[columns.time], columns.time, layout)
+        _mark(reasons, unusable, f"no usable time in column {columns.time!r}")
+    most = np.inf if t is None else _LARGEST  # the table of a graph's edges keeps what float32 has no room for
     features = []
     for name in columns.features:
         values, absent = numbers_of(table[name])
-        _mark(reasons, absent | ~(np.abs(values) <= _LARGEST), f"no number in column {name!r}")
+        _mark(reasons, absent | ~(np.abs(values) <= most), f"no number in column {name!r}")
         features.append(values)
     good = reasons == 0
     kept = pa.array(good)
-    found: dict[str, np.ndarray] = {"t": t[good]}
+    found: dict[str, np.ndarray] = {}
     ids = []
     for name, values in zip(("src", "dst"), ends):
         coded = values.filter(kept).dictionary_encode()
         found[name] = coded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
         ids.append(coded.dictionary)
     facts |= {"ids": [id_facts(one) for one in ids], "count": int(good.sum())}
-    facts["sorted"] = bool((found["t"][1:] >= found["t"][:-1]).all())
-    facts |= {"first": found["t"][0].item(), "last": found["t"][-1].item()} if good.any() else {}
-    if facts["time"] == "date":
-        zone = zone_of(table[columns.time].filter(kept).to_pandas())
-        facts["zone"] = zone
+    if columns.time is not None and t is not None:
+        found["t"] = t = t[good]
+        facts["sorted"] = bool((t[1:] >= t[:-1]).all())
+        facts |= {"first": t[0].item(), "last": t[-1].item()} if len(t) else {}
+        if facts["time"] == "date":
+            facts["zone"] = zone_of(table[columns.time].filter(kept).to_pandas())
     found |= {f"f{i}": values[good] for i, values in enumerate(features)}
-    facts["exact"] = all(np.array_equal(v[good].astype(np.float32), v[good]) for v in features)
+    with np.errstate(over="ignore"):
+        facts["exact"] = all(np.array_equal(v[good].astype(np.float32), v[good]) for v in features)
     if columns.label is not None:
         found["label"], told = labels_of(table[columns.label].filter(kept))
         facts |= told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Writing:
         facts: of the pieces.
         columns, settled, labels: what they hold.
         say: takes lines of progress.
+        source: as it was named, for messages.
     """
 
     out: Path
@@ -40,13 +42,14 @@ class Writing:
     settled: Settled
     labels: Labels | None
     say: Callable[[str], None]
+    source: str = ""
 
 
 class Npy:
     """A .npy file that is written row by row; its check sum is that of all its bytes."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        self.path, self.dtype = path, np.dtype(dtype)
+        self.path, self.dtype, self._shape = path, np.dtype(dtype), shape
         self._digest = hashlib.sha256()
         self._file = path.open("wb")
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
@@ -67,19 +70,25 @@ class Npy:
         sync_file(self.path)
         return self._digest.hexdigest()
 
+    def close_at(self, count: int) -> str:
+        """Close a file that has fewer rows than were announced; return its check sum."""
+        header, digest = BytesIO(), hashlib.sha256()
+        facts = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(header, facts | {"shape": (count, *self._shape[1:])})
+        self._file.seek(0)  # numpy leaves room for the first axis to grow, so that the header is as long
+        self._file.write(header.getbuffer())
+        self._file.close()
+        sync_file(self.path)
+        with self.path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+        return digest.hexdigest()
+
 
 def write_store(w: Writing, engine: Engine) -> tuple[dict[str, str], dict[str, Any]]:
     """Write the arrays; return their check sums by name, and the facts that follow from them."""
     sums: dict[str, str] = {}
-    vocabulary = w.work / "vocabulary.parquet"
-    whole, text = w.settled.whole, w.settled.text
-    if not vocabulary.is_file():
-        w.say("numbering the ids")
-        replace_file(vocabulary, lambda part: engine.vocabulary(w.ids, whole, text, part))
-    nodes = _vocabulary(w, vocabulary, sums)
-    rows = w.work / "rows.npy"
-    if not rows.is_file():
-        replace_file(rows, lambda part: _rows(w, engine, vocabulary, part))
+    nodes = write_vocabulary(w, numbered(w, engine), sums)
     batches = _in_order(w) if w.settled.in_order else _sorted(w, engine)
     w.say("writing the events")
     _columns(w, batches, sums)
@@ -88,7 +97,19 @@ def write_store(w: Writing, engine: Engine) -> tuple[dict[str, str], dict[str, A
     return {key: sums[key] for key in sorted(sums)}, own
 
 
-def _vocabulary(w: Writing, path: Path, sums: dict[str, str]) -> int:
+def numbered(w: Writing, engine: Engine) -> Path:
+    """Number the distinct ids in order, and write the number of each piece's own; return the file of the ids."""
+    vocabulary, rows = w.work / "vocabulary.parquet", w.work / "rows.npy"
+    whole, text = w.settled.whole, w.settled.text
+    if not vocabulary.is_file():
+        w.say("numbering the ids")
+        replace_file(vocabulary, lambda part: engine.vocabulary(w.ids, whole, text, part))
+    if not rows.is_file():
+        replace_file(rows, lambda part: _rows(w, engine, vocabulary, part))
+    return vocabulary
+
+
+def write_vocabulary(w: Writing, path: Path, sums: dict[str, str]) -> int:
     """Write the ids, but where they are their own rows; return how many there are."""
     import pyarrow.parquet as pq
 
@@ -123,7 +144,7 @@ def _rows(w: Writing, engine: Engine, vocabulary: Path, path: Path) -> None:
     array.close()
 
 
-def _pieces(w: Writing) -> Iterator[Batch]:
+def mapped_pieces(w: Writing) -> Iterator[Batch]:
     """Return the pieces with nodes' rows for codes of their own, times and labels as they are to be."""
     import pyarrow.parquet as pq
 
@@ -135,8 +156,9 @@ def _pieces(w: Writing) -> Iterator[Batch]:
         for name, one in zip(("src", "dst"), fact["ids"]):
             batch[name] = rows[start : start + one["count"]][batch[name]]
             start += one["count"]
-        t = batch["t"] // w.settled.divide if w.settled.divide > 1 else batch["t"]
-        batch["t"] = t.astype(w.settled.t, copy=False)
+        if "t" in batch:
+            t = batch["t"] // w.settled.divide if w.settled.divide > 1 else batch["t"]
+            batch["t"] = t.astype(w.settled.t, copy=False)
         if w.labels is not None:
             label = batch["label"]
             label = label if w.labels.places is None else w.labels.places[place][label.astype(np.int64)]
@@ -145,24 +167,36 @@ def _pieces(w: Writing) -> Iterator[Batch]:
 
 
 def _in_order(w: Writing) -> Iterator[Batch]:
-    yield from _pieces(w)
+    yield from mapped_pieces(w)
 
 
 def _sorted(w: Writing, engine: Engine) -> Iterator[Batch]:
     """Return all events in the order of time."""
+    w.say("sorting the events by time")
+    some = (
+        {key: v for key, v in batch.items() if key != "label" or w.labels is not None} for batch in mapped_pieces(w)
+    )
+    for found in engine.ordered(put_pieces(w, some)):
+        yield plain(found)
+
+
+def put_pieces(w: Writing, batches: Iterator[Batch]) -> list[Path]:
+    """Write pieces as files for the engine to sort, those that are not there; return their paths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    w.say("sorting the events by time")
     paths = []
-    for number, batch in enumerate(_pieces(w)):
+    for number, batch in enumerate(batches):
         path = w.work / f"mapped-{number:06d}.parquet"
-        table = pa.table({key: value for key, value in batch.items() if key != "label" or w.labels is not None})
         if not path.is_file():
-            _put(path, table, pq)
+            _put(path, pa.table(batch), pq)
         paths.append(path)
-    for found in engine.ordered(paths):
-        yield {name: found.column(name).to_numpy(zero_copy_only=False) for name in found.schema.names}
+    return paths
+
+
+def plain(batch: Any) -> Batch:
+    """Return the columns of a batch of the engine as arrays."""
+    return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
 
 
 def _put(path: Path, table: Any, pq: Any) -> None:

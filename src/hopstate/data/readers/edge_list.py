@@ -80,7 +80,7 @@ def read_edge_list(
             that could mean several things.
     """
     table = read_table(path, [*SOURCES, *TARGETS, *given(source_column, target_column)], num_ids=2)
-    ends = _ends(table, source_column, target_column)
+    ends = ends_of(table, source_column, target_column)
     pairs = [table.ids(end) for end in ends]
     said = declared(columns)
     carried, told = _edge_features(table, ends, edge_columns, nan, "error" if missing == "auto" else missing, said)
@@ -92,11 +92,11 @@ def read_edge_list(
     named = read_labels(labels, asked)
     one_table = named is not None and features is not None and Path(features).resolve() == Path(str(labels)).resolve()
     without = named.columns if named is not None and one_table else ()
-    x, x_ids, more = _features(features, id_column, nan, missing, without, said, table.frame.columns)
+    x, x_ids, more = node_features(features, id_column, nan, missing, without, said, table.frame.columns)
     if num_nodes is None and x is not None and x_ids is None:
         num_nodes = len(x)
     elif num_nodes is not None and x is not None and x_ids is not None:
-        x = x.take(_rows_in_order(x_ids, num_nodes, str(features)))
+        x = x.take(rows_in_order(x_ids, num_nodes, str(features)))
     nodes = _Nodes(table, ends, pairs, features, x_ids, labels, named, num_nodes)
     fields: dict[str, Any] = {"node_ids": nodes.vocabulary, "edge_table": carried}
     fields |= {} if x is None else {"x": x.plain(), "table": x}
@@ -109,7 +109,7 @@ def read_edge_list(
     return Graph.from_edges(edges, nodes.count, **build, **{**own, **options})
 
 
-def _ends(table: Table, source_column: str | None, target_column: str | None) -> tuple[str, str]:
+def ends_of(table: Table, source_column: str | None, target_column: str | None) -> tuple[str, str]:
     """Return the names of the columns of sources and targets."""
     first = table.column(source_column, SOURCES, 0, "source_column")
     assert first is not None
@@ -196,7 +196,7 @@ def _edge_features(
     return encoded(table, list(chosen), "edge features", nan, missing, said) if chosen else (None, ())
 
 
-def _features(
+def node_features(
     path: str | Path | None,
     id_column: str | None,
     nan: str,
@@ -237,7 +237,7 @@ def _features(
     return features, ids, notes
 
 
-def _rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
+def rows_in_order(ids: np.ndarray, num_nodes: int, where: str) -> np.ndarray:
     """Return the rows of a table of features whose ids are 0, 1, ..., num_nodes - 1.
 
     Raises:

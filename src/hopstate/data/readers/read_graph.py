@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from hopstate.data.event_store import check_finished
 from hopstate.data.graph import Graph, Keep
 from hopstate.data.readers.frames import files_of, is_array, is_frame
 from hopstate.errors import ConfigError, FormatError, MissingFileError, nearest
@@ -142,6 +143,7 @@ def detect_format(path: Path) -> str:
     if path.is_dir():
         if (path / "graph.json").is_file():
             return "folder"
+        check_finished(path)
         raise FormatError(f"{path} is a folder, but not one that Graph.save wrote; {known_formats()}")
     with open_regular(path) as file:
         magic = file.read(8)

@@ -1,0 +1,231 @@
+"""A table of edges prepared is the graph read in memory: ids, direction, duplicates, self-loops, what nodes carry."""
+
+import mmap
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
+pytest.importorskip("ibis", reason="prepare needs the extra prepare")
+
+from hopstate.cli.main import main
+from hopstate.data.event_store import check_store
+from hopstate.data.prepare import prepare
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
+
+pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
+
+
+def same(one, other):
+    for name in ("indptr", "indices", "x", "y", "edge_attr"):
+        mine, theirs = getattr(one, name), getattr(other, name)
+        assert (mine is None) == (theirs is None), name
+        if mine is not None:
+            assert mine.dtype == theirs.dtype, name
+            np.testing.assert_array_equal(mine, theirs, name)
+    assert (one.node_ids is None) == (other.node_ids is None)
+    if one.node_ids is not None:
+        assert one.node_ids.ids.tolist() == other.node_ids.ids.tolist()
+    for name in ("class_names", "content_hash", "name"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert {k: m.tolist() for k, m in one.masks.items()} == {k: m.tolist() for k, m in other.masks.items()}
+    for mine, theirs in ((one.table, other.table), (one.edge_table, other.edge_table)):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            assert (mine.columns, mine.values.dtype) == (theirs.columns, theirs.values.dtype)
+            np.testing.assert_array_equal(mine.values, theirs.values)
+
+
+def both(tmp, path, **read):
+    """Return the graph from the store and the one that is read."""
+    prepare(path, tmp / "store", kind="edges", piece_rows=60, **read)
+    return read_graph(tmp / "store"), read_graph(path, **read)
+
+
+def mapped(array):
+    """Return whether an array's numbers lie in a file."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array is not None
+
+
+def files(store):
+    return {path.name: path.read_bytes() for path in store.iterdir() if path.suffix == ".npy"}
+
+
+def table(n=300, seed=0):
+    r = np.random.default_rng(seed)
+    columns = {"source": [f"n{k}" for k in r.integers(0, 40, n)], "target": [f"n{k}" for k in r.integers(0, 40, n)]}
+    return pd.DataFrame(columns | {"weight": r.normal(size=n), "count": r.integers(0, 5, n)})
+
+
+ids = st.integers(0, 9).map(str) | st.sampled_from(["007", "+5", "5.0", "a b", " x", "é", "zz", "𝔘", "n1"])
+whole = st.integers(0, 9).map(str) | st.sampled_from(["+5", "5.0", "90000", "-3"])
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(whole, whole), min_size=1, max_size=25) | st.lists(st.tuples(ids, ids), min_size=1, max_size=25),
+    st.booleans(),
+    st.sampled_from(["keep", "drop"]),
+    st.sampled_from(["keep", "drop"]),
+    st.booleans(),
+)
+def test_edges_prepared_are_the_graph_read(tmp_path_factory, pairs, undirected, duplicates, self_loops, featured):
+    folder = tmp_path_factory.mktemp("any")
+    rows = "".join(f"{u},{v}{f',{i * 0.1}' if featured else ''}\n" for i, (u, v) in enumerate(pairs))
+    (folder / "e.csv").write_text(f"source,target{',weight' if featured else ''}\n{rows}", "utf-8")
+    read = {"undirected": undirected, "duplicates": duplicates, "self_loops": self_loops}
+    try:
+        expected = read_graph(folder / "e.csv", **read)
+    except DataError:
+        with pytest.raises(DataError):
+            prepare(folder / "e.csv", folder / "store", kind="edges", piece_rows=7, **read)
+        return
+    prepare(folder / "e.csv", folder / "store", kind="edges", piece_rows=7, **read)
+    same(read_graph(folder / "store"), expected)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "txt"])
+def test_edge_features_of_any_format(tmp_path, kind):
+    path = tmp_path / f"e.{kind}"
+    if kind == "parquet":
+        table().to_parquet(path)
+    else:
+        table().to_csv(path, index=False, sep=" " if kind == "txt" else ",")
+    store, expected = both(tmp_path, path)
+    same(store, expected)
+    assert mapped(store.indices)
+    assert mapped(store.edge_attr)
+    check_store(tmp_path / "store")
+    assert not (tmp_path / "store" / "work").exists()
+
+
+@pytest.mark.parametrize("case", ["features", "labels", "both", "one table", "npy", "num_nodes"])
+def test_tables_of_nodes(tmp_path, case):
+    edges, r = tmp_path / "e.csv", np.random.default_rng(3)
+    named = case not in ("npy", "num_nodes")
+    name = "n{}" if named else "{}"
+    pairs = r.integers(0, 12, (40, 2))
+    edges.write_text("source,target\n" + "".join(f"{name.format(u)},{name.format(v)}\n" for u, v in pairs))
+    nodes = pd.DataFrame({"id": [name.format(k) for k in r.permutation(14)], "f": r.normal(size=14), "g": range(14)})
+    classes = pd.DataFrame(
+        {"id": nodes["id"][::-1], "label": ["a", "b"] * 7, "split": ["train", "val", "test", ""][:2] * 7}
+    )
+    nodes.to_csv(tmp_path / "x.csv", index=False)
+    classes.to_csv(tmp_path / "y.csv", index=False)
+    nodes.merge(classes, on="id").to_csv(tmp_path / "xy.csv", index=False)
+    np.save(tmp_path / "x.npy", r.normal(size=(15, 3)).astype(np.float32))
+    np.save(tmp_path / "y.npy", r.integers(0, 3, 15))
+    read = {
+        "features": {"features": tmp_path / "x.csv"},
+        "labels": {"labels": tmp_path / "y.csv"},
+        "both": {"features": tmp_path / "x.csv", "labels": tmp_path / "y.csv"},
+        "one table": {"features": tmp_path / "xy.csv", "labels": tmp_path / "xy.csv"},
+        "npy": {"features": tmp_path / "x.npy", "labels": tmp_path / "y.npy"},
+        "num_nodes": {"num_nodes": 20},
+    }[case]
+    same(*both(tmp_path, edges, **{key: value if key == "num_nodes" else str(value) for key, value in read.items()}))
+
+
+def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
+    table(500).to_parquet(tmp_path / "e.parquet")
+    (tmp_path / "cut").mkdir()
+    for i in range(5):
+        table(500).iloc[100 * i : 100 * i + 100].to_parquet(tmp_path / "cut" / f"{i}.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "a", kind="edges")
+    prepare(tmp_path / "e.parquet", tmp_path / "b", kind="edges", memory="600MiB", threads=1, piece_rows=64)
+    prepare(tmp_path / "cut", tmp_path / "c", kind="edges", threads=2)
+    assert files(tmp_path / "a") == files(tmp_path / "b") == files(tmp_path / "c")
+
+
+CHILD = """
+import sys
+from hopstate.data.prepare import prepare
+prepare(sys.argv[1], sys.argv[2], kind="edges", piece_rows=50, say=lambda text: print(text, flush=True))
+"""
+
+
+@pytest.mark.parametrize(
+    "kills", [(7,), pytest.param(tuple(range(1, 10)), marks=pytest.mark.slow)], ids=["sorting", "many"]
+)
+def test_a_kill_at_any_time_changes_no_byte(tmp_path, kills):
+    table().to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "whole", kind="edges", piece_rows=50)
+    for lines in kills:
+        words = [sys.executable, "-c", CHILD, tmp_path / "e.parquet", tmp_path / "s"]
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        for _ in range(lines):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        if not (tmp_path / "s" / "graph.json").exists():
+            with pytest.raises(FormatError, match="has not finished"):
+                read_graph(tmp_path / "s")
+    prepare(tmp_path / "e.parquet", tmp_path / "s", kind="edges", piece_rows=50)
+    assert files(tmp_path / "s") == files(tmp_path / "whole")
+
+
+def test_bad_rows_stand_aside_with_their_lines(tmp_path):
+    text = "source,target,w\na,b,1\n,b,2\na,c,much\na,c\nb,c,2\nb,c,1,9\n"
+    (tmp_path / "e.csv").write_text(text)
+    done = prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", piece_rows=2, edge_columns=["w"])
+    assert (done.events, done.nodes, done.bad) == (4, 3, 4)
+    assert pd.read_csv(done.bad_rows).line.tolist() == [3, 4, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("texts", "read", "words"),
+    [
+        (("source,target\n1,2\n", "source,target,w\n1,2,3\n"), {}, "1.csv has other columns than .*0.csv.*'w' more"),
+        (("source,target\n1,2\n", "source,target\na,2\n"), {}, "numbers in .*0.csv and texts in .*1.csv"),
+        (("source,target\n1,2\n-4,2\n",), {}, "negative id -4"),
+        (("source,target\n,2\n",), {}, "no row has ids;"),
+        (("source,target\n1,2\n",), {"num_nodes": 2}, "2"),
+        (("source,target\na,b\n",), {"num_nodes": 2}, "holds strings such as a"),
+        (("source,target\n1,2\n",), {"time_column": "t"}, "no option 'time_column'"),
+    ],
+)
+def test_what_cannot_be_a_graph_is_named(tmp_path, texts, read, words):
+    (tmp_path / "folder").mkdir()
+    for place, text in enumerate(texts):
+        (tmp_path / "folder" / f"{place}.csv").write_text(text)
+    with pytest.raises((DataError, ConfigError), match=words):
+        prepare(tmp_path / "folder", tmp_path / "s", kind="edges", **read)
+    assert not (tmp_path / "s" / "graph.json").exists()
+
+
+def test_an_id_without_a_row_of_features_is_named(tmp_path):
+    (tmp_path / "e.csv").write_text("source,target\na,b\nb,c\n")
+    (tmp_path / "x.csv").write_text("id,f\na,1\nb,2\n")
+    with pytest.raises(DataError, match=r"id 'c' is not in .*x\.csv"):
+        prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges", features=str(tmp_path / "x.csv"))
+    with pytest.raises(HopstateError, match=r"absent\.csv"):
+        prepare(tmp_path / "e.csv", tmp_path / "t", kind="edges", features=str(tmp_path / "absent.csv"))
+    assert not (tmp_path / "t").exists()
+
+
+def test_events_and_edges_do_not_take_each_others_store(tmp_path):
+    (tmp_path / "e.csv").write_text("source,target,time\na,b,1\nb,c,2\n")
+    prepare(tmp_path / "e.csv", tmp_path / "s")
+    with pytest.raises(StorageError, match="holds no store"):
+        prepare(tmp_path / "e.csv", tmp_path / "s", kind="edges")
+    with pytest.raises(ConfigError, match="events, edges"):
+        prepare(tmp_path / "e.csv", tmp_path / "t", kind="nodes")
+
+
+def test_the_command(tmp_path, capsys):
+    (tmp_path / "e.csv").write_text("source,target,w\na,b,1\nb,a,2\nb,b,3\n")
+    words = ["prepare", str(tmp_path / "e.csv"), "--out", str(tmp_path / "s"), "--kind", "edges"]
+    assert main([*words, "--read.undirected", "false", "--read.self_loops", "drop", "--read.edge_columns", "[]"]) == 0
+    assert "2 edges of 2 nodes" in capsys.readouterr().out
+    graph = read_graph(tmp_path / "s")
+    assert (graph.indices.tolist(), graph.edge_attr) == ([1, 0], None)
