@@ -7,7 +7,7 @@ The graph is written once and read as memory maps; one kind a run, so that memor
 with the pages of the maps that were read, of which importing torch and torch-geometric alone takes what "imports_gb"
 says. Batches are METIS clusters (kept beside the graph), or by --planted the generator's own blocks (where METIS would
 take too long), or with --uniform that many uniformly drawn nodes; those of top and cluster hold training nodes alone,
-those of gas all nodes, or histories would never be written. "exact" is the control for top: the same batches, but the
+those of gas all nodes, or its cache would never be written. "exact" is the control for top: the same batches, but the
 whole graph's pass, with the loss on the batch's nodes alone.
 """
 

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--norm", default="layer", choices=["layer", "batch", "none"])
     parser.add_argument("--block", default="plain", choices=["plain", "ffn"])
     parser.add_argument("--stale", type=int, default=5)
-    parser.add_argument("--passes", type=int, default=1, help="that fill the histories of gas")
+    parser.add_argument("--passes", type=int, default=1, help="that fill the cache of gas")
     parser.add_argument("--basis", default="global", choices=["global", "batch"], help="as batching.top.basis")
     parser.add_argument("--no-tests", action="store_true")
     o = parser.parse_args()

@@ -5,7 +5,7 @@
 FOLDER holds a graph of `top_epoch.py make`. While a GCN trains under TOP, the gradient of the loss on each of six
 batches of training nodes is compared, without dropout and right after a refresh, with that of a pass over the whole
 graph: the cosine of every weight matrix (the features' map, the layers, the head), as a mean over batches ("each") and
-of their sum ("all"). "history" has what missing neighbours send exactly, but no gradient through them, as GAS at best.
+of their sum ("all"). "gas" has what missing neighbours send exactly, but no gradient through them, as GAS at best.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def measure(o: argparse.Namespace, graph: Graph) -> None:
             source = NodeSetSource(graph, sampler, train, next(iter(tops.values())))
         if step in o.steps:
             expected = gradients(model, exact, y)
-            for name, missing in {**tops, "history": exact_history(model, exact), "cluster": None}.items():
+            for name, missing in {**tops, "gas": exact_gas_cache(model, exact), "cluster": None}.items():
                 found = gradients(model, NodeSetSource(graph, sampler, train, missing), y)
                 print(json.dumps({"step": step, "batches": name} | cosines(found, expected)), flush=True)
         optimizer.zero_grad()
@@ -93,15 +93,15 @@ def measure(o: argparse.Namespace, graph: Graph) -> None:
         optimizer.step()
 
 
-def exact_history(model: Backbone, whole: WholeSource) -> GasCache:
-    """Return histories of what every node sends with the present weights."""
-    history = GasCache(len(whole.nodes), [model.config.dim] * model.config.num_layers)
+def exact_gas_cache(model: Backbone, whole: WholeSource) -> GasCache:
+    """Return the cache of what every node sends with the present weights."""
+    cache = GasCache(len(whole.nodes), [model.config.dim] * model.config.num_layers)
     model.eval()
     with torch.no_grad():
         for layer, (block, h) in enumerate(zip(model.blocks, model.embeddings(whole.x, whole.adjacency))):
-            history.tables[layer][:] = block.sent(h)
+            cache.tables[layer][:] = block.sent(h)
     model.train()
-    return history
+    return cache
 
 
 def main() -> None:

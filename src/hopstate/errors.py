@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import operator
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -112,6 +113,35 @@ def idle_reset() -> Iterator[None]:
         yield
     finally:
         _idle_reset.reset(token)
+
+
+def check_range(
+    group: str = "",
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    **values: float | None,
+) -> None:
+    """Raise ConfigError for a value outside a range, and for one that is no number (NaN).
+
+    Args:
+        group: what messages put before the names, "loop." say.
+        least, above, most, below: ends of the range; least and most belong to it.
+        values: by name; None stands for no value, and passes.
+
+    >>> check_range("model.", least=0, below=1, dropout=0.5)
+    """
+    ends = ((least, operator.ge), (above, operator.gt), (most, operator.le), (below, operator.lt))
+    for name, value in values.items():
+        if value is None or all(end is None or holds(value, end) for end, holds in ends):
+            continue
+        low = f"at least {least}" if above is None else f"above {above}"
+        inside = f"{'[' if above is None else '('}{least if above is None else above}, "
+        inside += f"{below})" if most is None else f"{most}]"
+        told = f"must be {low}" if most is None and below is None else f"lies in {inside}"
+        raise ConfigError(f"{group}{name} {told}; got {value}")
 
 
 def refuse_idle(config: Any, **idle: str | Literal[False]) -> None:

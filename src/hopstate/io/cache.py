@@ -1,4 +1,4 @@
-"""Where downloads and dear results are kept between runs."""
+"""Where downloads and what is expensive to compute are kept between runs."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Context:
 
     Args:
         run: folder of this run (a scratch folder when a trained model is applied to other data).
-        cache: folder shared between runs, for what is dear to compute and named by content.
+        cache: folder shared between runs, for what is expensive to compute and named by content.
         metrics: the data set's own metrics; the first chooses the model.
         trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
             are then optional.

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.events import EventStream
-from hopstate.errors import ConfigError, DataError, refuse_idle
+from hopstate.errors import ConfigError, DataError, check_range, refuse_idle
 from hopstate.random import named_rng
 
 NEWEST = 0.2
@@ -78,8 +78,7 @@ class TrainingNegatives:
     def __post_init__(self) -> None:
         if self.loss not in ("binary", "softmax"):
             raise ConfigError(f"negatives.loss is 'binary' or 'softmax'; got {self.loss!r}")
-        if self.candidates < 1:
-            raise ConfigError(f"negatives.candidates must be at least 1; got {self.candidates}")
+        check_range("negatives.", least=1, candidates=self.candidates)
         refuse_idle(self, candidates=self.loss == "binary" and "loss=binary has one pair an event; take softmax")
 
     @property

@@ -2,7 +2,7 @@
 
 Every batch is a function of (seed, epoch, number) alone: it can be redrawn, made ahead in another thread, or resumed at
 any position. Node samplers give node sets, and how their missing neighbours are treated is decided elsewhere
-(`subgraph`, `top`, `history`); neighbourhood samplers give small graphs.
+(`subgraph`, and `top` and `gas` of `hopstate.compensation`); neighbourhood samplers give small graphs.
 
 Source: Chiang et al. 2019, arXiv:1905.07953 (clusters); Zeng et al. 2020, arXiv:1907.04931 (GraphSAINT, 3.2-3.4);
 Hamilton et al. 2017 (neighbour sampling); Balin & Catalyurek 2023, arXiv:2210.13339 (LABOR-0); Zeng et al. 2021,

@@ -105,7 +105,7 @@ class Layered:
 
 
 class NodeSetSource:
-    """Batches of node sets: plain induced subgraphs, compensated ones, or ones with histories.
+    """Batches of node sets: plain induced subgraphs, compensated ones, or ones with a cache (GAS).
 
     Args:
         graph: the whole graph.

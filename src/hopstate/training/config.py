@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.training.optim import OptimConfig
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
@@ -46,10 +46,8 @@ class LoopConfig:
     tensorboard: Literal["auto", "yes", "no"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("eval_every", 1), ("seed", 0), ("checkpoint_seconds", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"loop.{name} must be at least {least}; got {getattr(self, name)}")
+        check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
+        check_range("loop.", least=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:
             raise ConfigError(f"loop.patience must be at least 1, or null for no early stop; got {self.patience}")
-        if self.grad_clip is not None and self.grad_clip <= 0:
-            raise ConfigError(f"loop.grad_clip must be above 0, or null; got {self.grad_clip}")
+        check_range("loop.", above=0, grad_clip=self.grad_clip)

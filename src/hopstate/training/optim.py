@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,8 @@ class OptimConfig:
     final_lr: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ConfigError(f"optim.lr must be above 0; got {self.lr}")
-        if self.state_lr is not None and not self.state_lr > 0:
-            raise ConfigError(f"optim.state_lr must be above 0; got {self.state_lr}")
-        if self.weight_decay < 0:
-            raise ConfigError(f"optim.weight_decay must not be negative; got {self.weight_decay}")
+        check_range("optim.", above=0, lr=self.lr, state_lr=self.state_lr)
+        check_range("optim.", least=0, weight_decay=self.weight_decay)
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
         if not 0 <= self.hold <= 1 - self.warmup:

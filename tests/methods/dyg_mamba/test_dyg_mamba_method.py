@@ -161,7 +161,7 @@ def test_robustness_table_and_plot(run, tmp_path):
 
 def test_settings_that_cannot_work(run, tmp_path):
     for wrong in ({"batch_size": 0}, {"bootstrap": -1}):
-        with pytest.raises(ConfigError, match="batch_size is at least 1"):
+        with pytest.raises(ConfigError, match="must be at least"):
             fit("dyg-mamba-nodes", "messages-generated", out=tmp_path / "nodes", **{**OPTIONS, **wrong})
     with pytest.raises(ConfigError, match="microbatch_size"):
         fit("dyg-mamba", "messages-generated", out=tmp_path / "run", microbatch_size=0, **OPTIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +42,10 @@ class TopConfig:
     folder: str | None = None
 
     def __post_init__(self) -> None:
-        least = [1 if v is None else v for v in (self.rank, self.initialisations, self.samples)]
-        if min(least) < 1 or self.refresh < 0:
-            raise ConfigError(
-                f"top.rank, top.initialisations and top.samples are at least 1, top.refresh at least 0; "
-                f"got {self.rank}, {self.initialisations}, {self.samples}, {self.refresh}"
-            )
-        if self.directions < 0 or (self.directions and not self.refresh):
-            raise ConfigError(
-                f"top.directions={self.directions} must not be negative, and needs refreshes; got "
-                f"top.refresh={self.refresh}"
-            )
-        if self.ridge is not None and self.ridge < 0:
-            raise ConfigError(f"top.ridge must not be negative; got {self.ridge}")
+        check_range("top.", least=1, rank=self.rank, initialisations=self.initialisations, samples=self.samples)
+        check_range("top.", least=0, refresh=self.refresh, directions=self.directions, ridge=self.ridge)
+        if self.directions and not self.refresh:
+            raise ConfigError(f"top.directions={self.directions} needs refreshes; got top.refresh={self.refresh}")
         if self.folder is not None and self.refresh:
             raise ConfigError(
                 f"top.folder keeps what is made once, but top.refresh={self.refresh} makes it anew; set top.refresh=0"

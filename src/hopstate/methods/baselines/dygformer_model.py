@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.packed_attention import PackedLayout, PackedTransformerBlock
@@ -74,9 +74,10 @@ class DyGFormer(HistoryModel):
         pair_history: bool = False
 
         def __post_init__(self) -> None:
-            sizes = (self.max_length - 1, self.patch_size, self.channel_dim, self.time_dim, self.num_heads)
-            if min(sizes) < 1 or self.num_layers < 0 or self.out_dim < 1:
-                raise ConfigError("model.max_length must be at least 2 and the other sizes at least 1")
+            check_range("model.", least=2, max_length=self.max_length)
+            check_range("model.", least=1, patch_size=self.patch_size, channel_dim=self.channel_dim)
+            check_range("model.", least=1, time_dim=self.time_dim, num_heads=self.num_heads, out_dim=self.out_dim)
+            check_range("model.", least=0, num_layers=self.num_layers)
             if self.max_length % self.patch_size:
                 raise ConfigError(
                     f"model.max_length={self.max_length} is not a multiple of model.patch_size={self.patch_size}"
@@ -85,8 +86,7 @@ class DyGFormer(HistoryModel):
                 raise ConfigError(
                     f"4 x model.channel_dim={self.channel_dim} is not a multiple of model.num_heads={self.num_heads}"
                 )
-            if not 0 <= self.dropout < 1:
-                raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
+            check_range("model.", least=0, below=1, dropout=self.dropout)
             if self.padding not in ("attended", "masked"):
                 raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
@@ -37,8 +37,8 @@ class GraphMixerRun(HistoryLinkRun):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_neighbors < 1 or (self.window is not None and not self.window > 0):
-            raise ConfigError("num_neighbors must be at least 1, and window above 0 or null")
+        check_range(least=1, num_neighbors=self.num_neighbors)
+        check_range(above=0, window=self.window)
 
 
 def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkTask:

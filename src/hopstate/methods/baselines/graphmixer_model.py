@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.mlp_mixer import MixerBlock
 from hopstate.layers.pair_history import PairHistory
@@ -61,18 +61,15 @@ class GraphMixer(HistoryModel):
         pair_history: bool = False
 
         def __post_init__(self) -> None:
-            sizes = (self.num_links, self.time_dim, self.dim, self.out_dim, self.num_layers + 1)
-            if min(sizes) < 1:
-                raise ConfigError(
-                    "model.num_links, time_dim, dim and out_dim must be at least 1, num_layers at least 0"
-                )
-            if self.token_ratio * self.num_links < 1 or self.channel_ratio <= 0:
+            check_range("model.", least=1, num_links=self.num_links, time_dim=self.time_dim)
+            check_range("model.", least=1, dim=self.dim, out_dim=self.out_dim)
+            check_range("model.", least=0, num_layers=self.num_layers)
+            if not (self.token_ratio * self.num_links >= 1 and self.channel_ratio > 0):
                 raise ConfigError(
                     f"model.token_ratio={self.token_ratio} of {self.num_links} links leaves no inner token, "
                     f"or model.channel_ratio={self.channel_ratio} no channel"
                 )
-            if not 0 <= self.dropout < 1:
-                raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
+            check_range("model.", least=0, below=1, dropout=self.dropout)
 
     def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
         super().__init__()

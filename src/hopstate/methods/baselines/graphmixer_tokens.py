@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ShapeError, check_range
 from hopstate.ops.rows import segment_sum
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 
@@ -67,8 +67,7 @@ class RecentLinkTokenizer:
         clock: Clock | None = None,
         deletions: Deletions = "left-out",
     ) -> None:
-        if min(num_links, num_neighbors) < 1:
-            raise ConfigError(f"num_links and num_neighbors must be at least 1; got {num_links} and {num_neighbors}")
+        check_range(least=1, num_links=num_links, num_neighbors=num_neighbors)
         self._links = HistoryTokenizer(
             store, stream, HistoryConfig(max_length=num_links, target="none"), clock, deletions
         )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import get_args
 
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.heads import StaticKind
 from hopstate.methods.ctdg_ssm.hippo import FilterShape, FilterStart, filter_coefficients
 
@@ -73,15 +73,13 @@ class CTDGSSMConfig:
     never: float = 45.0
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("dim", "num_layers", "static_dim", "quadrature_nodes"), 1)
-        least |= dict.fromkeys(("time_dim", "pair_dim", "dense_limit", "hidden"), 0)
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ConfigError(f"{name} must be at least {bound}; got {getattr(self, name)}")
-        if self.max_norm is not None and self.max_norm <= 0:
-            raise ConfigError(f"max_norm must be above 0, or null for no bound; got {self.max_norm}")
-        if not 0 < self.never < math.inf:
-            raise ConfigError(f"never must be above 0; got {self.never}")
+        check_range(least=1, dim=self.dim, num_layers=self.num_layers, static_dim=self.static_dim)
+        check_range(least=1, quadrature_nodes=self.quadrature_nodes)
+        check_range(least=0, time_dim=self.time_dim, pair_dim=self.pair_dim, hidden=self.hidden)
+        check_range(least=0, dense_limit=self.dense_limit)
+        check_range(above=0, max_norm=self.max_norm)
+        check_range(above=0, below=math.inf, never=self.never)
+        check_range(above=-math.inf, below=math.inf, step_bias=self.step_bias)
         graphless = not self.order and "order=0 has no filter"
         timeless = not self.time_dim and "time_dim=0 leaves times out"
         unsized = self.static in ("none", "onehot") and f"static={self.static} leaves no choice"
@@ -99,8 +97,7 @@ class CTDGSSMConfig:
         )
         if not 0 < self.slowest <= self.fastest < math.inf:
             raise ConfigError(f"0 < slowest <= fastest must hold; got {self.slowest} and {self.fastest}")
-        if not 0 <= self.laplacian_noise < math.inf:
-            raise ConfigError(f"laplacian_noise must be at least 0; got {self.laplacian_noise}")
+        check_range(least=0, below=math.inf, laplacian_noise=self.laplacian_noise)
         if self.filter_shape not in get_args(FilterShape):
             raise ConfigError(f"filter_shape is 'rising' or 'any'; got {self.filter_shape!r}")
         filter_coefficients(self.order, self.filter_start)

@@ -14,7 +14,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.suit import suit_memory
@@ -98,9 +98,8 @@ class CTDGSSMNodeRun(EventNodeRun):
 
 
 def _check(config: CTDGSSMRun | CTDGSSMNodeRun) -> None:
-    for name in ("num_neighbors", "batch_size", "tbptt_window"):
-        if getattr(config, name) < 1:
-            raise ConfigError(f"{name} must be at least 1; got {getattr(config, name)}")
+    check_range(least=1, num_neighbors=config.num_neighbors, batch_size=config.batch_size)
+    check_range(least=1, tbptt_window=config.tbptt_window)
     refuse_idle(config, num_neighbors=not config.model.order and "model.order=0 looks at no neighbour")
 
 

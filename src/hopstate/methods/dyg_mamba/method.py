@@ -12,7 +12,7 @@ import numpy as np
 
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.dyg_mamba.token_memory import METHODS as MEMORIES
 from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenizer
@@ -118,10 +118,8 @@ class DyGMambaNodesRun(EventNodeRun):
     def __post_init__(self) -> None:
         check_deletions(self.deletions)
         check_init(self.init, self.freeze)
-        if self.batch_size < 1 or self.bootstrap < 0:
-            raise ConfigError(
-                f"batch_size is at least 1 and bootstrap at least 0; got {self.batch_size} and {self.bootstrap}"
-            )
+        check_range(least=1, batch_size=self.batch_size)
+        check_range(least=0, bootstrap=self.bootstrap)
 
 
 def build_nodes(stream: EventStream, config: DyGMambaNodesRun, context: Context) -> EventNodeTask:

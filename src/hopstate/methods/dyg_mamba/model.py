@@ -19,7 +19,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError, refuse_idle
+from hopstate.errors import ConfigError, ShapeError, check_range, refuse_idle
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
@@ -62,8 +62,8 @@ class DyGMambaConfig:
     pair_history: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.channel_dim, self.time_dim, self.out_dim) < 1 or self.num_layers < 0:
-            raise ConfigError("model.channel_dim, time_dim and out_dim must be at least 1, num_layers at least 0")
+        check_range("model.", least=1, channel_dim=self.channel_dim, time_dim=self.time_dim, out_dim=self.out_dim)
+        check_range("model.", least=0, num_layers=self.num_layers)
         if self.encoders not in ("shared", "independent"):
             raise ConfigError(f"model.encoders is 'shared' or 'independent'; got {self.encoders!r}")
         refuse_idle(self, time_dim=not self.time_encoding and "time_encoding=false leaves the encoding out")

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.layers.packed_attention import held_layer_norm
 from hopstate.layers.ssm import STEP_RANGE, StateSpace, StepProjection
 from hopstate.ops.conv1d import conv1d
@@ -73,8 +73,9 @@ class TimeSpanConfig:
         for name, kind in (("step", StepSource), ("step_function", StepFunction), ("maps", Maps)):
             if getattr(self, name) not in get_args(kind):
                 raise ConfigError(f"{name} is one of {', '.join(get_args(kind))}; got {getattr(self, name)!r}")
-        if self.expand <= 0 or self.state_dim < 1 or self.conv_width < 0:
-            raise ConfigError("expand must be above 0, state_dim at least 1 and conv_width at least 0")
+        check_range(above=0, expand=self.expand)
+        check_range(least=1, state_dim=self.state_dim)
+        check_range(least=0, conv_width=self.conv_width)
         refuse_idle(
             self,
             step_function=self.step not in ("span", "both") and f"step={self.step} does not come from spans",
@@ -82,8 +83,7 @@ class TimeSpanConfig:
         )
         if self.maps == "span" and self.step_function == "unnormalized":
             raise ConfigError("maps=span takes the span's share of the history; step_function=unnormalized has none")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout lies in [0, 1); got {self.dropout}")
+        check_range(least=0, below=1, dropout=self.dropout)
 
 
 class SpanStep(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from hopstate.errors import ConfigError, nearest, refuse_idle
+from hopstate.errors import ConfigError, check_range, nearest, refuse_idle
 from hopstate.layers.mpnn import READS_EDGES, Pooling
 
 Variant = Literal["gmn", "gmn-", "gps-mamba"]
@@ -71,14 +71,12 @@ class GMNConfig:
             known = get_args(kind)
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"unknown model.{name} {value!r}{nearest(value, known)}; known: {', '.join(known)}")
-        if min(self.dim, self.state_dim) < 1 or self.expand <= 0:
-            raise ConfigError("model.dim and model.state_dim must be at least 1 and model.expand above 0")
-        counts = (self.local_layers, self.token_layers, self.node_layers, self.mpnn_layers, self.conv_width)
-        if min(counts) < 0:
-            raise ConfigError("model's numbers of layers and conv_width must not be negative")
-        for name in ("dropout", "input_dropout"):
-            if not 0 <= (share := getattr(self, name)) < 1:
-                raise ConfigError(f"model.{name} lies in [0, 1); got {share}")
+        check_range("model.", least=1, dim=self.dim, state_dim=self.state_dim)
+        check_range("model.", above=0, expand=self.expand)
+        check_range("model.", least=0, local_layers=self.local_layers, token_layers=self.token_layers)
+        check_range("model.", least=0, node_layers=self.node_layers, mpnn_layers=self.mpnn_layers)
+        check_range("model.", least=0, conv_width=self.conv_width)
+        check_range("model.", least=0, below=1, dropout=self.dropout, input_dropout=self.input_dropout)
         if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
             raise ConfigError(
                 "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "

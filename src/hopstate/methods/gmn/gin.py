@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.layers.message import wide
 from hopstate.layers.mpnn import BatchNorm, Pooling, pool
 from hopstate.methods.gmn.model import GMNInputs
@@ -42,8 +42,8 @@ class GIN(nn.Module):
         dropout: float = 0.5
 
         def __post_init__(self) -> None:
-            if min(self.dim, self.num_layers) < 1 or not 0 <= self.dropout < 1:
-                raise ConfigError("model.dim and model.num_layers must be at least 1, model.dropout in [0, 1)")
+            check_range("model.", least=1, dim=self.dim, num_layers=self.num_layers)
+            check_range("model.", least=0, below=1, dropout=self.dropout)
 
     def __init__(self, config: Config, *, in_dim: int, out_dim: int) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError, DataError, nearest, refuse_idle
+from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
@@ -77,10 +77,9 @@ class WalksConfig:
 
     def __post_init__(self) -> None:
         parse_bytes(self.memory_budget)
-        if self.resample_every < 0:
-            raise ConfigError(f"walks.resample_every counts epochs, 0 for never; got {self.resample_every}")
-        if self.draws < 1:
-            raise ConfigError(f"walks.draws counts the walks drawn in evaluation, at least 1; got {self.draws}")
+        check_range("walks.", above=0, p=self.p, q=self.q)
+        check_range("walks.", least=0, resample_every=self.resample_every)
+        check_range("walks.", least=1, draws=self.draws)
         refuse_idle(self, draws=(self.max_length == 0 or self.repeats == 0) and "no walks are drawn")
 
 
@@ -101,8 +100,7 @@ class EncodingConfig:
     components: Share = "size"
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError(f"encoding.size must be at least 1; got {self.size}")
+        check_range("encoding.", least=1, size=self.size)
 
 
 @dataclass(frozen=True, kw_only=True)

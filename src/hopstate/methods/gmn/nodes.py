@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.model import GMN, GMNInputs
 from hopstate.methods.gmn.ordering import node_order
@@ -205,8 +205,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         everywhere: bool = False,
     ) -> None:
         super().__init__(labels)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        check_range(least=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
         self.kind, self.gps = config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn

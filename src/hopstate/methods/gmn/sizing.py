@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -20,6 +20,22 @@ from hopstate.methods.gmn.walk_tokens import Lengths, WalkSettings
 
 _SMALLEST_BATCH = 64
 Given = tuple[int, int, int, GMN.Config]  # nodes, edges, features, the network
+
+
+class Steps(TypedDict, total=False):
+    """How walks go on; see `WalkSettings`."""
+
+    p: float
+    q: float
+    window: int
+    lengths: Lengths
+
+
+class Messages(TypedDict):
+    """Columns of edge features, and whether messages of a batch pass over the whole graph."""
+
+    edge_dim: int
+    everywhere: bool
 
 
 @dataclass(frozen=True)
@@ -161,16 +177,16 @@ def choose(
         num_edges / max(1, num_nodes), model, max_length, repeats, walks, p=p, q=q, window=window, lengths=lengths
     )
     given: Given = (num_nodes, num_edges, features, model)
-    more: dict[str, Any] = {"edge_dim": edge_dim, "everywhere": everywhere}
+    messages: Messages = {"edge_dim": edge_dim, "everywhere": everywhere}
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
-        found = _fit(given, budget, candidate, batch_size, **more)
+        found = _fit(given, budget, candidate, batch_size, **messages)
         if found is not None:
             return found
-    needed = _bytes(given, start, batch_size, **more)
+    needed = _bytes(given, start, batch_size, **messages)
     raise ConfigError(
         f"m={start.max_length}, s={start.repeats}, M={start.walks} on "
         f"{num_nodes if batch_size is None else batch_size:,} nodes a step would take about {needed / 2**20:,.0f} MiB, "
-        f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; " + _would_fit(given, budget, start, **more)
+        f"more than walks.memory_budget={budget / 2**20:,.0f} MiB; " + _would_fit(given, budget, start, **messages)
     )
 
 
@@ -186,7 +202,7 @@ def choose_graphs(
     walks: int | None,
     batch_size: int | None,
     edge_dim: int = 0,
-    **options: Any,
+    **steps: Unpack[Steps],
 ) -> WalkPlan:
     """Return settings of batches of whole graphs, the largest of which fit the budget; those given are kept.
 
@@ -195,7 +211,7 @@ def choose_graphs(
 
     Args:
         nodes, edges: (G,) sizes of the graphs.
-        features, model, budget, max_length, repeats, walks, edge_dim, options: as in `choose`.
+        features, model, budget, max_length, repeats, walks, edge_dim, steps: as in `choose`.
         batch_size: graphs a step.
 
     Raises:
@@ -203,7 +219,7 @@ def choose_graphs(
     """
     most = np.cumsum(np.sort(nodes)[::-1]), np.cumsum(np.sort(edges)[::-1])
     degree = float(edges.sum() / max(1, nodes.sum()))
-    start = _start(degree, model, max_length, repeats, walks, **options)
+    start = _start(degree, model, max_length, repeats, walks, **steps)
     sizes = [batch_size] if batch_size is not None else [32, 16, 8, 4, 2, 1]
     needed, last = 0, 0
     for candidate in _smaller(start, max_length is None, repeats is None, walks is None):
@@ -220,7 +236,12 @@ def choose_graphs(
 
 
 def _start(
-    degree: float, model: GMN.Config, max_length: int | None, repeats: int | None, walks: int | None, **options: Any
+    degree: float,
+    model: GMN.Config,
+    max_length: int | None,
+    repeats: int | None,
+    walks: int | None,
+    **steps: Unpack[Steps],
 ) -> WalkSettings:
     """Return what is tried first: what is given, else m = 3, s = 2 and half the mean degree (2 to 8) walks."""
     if model.variant == "gps-mamba":
@@ -229,23 +250,23 @@ def _start(
         max_length=3 if max_length is None else max_length,
         repeats=2 if repeats is None else repeats,
         walks=max(2, min(8, round(degree / 2))) if walks is None else walks,
-        **options,
+        **steps,
     )
 
 
-def _would_fit(given: Given, budget: int, start: WalkSettings, **more: Any) -> str:
+def _would_fit(given: Given, budget: int, start: WalkSettings, **messages: Unpack[Messages]) -> str:
     """Return words that name settings within the budget, else the least budget there are settings for."""
     modest = replace(
         start, max_length=min(3, start.max_length), repeats=min(2, start.repeats), walks=min(8, start.walks)
     )
     smaller = _smaller(modest, True, True, True)
     for candidate in smaller:
-        if found := _fit(given, budget, candidate, None, **more):
+        if found := _fit(given, budget, candidate, None, **messages):
             return f"these would fit: {found}"
     size = given[0]
     while min(size, 1 << 20) // 2 >= _SMALLEST_BATCH:
         size = min(size, 1 << 20) // 2
-    least = _bytes(given, smaller[-1], size, **more)
+    least = _bytes(given, smaller[-1], size, **messages)
     return (
         f"no walks and batches fit it; the smallest take {math.ceil(least / 2**20):,} MiB: raise it, or lower model.dim"
     )
@@ -272,22 +293,24 @@ def _bytes(
     given: Given, walks: WalkSettings, batch: int | None, *, edge_dim: int, everywhere: bool, recompute: bool = False
 ) -> int:
     n, e, features, model = given
-    more: dict[str, Any] = {"edge_dim": edge_dim, "recompute": recompute}
     if batch is None or batch >= n:
-        return step_bytes(n, e, walks, model, features, **more)
+        return step_bytes(n, e, walks, model, features, edge_dim=edge_dim, recompute=recompute)
     visited = walks.repeats * walks.walks * sum(walks.ladder)
     if walks.tokens == 1 and (model.uses_mpnn or model.variant == "gps-mamba"):
         visited = CONTEXT[0] * CONTEXT[1]
     context = (n if everywhere and model.uses_mpnn else min(n, batch * (1 + visited))) - batch
-    return step_bytes(batch, e * (context + batch) // n, walks, model, features, context, **more)
+    edges = e * (context + batch) // n
+    return step_bytes(batch, edges, walks, model, features, context, edge_dim=edge_dim, recompute=recompute)
 
 
-def _fit(given: Given, budget: int, walks: WalkSettings, batch: int | None, **more: Any) -> WalkPlan | None:
+def _fit(
+    given: Given, budget: int, walks: WalkSettings, batch: int | None, **messages: Unpack[Messages]
+) -> WalkPlan | None:
     """Return the choice with the largest batch that fits (or the one given), None where there is none."""
     size, gps = batch, given[3].variant == "gps-mamba"
     while True:
         for recompute in (False, True) if gps and size is None else (False,):
-            needed = _bytes(given, walks, size, recompute=recompute, **more)
+            needed = _bytes(given, walks, size, recompute=recompute, **messages)
             if needed <= budget:
                 return WalkPlan(walks, size, needed, recompute=recompute)
         if batch is not None:

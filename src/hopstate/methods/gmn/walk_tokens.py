@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.ops.walks import Subgraphs, WalkTable, walk_features, walk_subgraphs
 
 TokenKind = Literal["subgraph", "walk"]
@@ -45,10 +45,9 @@ class WalkSettings:
     def __post_init__(self) -> None:
         if self.lengths not in get_args(Lengths):
             raise ConfigError(f"walks.lengths is {' or '.join(get_args(Lengths))}; got {self.lengths!r}")
-        if min(self.max_length, self.repeats) < 0 or min(self.walks, self.window) < 1 or not min(self.p, self.q) > 0:
-            raise ConfigError(
-                f"walks need max_length and repeats of at least 0, walks and window of 1, p and q above 0; got {self}"
-            )
+        check_range("walks.", least=0, max_length=self.max_length, repeats=self.repeats)
+        check_range("walks.", least=1, walks=self.walks, window=self.window)
+        check_range("walks.", above=0, p=self.p, q=self.q)
         if not self.repeats:
             object.__setattr__(self, "max_length", 0)
 

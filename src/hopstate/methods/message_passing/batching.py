@@ -16,7 +16,7 @@ from hopstate.compensation.top.probes import BlockPass, Embed
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.methods.message_passing.model import Backbone, Cuts
 from hopstate.methods.method import Context
 from hopstate.sampling.adjacency import rows_adjacency
@@ -96,9 +96,9 @@ class Batching:
     top: TopConfig = field(default_factory=TopConfig)
 
     def __post_init__(self) -> None:
-        for name in ("num_clusters", "clusters_per_batch", "batch_size", "block_size", "shadow_size", "walk_length"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"batching.{name} must be at least 1; got {getattr(self, name)}")
+        check_range("batching.", least=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
+        check_range("batching.", least=1, batch_size=self.batch_size, block_size=self.block_size)
+        check_range("batching.", least=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
         if self.clusters_per_batch > self.num_clusters:

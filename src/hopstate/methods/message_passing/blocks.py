@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.layers.message import Normalization, Propagator
 
 Kind = Literal["mlp", "gcn", "sage", "gin", "gat", "pna", "gcnii"]
@@ -55,17 +55,11 @@ class BackboneConfig:
     theta: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.dim < 1 or self.num_layers < 0:
-            raise ConfigError(
-                f"model.dim must be at least 1 and model.num_layers at least 0; got {self.dim}, {self.num_layers}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"model.dropout lies in [0, 1); got {self.dropout}")
-        if self.heads < 1 or not 0 <= self.alpha <= 1 or self.theta <= 0:
-            raise ConfigError(
-                f"model.heads must be at least 1, model.alpha in [0, 1], model.theta above 0; "
-                f"got {self.heads}, {self.alpha}, {self.theta}"
-            )
+        check_range("model.", least=1, dim=self.dim, heads=self.heads)
+        check_range("model.", least=0, num_layers=self.num_layers)
+        check_range("model.", least=0, below=1, dropout=self.dropout)
+        check_range("model.", least=0, most=1, alpha=self.alpha)
+        check_range("model.", above=0, theta=self.theta)
         if self.block == "convolutions" and (self.num_layers < 1 or self.jump != "none"):
             raise ConfigError(
                 "model.block=convolutions has a layer at least, the last of which gives the output (model.jump=none); "

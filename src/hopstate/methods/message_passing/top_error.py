@@ -53,7 +53,7 @@ def relative_errors(
         seed: fixes batches and TOP's initialisations.
         most: batches looked at.
         earlier: model with its weights of some epochs ago, from which "top" then makes its basis and "gas" its
-            histories, as in training; None takes the present ones.
+            cache, as in training; None takes the present ones.
         passes: over the batches, from empty tables, that fill the cache of "gas".
     """
     model.eval()

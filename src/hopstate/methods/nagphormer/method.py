@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from hopstate.data.graph import Graph
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.method import Context, Method
 from hopstate.methods.nagphormer.hops import hop_tokens
@@ -46,10 +46,7 @@ class HopTokensConfig:
     memory_budget: str = "2GiB"
 
     def __post_init__(self) -> None:
-        if self.num_hops < 0 or self.eigenvectors < 0:
-            raise ConfigError(
-                f"tokens.num_hops, tokens.eigenvectors must not be negative; got {self.num_hops}, {self.eigenvectors}"
-            )
+        check_range("tokens.", least=0, num_hops=self.num_hops, eigenvectors=self.eigenvectors)
         parse_bytes(self.memory_budget)
 
 

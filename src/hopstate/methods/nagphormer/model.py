@@ -12,7 +12,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from hopstate.errors import ConfigError, ShapeError
+from hopstate.errors import ConfigError, ShapeError, check_range
 from hopstate.layers.attention import TransformerBlock
 from hopstate.methods.nagphormer.readout import AttentionReadout, SelfReadout, SumReadout
 from hopstate.types import Float, shapecheck
@@ -51,15 +51,12 @@ class NAGphormer(nn.Module):
         readout: Literal["attention", "self", "sum"] = "attention"
 
         def __post_init__(self) -> None:
-            if min(self.dim, self.num_layers + 1, self.num_heads, self.ffn_ratio) < 1:
-                raise ConfigError("model.dim, num_heads and ffn_ratio must be at least 1 and num_layers at least 0")
+            check_range("model.", least=1, dim=self.dim, num_heads=self.num_heads, ffn_ratio=self.ffn_ratio)
+            check_range("model.", least=0, num_layers=self.num_layers)
             if self.dim < 2 or self.dim % self.num_heads:
                 raise ConfigError(f"model.dim={self.dim} is not a multiple of model.num_heads={self.num_heads}")
-            if not (0 <= self.dropout < 1 and 0 <= self.attention_dropout < 1):
-                raise ConfigError(
-                    f"model.dropout and model.attention_dropout lie in [0, 1); "
-                    f"got {self.dropout} and {self.attention_dropout}"
-                )
+            check_range("model.", least=0, below=1, dropout=self.dropout)
+            check_range("model.", least=0, below=1, attention_dropout=self.attention_dropout)
             if self.readout not in ("attention", "self", "sum"):
                 raise ConfigError(f"model.readout is 'attention', 'self' or 'sum'; got {self.readout!r}")
 

@@ -20,7 +20,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.io.files import write_text
 from hopstate.methods.heuristics.floors import heuristic_floors
 from hopstate.methods.method import Context, Method
@@ -62,10 +62,8 @@ class PairTreesRun(EventRun):
     loop: LoopConfig = field(default_factory=lambda: LoopConfig(epochs=0))
 
     def __post_init__(self) -> None:
-        if not 0 <= self.historical <= 1:
-            raise ConfigError(f"historical is a weight in [0, 1]; got {self.historical}")
-        if self.max_events < 1:
-            raise ConfigError(f"max_events must be at least 1; got {self.max_events}")
+        check_range(least=0, most=1, historical=self.historical)
+        check_range(least=1, max_events=self.max_events)
 
 
 class TreeFeatures(EventSource[PairTreesScorer]):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, check_range
 
 _LARGEST = np.finfo(np.float64).max
 
@@ -95,12 +95,10 @@ class PairTrees(nn.Module):
         l2: float = 10.0
 
         def __post_init__(self) -> None:
-            least = {"max_trees": 1, "max_leaves": 2, "min_leaf": 1, "l2": 0}
-            for name, value in least.items():
-                if not getattr(self, name) >= value:
-                    raise ConfigError(f"model.{name} must be at least {value}; got {getattr(self, name)}")
-            if not 0 < self.learning_rate <= 1:
-                raise ConfigError(f"model.learning_rate lies in (0, 1]; got {self.learning_rate}")
+            check_range("model.", least=1, max_trees=self.max_trees, min_leaf=self.min_leaf)
+            check_range("model.", least=2, max_leaves=self.max_leaves)
+            check_range("model.", least=0, l2=self.l2)
+            check_range("model.", above=0, most=1, learning_rate=self.learning_rate)
 
     child: Tensor
     threshold: Tensor

@@ -12,7 +12,7 @@ from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_s
 from hopstate.data.event_windows import split_windows
 from hopstate.data.events import EventStream
 from hopstate.data.ties import Ties
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import ConfigError, check_range, refuse_idle
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
 
@@ -93,7 +93,7 @@ class LinkSplitConfig:
     def __post_init__(self) -> None:
         if self.kind not in ("chronological", "dyglib", "time", "window"):
             raise ConfigError(f"split.kind is 'chronological', 'dyglib', 'time' or 'window'; got {self.kind!r}")
-        if min(self.val_ratio, self.test_ratio) <= 0 or self.val_ratio + self.test_ratio >= 1:
+        if not (self.val_ratio > 0 and self.test_ratio > 0 and self.val_ratio + self.test_ratio < 1):
             raise ConfigError("split.val_ratio and split.test_ratio are positive shares that leave some for training")
         if self.kind == "time" and None in (self.val_time, self.test_time):
             raise ConfigError("split.kind=time needs split.val_time and split.test_time")
@@ -102,8 +102,7 @@ class LinkSplitConfig:
         refuse_idle(self, window=self.kind != "window" and f"split.kind={self.kind} has none; give split.kind=window")
         undated = self.kind != "time" and f"split.kind={self.kind} goes by shares; give split.kind=time"
         refuse_idle(self, val_time=undated, test_time=undated)
-        if not 0 <= self.new_ratio < 1:
-            raise ConfigError(f"split.new_ratio lies in [0, 1); got {self.new_ratio}")
+        check_range("split.", least=0, below=1, new_ratio=self.new_ratio)
 
     def of(self, stream: EventStream) -> EventSplit:
         """Return the split of a stream; empty splits of one without events, which only stands for its facts.

@@ -14,7 +14,7 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig
 from hopstate.methods.shared.event_run import EventReadOptions, EventRun, LinkSplitConfig
@@ -79,8 +79,7 @@ class HistoryLinkRun(EventRun):
 
     def __post_init__(self) -> None:
         check_deletions(self.deletions)
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {self.batch_size}")
+        check_range(least=1, batch_size=self.batch_size)
 
 
 def feature_dims(stream: EventStream, context: Context) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hopstate.errors import ConfigError, refuse_idle
+from hopstate.errors import ConfigError, check_range, refuse_idle
 
 STEP, SAMPLED = 16_384, 1024  # links of a step: where it encodes the whole graph anyway, and where it does not
 How = Literal["auto", "random", "time", "file"]
@@ -64,14 +64,9 @@ class LinkConfig:
     def __post_init__(self) -> None:
         if min(self.fractions) <= 0 or abs(sum(self.fractions) - 1) > 1e-6:
             raise ConfigError(f"link.fractions are three positive shares that sum to 1; got {list(self.fractions)}")
-        if not 0 <= self.disjoint < 1:
-            raise ConfigError(f"link.disjoint is a share of the training links below 1; got {self.disjoint}")
-        least = {"dim": 1, "num_negatives": 1, "candidates": 0, "bootstrap": 0}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise ConfigError(f"link.{name} is at least {value}; got {getattr(self, name)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"link.batch_size is at least 1; got {self.batch_size}")
+        check_range("link.", least=0, below=1, disjoint=self.disjoint)
+        check_range("link.", least=1, dim=self.dim, num_negatives=self.num_negatives, batch_size=self.batch_size)
+        check_range("link.", least=0, candidates=self.candidates, bootstrap=self.bootstrap)
         if (self.split == "file") != (self.file is not None) and self.split != "auto":
             raise ConfigError(f"link.split=file takes link.file, and nothing else does; got {self.split}, {self.file}")
         if self.hide and self.disjoint:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.graph_set import GraphSet
-from hopstate.errors import ConfigError, DataError
+from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.training.tasks.node import averaged
@@ -53,8 +53,7 @@ class GraphTask:
         walks: Mapping[str, int] | None = None,
         draws: int = 1,
     ) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        check_range(least=1, batch_size=batch_size)
         self.walks, self.draws = walks, draws
         self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed

@@ -13,7 +13,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.lookup import EventLookup
 from hopstate.data.past import Past
-from hopstate.errors import ConfigError
+from hopstate.errors import check_range
 from hopstate.layers.alike import can_be_alike
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
@@ -76,11 +76,8 @@ class HistoryPairs(EventSource[HistoryScorer]):
     ) -> None:
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
-        sizes = (batch_size, microbatch_size, microbatch_tokens)
-        if min(size for size in sizes if size is not None) < 1:
-            raise ConfigError(
-                "batch_size, microbatch_size and microbatch_tokens must be at least 1; got {}, {}, {}".format(*sizes)
-            )
+        check_range(least=1, batch_size=batch_size)
+        check_range(least=1, microbatch_size=microbatch_size, microbatch_tokens=microbatch_tokens)
         self.microbatch_size, self.microbatch_tokens = microbatch_size, microbatch_tokens
         self.batch_size, self.prefetch = batch_size, prefetch
         self._rows, self.mixture = stream.additions(split.train), mixture or TrainingNegatives()
@@ -170,8 +167,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
     ) -> None:
         self.train_inputs, self.inputs, self._make = train_inputs, inputs(stream), inputs
         super().__init__(model, stream, split, feature_dims=own_features(model, self.inputs.marked))
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        check_range(least=1, batch_size=batch_size)
         self.y, self.target, self.batch_size = y, target, batch_size
         self._rows = split.train[is_known(y[split.train])]
 

@@ -16,7 +16,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
 from hopstate.data.ties import as_in_file
-from hopstate.errors import ConfigError, nearest
+from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
 from hopstate.evaluation.metrics import average_precision, roc_auc
 from hopstate.sampling.negative_sets import Negatives
@@ -62,11 +62,11 @@ class LinkEvaluation:
         for name in self.strategies:
             if name not in known:
                 raise ConfigError(f"unknown negatives {name!r}{nearest(name, known)}; known: {', '.join(known)}")
-        count = 1 if self.num_negatives == "all" else self.num_negatives
-        if isinstance(count, str) or min(count, self.batch_size, self.bootstrap + 1) < 1:
-            raise ConfigError(
-                "evaluation.num_negatives (or 'all') and batch_size must be at least 1, bootstrap at least 0"
-            )
+        count = None if self.num_negatives == "all" else self.num_negatives
+        if isinstance(count, str):
+            raise ConfigError(f"evaluation.num_negatives is a number, or 'all'; got {count!r}")
+        check_range("evaluation.", least=1, num_negatives=count, batch_size=self.batch_size)
+        check_range("evaluation.", least=0, bootstrap=self.bootstrap)
 
     @property
     def choosing(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, check_range
 from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
@@ -208,8 +208,7 @@ class MemoryWindows(EventSource[MemoryScorer], Generic[DrawnT]):
         cut_ties: bool = True,
     ) -> None:
         super().__init__(model, stream, split, feature_dims=model.feature_dims)
-        if min(batch_size, tbptt_window) < 1:
-            raise ConfigError(f"batch_size and tbptt_window must be at least 1; got {batch_size} and {tbptt_window}")
+        check_range(least=1, batch_size=batch_size, tbptt_window=tbptt_window)
         self.memory_model, self.questions = model, questions
         self.train_inputs, self._make, self.inputs = train_inputs, inputs, inputs(stream)
         self.batch_size, self.tbptt_window, self.cut_ties = batch_size, tbptt_window, cut_ties

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.random import named_rng
 from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
@@ -213,8 +213,7 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         eval_batch_size: int | None = None,
     ) -> None:
         super().__init__(labels)
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1; got {batch_size}")
+        check_range(least=1, batch_size=batch_size)
         self.inputs, self.batch_size, self.seed = inputs, batch_size, seed
         self.eval_batch_size = eval_batch_size or 4 * batch_size
 

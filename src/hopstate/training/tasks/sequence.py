@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hopstate.data.clock import Clock
 from hopstate.datasets.temporal_generators import PathSequences
-from hopstate.errors import ConfigError
+from hopstate.errors import ConfigError, check_range
 from hopstate.evaluation.metrics import classification_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
@@ -67,15 +67,9 @@ class SequenceTask:
         clock: Clock | None = None,
         eval_batch_size: int = 512,
     ) -> None:
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("eval_batch_size", eval_batch_size, 1),
-            ("hops", hops, 0),
-            ("neighbors", neighbors, 1),
-            ("tbptt_window", tbptt_window, 1),
-        ):
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}; got {value}")
+        check_range(least=1, batch_size=batch_size, eval_batch_size=eval_batch_size, tbptt_window=tbptt_window)
+        check_range(least=1, neighbors=neighbors)
+        check_range(least=0, hops=hops)
         self.num_nodes = data.x.shape[1]
         if not -1 <= read < self.num_nodes:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
