@@ -2,6 +2,7 @@
 
     python benchmarks/hop2token.py          speed at K = 10 on one core, and memory beside the output's size
     python benchmarks/hop2token.py budget   1M nodes, 10M R-MAT edges, 128 features, K = 3 under 2 GiB, output on disk
+                                            (--nodes and --size for others; ten edges a node)
 
 Peak memory is the kernel's high-water mark of a fresh process (VmHWM: anonymous and mapped pages, page cache that no
 process maps excluded).
@@ -135,7 +136,8 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="speed", choices=["speed", "budget", "budget-child"])
     parser.add_argument("--folder")
     parser.add_argument("--cases", nargs="+", default=[*CASES], choices=[*CASES])
-    parser.add_argument("--size", type=int, default=2 << 30)
+    parser.add_argument("--size", type=int, default=2 << 30, help="bytes of the budget")
+    parser.add_argument("--nodes", type=int, default=1_000_000, help="of the graph under the budget")
     options = parser.parse_args()
     if options.what == "budget-child":
         budget(options.folder, options.size)
@@ -148,8 +150,9 @@ def main() -> None:
         memory(options.cases[-1])
         return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        x = np.random.default_rng(1).standard_normal((1_000_000, 128), dtype=np.float32)
-        Graph.from_edges(rmat(1_000_000, 10_000_000), 1_000_000, x=x).save(f"{folder}/graph")
+        n = options.nodes
+        x = np.random.default_rng(1).standard_normal((n, 128), dtype=np.float32)
+        Graph.from_edges(rmat(n, 10 * n), n, x=x).save(f"{folder}/graph")
         command = [sys.executable, __file__, "budget-child", "--folder", f"{folder}/graph", "--size", str(options.size)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import ShapeError, check_range
+from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.ops.rows import segment_sum
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer, HistoryTokens
 
@@ -41,7 +42,7 @@ class RecentLinks(NamedTuple):
     pair: Tensor | None = None
 
 
-class RecentLinkTokenizer:
+class RecentLinkTokenizer(AroundTokenizer[HistoryTokenizer]):
     """Queries to their ends' most recent links.
 
     Args:
@@ -68,40 +69,23 @@ class RecentLinkTokenizer:
         deletions: Deletions = "left-out",
     ) -> None:
         check_range(least=1, num_links=num_links, num_neighbors=num_neighbors)
-        self._links = HistoryTokenizer(
-            store, stream, HistoryConfig(max_length=num_links, target="none"), clock, deletions
-        )
-        self._links.x = None  # a link has no node features
+        recent = HistoryConfig(max_length=num_links, target="none")
+        super().__init__(HistoryTokenizer(store, stream, recent, clock, deletions))
+        self.inner.x = None  # a link has no node features
         average = HistoryConfig(max_length=num_neighbors, window=window, target="none")
         self._averaged = HistoryTokenizer(store, stream, average, clock, deletions)
         self._neighbors = self._averaged if stream.has_node_features else None
 
-    @property
-    def deletions(self) -> bool:
-        """Whether deletions stand in the store."""
-        return self._links.deletions
-
-    @property
-    def marked(self) -> bool:
-        """Whether the last feature of an event says that it is a deletion."""
-        return self._links.marked
-
-    @property
-    def store(self) -> EventLookup:
-        """The histories that are looked up."""
-        return self._links.store
-
-    @store.setter
-    def store(self, store: EventLookup) -> None:
-        self._links.store = store
+    def moved(self, store: EventLookup) -> None:
+        """Find the neighbours there, too."""
         if self._neighbors is not None:
             self._neighbors.store = store
 
     def over(self, past: Past) -> RecentLinkTokenizer:
         """Return the same over all events of a past; its features stand for the stream's."""
         made = copy(self)
-        made._links, made._averaged = self._links.over(past), self._averaged.over(past)
-        made._links.x = None
+        made.inner, made._averaged = self.inner.over(past), self._averaged.over(past)
+        made.inner.x = None
         made._neighbors = made._averaged if past.x is not None else None
         return made
 
@@ -121,7 +105,7 @@ class RecentLinkTokenizer:
         which = np.empty(len(order), np.int64)
         which[order] = np.cumsum(new) - 1
         ends, when = nodes[order[new]], times[order[new]]
-        tokens = self._links.nodes(ends, when)
+        tokens = self.inner.nodes(ends, when)
         return RecentLinks(tokens, torch.from_numpy(which.reshape(2, -1)), self._features(ends, when))
 
     def _features(self, ends: np.ndarray, when: np.ndarray) -> Tensor | None:

@@ -178,7 +178,7 @@ class LazyVersions:
         return self.made.at(nodes, t)
 
 
-class MemoryTokenizer(AroundTokenizer):
+class MemoryTokenizer(AroundTokenizer[PairTokenizer]):
     """DyG-Mamba's tokens, and the memory of each one's node among its features; it stays that of the stream.
 
     Args:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Generic
+
 from hopstate.data.lookup import EventLookup
-from hopstate.streaming.history_scorer import PairTokenizer
+from hopstate.streaming.history_scorer import TokenizerT
 
 
-class AroundTokenizer:
-    """A tokenizer of pairs with another inside, whose events it has.
+class AroundTokenizer(Generic[TokenizerT]):
+    """A tokenizer with another inside, whose events it has.
 
     Args:
-        inner: the model's own.
+        inner: the other one.
     """
 
-    def __init__(self, inner: PairTokenizer) -> None:
+    def __init__(self, inner: TokenizerT) -> None:
         self.inner = inner
 
     @property
@@ -28,7 +30,7 @@ class AroundTokenizer:
 
     @property
     def store(self) -> EventLookup:
-        """The histories that the model's own input is looked up in."""
+        """The histories that the inner tokens are looked up in."""
         return self.inner.store
 
     @store.setter

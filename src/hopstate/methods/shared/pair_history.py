@@ -32,7 +32,7 @@ def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFe
     return PairFeatures(store, stream, clock, _NONE)
 
 
-class PairHistoryTokenizer(AroundTokenizer):
+class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
     """A model's input, and what the pairs' own histories tell beside it.
 
     Args:
