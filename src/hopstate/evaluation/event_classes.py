@@ -21,7 +21,8 @@ from hopstate.evaluation.learned_classes import of_training
 from hopstate.evaluation.metrics import CLASSIFICATION, average_precision, one_vs_rest_auc, roc_auc
 
 _SHARED = ("macro_f1", "accuracy", "balanced_accuracy")
-METRICS = ("roc_auc", "average_precision", *_SHARED)
+_ORDINAL = ("quadratic_kappa", "class_mae")  # go by the order of classes, which numbers have
+METRICS = ("roc_auc", "average_precision", *_SHARED, *_ORDINAL)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,7 +54,7 @@ class EventClasses:
         Two classes: roc_auc, average_precision, positives, limits of a bootstrap if asked for, and the metric if it is
         another one. More: macro_f1, accuracy, roc_auc (each class against the rest, pooled over events; the mean over
         classes), the metric. A class that the model does not know is an error in macro_f1, accuracy and
-        balanced_accuracy; areas leave its events out.
+        balanced_accuracy; areas, and what goes by an order of classes, leave its events out.
 
         Args:
             rows: positions in the stream.
@@ -66,10 +67,12 @@ class EventClasses:
             wanted = dict.fromkeys(("macro_f1", "accuracy", "roc_auc", self.metric))
             wide = found if len(y) else np.zeros((0, self.width))
             own = (y[y < self.width], wide[y < self.width])
-            return {n: one_vs_rest_auc(*own) if n == "roc_auc" else CLASSIFICATION[n](y, wide) for n in wanted}
+            judge = CLASSIFICATION | {"roc_auc": one_vs_rest_auc}
+            return {name: judge[name](*(own if name in ("roc_auc", *_ORDINAL) else (y, wide))) for name in wanted}
         shared = {self.metric} & set(_SHARED)
         counted = {name: CLASSIFICATION[name](y, np.stack([1 - found, found], 1)) for name in shared}
         y, found = y[y < 2], found[y < 2]
+        counted |= {n: CLASSIFICATION[n](y, np.stack([1 - found, found], 1)) for n in {self.metric} & set(_ORDINAL)}
         judged = {"roc_auc": roc_auc(y, found), "average_precision": average_precision(y, found)}
         judged |= {"positives": float(y.sum()), **counted}
         if bootstrap and len(np.unique(y)) == 2:
@@ -107,7 +110,7 @@ def event_classes(
 
     Raises:
         DataError: no labels, labels that are no classes, or one class only.
-        ConfigError: an unknown metric, or one of two classes where there are more.
+        ConfigError: an unknown metric, one of two classes where there are more, or of an order where they are texts.
 
     Warns:
         HopstateWarning: classes that the model does not know, by name.
@@ -117,6 +120,11 @@ def event_classes(
         if stream.class_names is None and set(own) <= {"0", "1"}:
             codes, own = np.where(codes < 0, -1, np.asarray([int(n) for n in own] or [0])[codes]), ("0", "1")
         named = stream.class_names is not None or own != ("0", "1")
+        if metric in _ORDINAL and stream.class_names is not None:
+            raise ConfigError(
+                f"{metric} goes by an order of the classes, and {stream.name} has texts ({', '.join(own[:5])}); write "
+                "them as whole numbers in their order"
+            )
         codes, known, others = of_training(codes, np.arange(len(codes)) if train is None else train, own)
         names = known or own
         if len(names) < 2:

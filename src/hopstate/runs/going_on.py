@@ -158,6 +158,8 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         folder, method, settings | {"read": own_reading(folder, settings["read"], data) | dict(read)}
     )
     options = reading(config.read)
+    if known_data(folder).get("text_ids") and (is_frame(data) or isinstance(data, (str, os.PathLike))):
+        options["text_ids"] = True
     try:
         events = read_events(data, from_start=False, **options)
     except DataError as error:  # what has yet to happen has no labels

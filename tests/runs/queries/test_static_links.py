@@ -76,6 +76,7 @@ def test_scores_are_those_of_evaluate_alone_and_together(run):
     assert one["probability"][0] == found["probability"][2]
     assert np.array_equal(run.predict(split="test")["score"], wanted)
     ranked = run.rank([str(names[0, 0])], top=None)
+    assert run.rank(f" {names[0, 0]} ", top=None).equals(ranked)  # spaces are no part of an id, as in files
     own = ranked[ranked.dst == names[0, 1]]
     assert own.score.item() == wanted[0]
     assert ranked.score.is_monotonic_decreasing

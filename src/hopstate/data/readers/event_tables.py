@@ -42,14 +42,16 @@ def read_event_table(
     kind_column: str | None = None,
     label_column: str | None = None,
     edge_columns: Sequence[str] | None = None,
+    text_ids: bool = False,
     **fields: Any,
 ) -> EventStream:
     """Return the events of a .csv, .tsv, .txt (any of them .gz) or .parquet file; see `events_from_table`.
 
-    Text without a header, as SNAP's edge lists, is read as source, target, time.
+    Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
     """
     given = [c for c in (source_column, target_column, time_column, kind_column, label_column) if c is not None]
     table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
+    table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
     return events_from_table(table, columns, edge_columns, **{"name": stem_of(path), "source": str(path), **fields})
 

@@ -53,8 +53,12 @@ class Table(Protocol):
         ...
 
 
-def ids_of(table: Table, column: str) -> np.ndarray:
+def ids_of(table: Table, column: str, *, text_ids: bool = False) -> np.ndarray:
     """Return a column of ids as int64 or str.
+
+    Args:
+        table, column: where they stand.
+        text_ids: take them as they are written, whatever they look like; numbers of a table without text stay numbers.
 
     Raises:
         DataError: an id is missing, a fraction, or of digits that were lost on the way, or a line is none of the
@@ -64,6 +68,8 @@ def ids_of(table: Table, column: str) -> np.ndarray:
     missing = np.flatnonzero(values.isna().to_numpy())
     if len(missing):
         raise _missing(table, column, int(missing[0]))
+    if text_ids and (written := _written(table, column)) is not None:
+        return _texts(table, column, written)
     array = values.to_numpy()
     kind = str(values.dtype)
     if array.dtype.kind in "iu" or kind.startswith(("Int", "UInt")):

@@ -68,7 +68,8 @@ def read_events(
             features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
-            without a usable time out), task ("regression" takes labels as amounts);
+            without a usable time out), task ("regression" takes labels as amounts), text_ids (True takes ids as they
+            are written, also where all of a column look like numbers);
             for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
@@ -110,6 +111,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     from hopstate.data.readers import dyglib, event_tables
 
     if text.startswith("tgb:"):
+        options.pop("text_ids", None)
         return _from_tgb(text.removeprefix("tgb:"), options)
     path = expanded(text)
     if not exists(path):
@@ -120,6 +122,7 @@ def _from_path(text: str, format: str, options: dict[str, Any]) -> EventStream:
     if kind == "tgb-zip":
         from hopstate.data.readers.tgb import read_tgb_zip
 
+        options.pop("text_ids", None)
         return read_tgb_zip(path, **options)
     if kind in ("dyglib", "jodie"):
         _check_options(options, f"{text} (read as {kind})", _FACTS)
@@ -136,13 +139,16 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    return (*OPTIONS, "edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", *_FACTS)
+    own = ("edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", "text_ids")
+    return (*OPTIONS, *own, *_FACTS)
 
 
 def _check_options(options: dict[str, Any], where: str, known: tuple[str, ...]) -> None:
     """Raise a ConfigError for an option that a source has no use for."""
     if options.get("missing") == "auto" and "missing" not in known:
         options.pop("missing")  # nothing is asked for
+    if "text_ids" not in known:
+        options.pop("text_ids", None)  # of texts in a table alone
     for name in options:
         if name not in known:
             raise ConfigError(

@@ -77,6 +77,7 @@ class Table:
         first_line: line of the file, from 1, that row 0 stands in; None where the file has no lines.
         rows: the file's own rows of those in frame, where some were left out; None where none was.
         source: the text that it was read from, None where there is none.
+        text_ids: ids are texts even where all of a column look like numbers.
     """
 
     frame: pd.DataFrame
@@ -84,6 +85,7 @@ class Table:
     first_line: int | None
     rows: np.ndarray | None = None
     source: Text | None = None
+    text_ids: bool = False
 
     def origin(self, rows: np.ndarray) -> np.ndarray:
         """Return the file's own numbers of rows of the frame."""
@@ -115,7 +117,7 @@ class Table:
 
     def ids(self, column: str) -> np.ndarray:
         """Return a column of ids as int64 or str; see `hopstate.data.readers.ids.ids_of`."""
-        return ids_of(self, column)
+        return ids_of(self, column, text_ids=self.text_ids)
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None where the file is no text."""

@@ -26,7 +26,8 @@ class EventNodeRun(EventRun):
             as labels, of any number, or amounts (read.task regression); those without one count in neither loss nor
             metrics.
         metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more and mae of amounts; or
-            average_precision, accuracy, balanced_accuracy; rmse, r2, spearman.
+            average_precision, accuracy, balanced_accuracy, of classes that are numbers in an order quadratic_kappa or
+            class_mae; of amounts rmse, r2, spearman.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.

@@ -229,6 +229,8 @@ def rows_of(graph: Graph, ids: np.ndarray, what: str) -> np.ndarray:
         if (vocabulary.ids.dtype.kind == "U") != (ids.dtype.kind == "U"):
             ids = ids.astype(str) if vocabulary.ids.dtype.kind == "U" else _numbers(ids, what)
         rows = vocabulary.rows(ids)
+        if ids.dtype.kind == "U":  # spaces around an id are no part of it, as in files
+            rows = np.where(rows < 0, vocabulary.rows(np.char.strip(ids)), rows)
         known: Any = map(str, vocabulary.ids[:10_000].tolist())
     else:
         ids = _numbers(ids, what)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.errors import ConfigError, HopstateWarning
+from hopstate.errors import ConfigError
 from hopstate.io.table import write_table
 from hopstate.runs.applying import check_table
 from hopstate.runs.queries.calibrated import probabilities
@@ -18,6 +17,7 @@ from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
 from hopstate.runs.queries.slices import Steps, finished
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
+from hopstate.runs.queries.told import tell_few, tell_unmet
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -202,12 +202,14 @@ def ranking(
     from hopstate.runs.queries.candidates import Candidates
 
     _check_counts(top, first_stage)
-    nodes = nodes_of(asked.past, read_ids(sources, "sources"), "sources")
+    nodes = nodes_of(asked.past, read_ids(sources, "sources", asked.past.node_ids), "sources")
     t = times_of(asked.past, time, len(nodes), "sources", asked.dates)
     pool = Candidates(asked, candidates, new_only=new_only, first_stage=first_stage)
+    tell_unmet(asked.past, nodes, *pool.given)
     parts: list[Any] = [None] * len(nodes)
     for i in range(len(nodes)):
         parts[i] = yield from _ranking(asked, pool, nodes, i, t[i], top, sliced=sliced)
+    tell_few(top, nodes.names, [len(answer[0]) for answer in parts], new_only=pool.new_only)
     src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
     place, times, found = (np.concatenate(column) for column in columns)
@@ -230,15 +232,8 @@ def _ranking(
     source, found = nodes.at(np.array([i])), pool.of(nodes, i, t)
     many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
-    scores = (yield from asked.scoring(many, found, times)) if sliced else asked.scores(many, found, times)
-    if top is not None and top > len(found):
-        kept = "after the others were left out " if pool.new_only else ""
-        warnings.warn(
-            f"{top} were asked for, but source {source.names[0].item()!r} has {len(found)} candidates {kept}in all; "
-            "all are given",
-            HopstateWarning,
-            stacklevel=4,
-        )
+    asking = many, found, times
+    scores = (yield from asked.scoring(*asking, told=True)) if sliced else asked.scores(*asking, told=True)
     best = np.argsort(-scores, kind="stable")[:top]
     return many.at(best), found.at(best), np.arange(1, len(best) + 1), times[best], scores[best]
 

@@ -30,13 +30,18 @@ class Candidates:
         self.asked, self.past, self.new_only, self.count = asked, asked.past, new_only, first_stage
         self._given: Nodes | None = None
         if given is not None:
-            ids = read_ids(Path(given) if isinstance(given, (str, Path)) else given, "candidates")
+            ids = read_ids(Path(given) if isinstance(given, (str, Path)) else given, "candidates", self.past.node_ids)
             nodes = nodes_of(self.past, ids, "candidates")
             _, first = np.unique(nodes.names, return_index=True)
             first.sort()
             self._given = nodes.at(first)
         self._usual: dict[Any, np.ndarray] = {}
         self.stage: FirstStage | None = None
+
+    @property
+    def given(self) -> tuple[Nodes, ...]:
+        """The candidates that were named, nothing where none were."""
+        return () if self._given is None else (self._given,)
 
     def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
         """Return the candidates of source i at a time."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from hopstate.data.readers.frames import is_frame
 from hopstate.data.readers.ids import whole_numbers
 from hopstate.data.readers.tables import Table, read_table
 from hopstate.data.readers.times import timed
-from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError, TimeOrderError, nearest
+from hopstate.data.vocabulary import Vocabulary
+from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.runs.asking import LAST, times_in
 
 _CENTURIES = 292 * 31_557_600  # seconds since 1970 that dates reach, to 2262
-_NEAR = 5_000  # ids on either side, in their order, among which a suggestion is sought
 _WHOLE = re.compile("[+-]?[0-9]{1,18}")  # what 64 bits hold for sure
 _IDS = ("id", "node", "node_id", "source", "target", "src", "dst", "user", "item")
 
@@ -66,6 +65,10 @@ def nodes_of(past: Past, names: Any, what: str) -> Nodes:
     if ids is not None and ids.ids.dtype.kind == "U":
         given = given.astype(str)
         rows = ids.rows(given) if len(given) else np.empty(0, np.int64)
+        if (rows < 0).any():  # spaces around an id are no part of it, as in files
+            bare = np.char.strip(given)
+            found = ids.rows(bare)
+            given, rows = np.where((rows < 0) & (found >= 0), bare, given), np.where(rows < 0, found, rows)
     else:
         given = _numbers(given, what)
         rows = np.where((given >= 0) & (given < past.num_nodes), given, -1) if ids is None else ids.rows(given)
@@ -106,34 +109,6 @@ def _numbers(given: np.ndarray, what: str) -> np.ndarray:
     return whole_numbers(given, f"{what}: id", lambda row: f"row {row}")
 
 
-def tell_unmet(past: Past, *groups: Nodes) -> None:
-    """Warn of nodes that no event was of, and name the first, with the nearest id that is known."""
-    names = list(dict.fromkeys(name for group in groups for name in group.names[~group.met].tolist()))
-    if not names:
-        return
-    known: Sequence[str] = ()
-    if past.node_ids is not None and past.node_ids.ids.dtype.kind == "U":
-        known = _beside(past.node_ids.ids, names[:5])
-    shown = [f"{name!r}{nearest(str(name), known).replace('; did', ' (did').replace('?', '?)')}" for name in names[:5]]
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    warnings.warn(
-        f"{len(names)} of the ids asked for were never met: {', '.join(shown)}{more}; they are scored as new nodes, "
-        "without a history and with features of zeros",
-        HopstateWarning,
-        stacklevel=4,
-    )
-
-
-def _beside(ids: np.ndarray, names: Sequence[Any]) -> list[str]:
-    """Return texts among ids (N,) that may be meant by names: all, or of many those that begin or are like them."""
-    if len(ids) <= 2 * _NEAR:
-        return list(ids.tolist())
-    ordered = np.sort(ids)
-    places = [int(np.searchsorted(ordered, str(name))) for name in names]
-    near = [ordered[max(place - _NEAR, 0) : place + _NEAR] for place in places]
-    return list(dict.fromkeys(np.concatenate(near).tolist()))
-
-
 def with_rows(past: Past, src: Nodes, dst: Nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of pairs: a node without one gets that which it would get if its event came next.
 
@@ -164,7 +139,7 @@ def read_pairs(
         DataError: two columns that could be the same thing, none that could, or nothing at all.
     """
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
-        table = table_of(pairs, "pairs", 2)
+        table = table_of(pairs, "pairs", 2, past.node_ids)
         names = [str(name) for name in table.frame.columns]
         own = (given or (name if name in names else None) for given, name in zip(columns, usual, strict=True))
         return _from_table(past, table, tuple(own), dates)  # type: ignore[arg-type]
@@ -176,10 +151,17 @@ def read_pairs(
     return [pair[0] for pair in given], [pair[1] for pair in given], None
 
 
-def table_of(given: Any, what: str, num_ids: int) -> Table:
-    """Return a table that is given, or in a file; num_ids leading columns hold ids where no name is known."""
+def table_of(given: Any, what: str, num_ids: int, known: Vocabulary | None = None) -> Table:
+    """Return a table that is given, or in a file.
+
+    Args:
+        given, what: the table, and how messages call it.
+        num_ids: so many leading columns hold ids where no name is known.
+        known: the run's ids; where they are texts, those of a file are as they are written.
+    """
     if isinstance(given, (str, Path)):
-        return read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
+        table = read_table(Path(given).expanduser(), [*SOURCES, *TARGETS, *TIMES, *_IDS], num_ids=num_ids)
+        return replace(table, text_ids=known is not None and known.ids.dtype.kind == "U")
     return Table(given.reset_index(drop=True), Path(f"the table of {what}"), None)
 
 
@@ -256,8 +238,11 @@ def _file_times(past: Past, table: Table, column: str) -> np.ndarray:
     return t // step
 
 
-def read_ids(given: Any, what: str) -> np.ndarray:
+def read_ids(given: Any, what: str, known: Vocabulary | None = None) -> np.ndarray:
     """Return ids of a file (of one column, or whose column of ids is named as usual), of a list, or one id.
+
+    Args:
+        given, what, known: as in `table_of`.
 
     Raises:
         DataError: no ids, one that is missing, or several columns that could hold them.
@@ -268,7 +253,7 @@ def read_ids(given: Any, what: str) -> np.ndarray:
         if not len(found):
             raise DataError(f"no {what} were given")
         return found.astype(str) if found.dtype.kind in "OT" else found
-    table = table_of(given, what, 1)
+    table = table_of(given, what, 1, known)
     names = [str(name) for name in table.frame.columns]
     could = [name for name in names if name.lower() in _IDS] if len(names) > 1 else names[:1]
     if len(could) != 1:

@@ -19,9 +19,10 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_new_ids, new_events, own_past
 from hopstate.runs.load import load_run
-from hopstate.runs.queries.names import Columns, Nodes, tell_unmet, times_of, with_rows
+from hopstate.runs.queries.names import Columns, Nodes, times_of, with_rows
 from hopstate.runs.queries.shown import dates_of
 from hopstate.runs.queries.slices import Steps, in_slices
+from hopstate.runs.queries.told import tell_unmet
 from hopstate.streaming.pair_queries import PairQueries
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
@@ -88,18 +89,20 @@ class Session:
         """Return (Q,) times as numbers, or as texts of ISO dates in their zone where the run's own file has dates."""
         return shown_times(t, self.past.time_unit or "", self.dates)
 
-    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told.
+    def scores(self, src: Nodes, dst: Nodes, t: np.ndarray, *, told: bool = False) -> np.ndarray:
+        """Return (Q,) scores of pairs src (Q,), dst (Q,) at t (Q,); ids that were never met are told, if not yet.
 
         Raises:
             DataError: the model cannot score a node that it has not met.
         """
-        tell_unmet(self.past, src, dst)
+        if not told:
+            tell_unmet(self.past, src, dst)
         return self._scores(src, dst, t, slice(None))
 
-    def scoring(self, src: Nodes, dst: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+    def scoring(self, src: Nodes, dst: Nodes, t: np.ndarray, *, told: bool = False) -> Steps[np.ndarray]:
         """Return what `scores` does, to the bit, in slices; of the past as it is now, whatever comes between them."""
-        tell_unmet(self.past, src, dst)
+        if not told:
+            tell_unmet(self.past, src, dst)
         return (yield from in_slices(partial(self._scores, src, dst, t), len(t)))
 
     def _scores(self, src: Nodes, dst: Nodes, t: np.ndarray, part: slice) -> np.ndarray:

@@ -5,7 +5,6 @@ A pair's score is what `evaluate` ranks it by, bit for bit, whatever is asked be
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hopstate.data.readers.frames import is_frame
-from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
+from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods.shared.static_link import rows_of
 from hopstate.runs.data import settings_of_run
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.calibrated import Curve, fitted
 from hopstate.runs.queries.names import pair_columns, read_ids, table_of
+from hopstate.runs.queries.told import tell_few
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from hopstate.data.vocabulary import Vocabulary
 
 
 def is_static(folder: RunFolder, method: str | None = None) -> bool:
@@ -93,7 +95,7 @@ def score_links(
         DataError: an id that is no node of the run's graph; the nearest is named.
     """
     with asked_run(run, own, device, method) as asked:
-        u, v = (rows_of(asked.graph, ids, "pairs") for ids in _pairs(pairs, read, asked.usual))
+        u, v = (rows_of(asked.graph, ids, "pairs") for ids in _pairs(pairs, read, asked.usual, asked.graph.node_ids))
         return asked.table(u, v, asked.score(u, v))
 
 
@@ -111,13 +113,19 @@ def rank_links(
     import pandas as pd
 
     with asked_run(run, own, device, method) as asked:
-        given = rows_of(asked.graph, read_ids(sources, "sources"), "sources")
+        given = rows_of(asked.graph, read_ids(sources, "sources", asked.graph.node_ids), "sources")
         pool = np.arange(asked.graph.num_nodes)
         if candidates is not None:
-            ids = read_ids(Path(candidates) if isinstance(candidates, (str, Path)) else candidates, "candidates")
+            ids = read_ids(
+                Path(candidates) if isinstance(candidates, (str, Path)) else candidates,
+                "candidates",
+                asked.graph.node_ids,
+            )
             found = rows_of(asked.graph, ids, "candidates")
             pool = found[np.sort(np.unique(found, return_index=True)[1])]
         parts = [_ranked(asked, int(u), pool, top, new_only) for u in given]
+        counts = [len(part) for part in parts]
+        tell_few(top, asked.names(given), counts, new_only=new_only, stacklevel=5)
         return pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
 
 
@@ -127,24 +135,18 @@ def _ranked(asked: Asked, u: int, pool: np.ndarray, top: int | None, new_only: b
         others = others[~asked.task.free.linked(np.full(len(others), u), others)]
     many = np.full(len(others), u)
     scores = asked.score(many, others)
-    if top is not None and top > len(others):
-        kept = " after the others were left out" if new_only else ""
-        warnings.warn(
-            f"{top} were asked for, but source {asked.names(np.array([u]))[0].item()!r} has {len(others)} "
-            f"candidates{kept} in all; all are given",
-            HopstateWarning,
-            stacklevel=5,
-        )
     best = np.argsort(-scores, kind="stable")[:top]
     table = asked.table(many[best], others[best], scores[best])
     table.insert(1, "rank", np.arange(1, len(best) + 1))
     return table
 
 
-def _pairs(pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | None]) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(
+    pairs: Any, read: Mapping[str, Any], usual: tuple[str | None, str | None], known: Vocabulary | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return ids of sources and targets of a file, a table or a list of pairs."""
     if isinstance(pairs, (str, Path)) or is_frame(pairs):
-        table = table_of(pairs, "pairs", 2)
+        table = table_of(pairs, "pairs", 2, known)
         names = [str(name) for name in table.frame.columns]
         own = (read.get("source_column"), read.get("target_column"))
         meant = [given or (name if name in names else None) for given, name in zip(own, usual, strict=True)]

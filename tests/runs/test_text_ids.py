@@ -1,0 +1,68 @@
+"""Ids that are texts stay those texts in every file that comes later, also where all of one look like numbers."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import hopstate
+from hopstate.errors import HopstateWarning
+from hopstate.runs.api import Run
+
+IDS = ["alice", "1.0", "1e5", "-5", "007", "7", "x y"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of recency over 60 events between such ids."""
+    home = tmp_path_factory.mktemp("texts")
+    ends = [IDS[i % 7] for i in range(60)], [IDS[(3 * i + i // 7) % 7] for i in range(60)]
+    pd.DataFrame({"src": ends[0], "dst": ends[1], "t": range(60)}).to_csv(home / "own.csv", index=False)
+    return hopstate.fit("recency", home / "own.csv", out=home / "run", config={})
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["1.0", "1e5", "-5"])
+def test_files_asked_with_hold_texts_where_the_runs_ids_are(name: str, run: Run, tmp_path: Path) -> None:
+    alone = written(tmp_path / "ids.csv", f"id\n{name}\n")
+    pairs = written(tmp_path / "pairs.csv", f"src,dst\n{name},{name}\n7,{name}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.showwarning", lambda *_, **__: pytest.fail("an id was not known"))
+        pd.testing.assert_frame_equal(run.score(pairs), run.score([(name, name), ("7", name)]))
+        pd.testing.assert_frame_equal(run.rank(alone, top=3), run.rank(name, top=3))
+        pd.testing.assert_frame_equal(
+            run.rank("alice", top=1, candidates=alone), run.rank("alice", top=1, candidates=[name])
+        )
+
+
+@pytest.mark.parametrize("name", ["1.0", "1e5", "-5"])
+def test_later_events_hold_texts_where_the_runs_ids_are(name: str, run: Run, tmp_path: Path) -> None:
+    later = written(tmp_path / "later.csv", f"src,dst,t\n{name},7,100\n")
+    table = pd.DataFrame({"src": [name], "dst": ["7"], "t": [100]})
+    told = hopstate.score_stream(run.path, later, save=tmp_path / "state")
+    assert told.src.tolist() == [name]
+    assert told.dst.tolist() == ["7"]
+    for events in (later, table):
+        assert run.score([(name, "7")], events=events).score.item() > -1  # met just before
+        assert hopstate.predict(run.path, data=events).src.tolist() == [name]
+
+
+def test_spaces_around_an_id_asked_for_are_no_part_of_it_as_in_files(run: Run) -> None:
+    plain = run.score([("alice", "7")])
+    pd.testing.assert_frame_equal(run.score([(" alice", "7 ")]), plain)
+    pd.testing.assert_frame_equal(run.rank(" alice ", top=3), run.rank("alice", top=3))
+    with pytest.warns(HopstateWarning, match="' nobody' .*|' nobody'"):
+        assert run.score([(" nobody", "7")]).src.tolist() == [" nobody"]
+
+
+def test_too_few_candidates_are_told_once_for_all_sources(run: Run) -> None:
+    with pytest.warns(HopstateWarning) as found:
+        run.rank(["alice", "7", "007"], top=90)
+    told = [str(warning.message) for warning in found if "asked for" in str(warning.message)]
+    assert len(told) == 1
+    assert "'alice' has 6" in told[0]
+    assert "2 more sources have" in told[0]
