@@ -5,6 +5,11 @@
 Each method with its defaults but for weights as they are drawn (no epoch), on the stream's first 2,000 events; it then
 goes on over the rest, and one source's candidates are scored at the end. What they cost does not depend on the weights.
 What a first stage keeps depends on them: `hopstate rank RUN --source X --first-stage 100` tells it of a trained run.
+
+    python benchmarks/queries.py --run RUN --sources 1000
+
+opens a trained run twice (a start of the process, beyond import), ranks a dozen of its sources one by one and in one
+call, whole and in two stages, and then so many sources in one call in two stages.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +27,7 @@ import pandas as pd
 
 import hopstate
 from common import machine, require_green
+from hopstate.runs.queries.ask import ranked
 from hopstate.runs.queries.candidates import Candidates
 from hopstate.runs.queries.names import Nodes, nodes_of, times_of
 from hopstate.runs.queries.session import session
@@ -28,6 +35,7 @@ from hopstate.runs.queries.session import session
 QUIET = {"loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"}}
 OWN = 2_000  # events of the run itself
 LONE = 20  # candidates that are scored one by one
+SOME = 12  # sources that are ranked one by one
 METHODS = ("recency", "pair-trees", "ctdg-ssm", "graphmixer", "dyg-mamba")
 
 
@@ -76,10 +84,36 @@ def measure(name: str, events: pd.DataFrame, stage: int) -> dict[str, float | st
     }
 
 
+def many(path: str, count: int, stage: int) -> dict[str, float | str]:
+    """Return processor seconds of a trained run: opening, its sources one by one and in one call."""
+
+    def opening() -> None:
+        with session(path):
+            pass
+
+    opened = [spent(opening, 1) for _ in range(2)]
+    with session(path) as asked:
+        rows = np.unique(np.concatenate([layer.src for layer in asked.past.layers]))[:count]
+        ids = rows if asked.past.node_ids is None else asked.past.node_ids.names(rows)
+        some = np.random.default_rng(0).choice(ids, min(SOME, len(ids)), replace=False)
+        found: dict[str, float | str] = {"open s, first and again": f"{opened[0]:.2f} {opened[1]:.2f}"}
+        for what, most in (("whole", None), ("two stages", stage)):
+            rank = partial(ranked, asked, first_stage=most)
+            told = rank(some[:1]).attrs  # compiles, makes the stage
+            lone = sum(spent(partial(rank, [i]), 1) for i in some)
+            found[f"{what}, one by one s"] = f"{lone / len(some):.3f}"
+            found[f"{what}, {len(some)} in one call, each s"] = f"{spent(partial(rank, some), 1) / len(some):.3f}"
+        found["first-stage recall"] = f"{told['first_stage_recall']:.3f}"
+        whole = spent(partial(ranked, asked, ids, first_stage=stage), 1)
+    return found | {f"two stages, {len(ids)} in one call, each s": f"{whole / len(ids):.3f}"}
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="DyGLib's table of a stream: u, i, ts")
+    parser.add_argument("--data", help="DyGLib's table of a stream: u, i, ts")
+    parser.add_argument("--run", help="a trained run, of whose sources many are ranked")
+    parser.add_argument("--sources", type=int, default=1000)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--stage", type=int, default=100)
     parser.add_argument("--untested", action="store_true", help="do not run the tests first")
@@ -88,6 +122,11 @@ def main() -> None:
         require_green("tests/runs/test_queries.py")
     print(machine())
     warnings.simplefilter("ignore")
+    if options.run is not None:
+        print(many(options.run, options.sources, options.stage))
+        return
+    if options.data is None:
+        parser.error("give --data, or --run")
     table = pd.read_csv(options.data)
     if len(table) <= OWN:
         parser.error(

@@ -53,7 +53,7 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     if dims:
         lines.append("features " + ", ".join(f"{key} {value}" for key, value in dims.items()))
     if known.get("time_unit"):
-        lines.append(f"times   in {known['time_unit']}")
+        lines.append(f"times   {'dates, counted ' if known.get('dates') else ''}in {known['time_unit']}")
     lines += target_lines(known, settings)
     split = settings.get("split")
     if isinstance(split, Mapping) and "kind" in split:
