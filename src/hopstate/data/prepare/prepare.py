@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -26,10 +27,11 @@ from hopstate.data.prepare.pieces import Bad, pieces_of
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.staging import staged
 from hopstate.data.prepare.write import Writing, write_store
+from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
 from hopstate.data.readers.tables import stem_of
 from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
-from hopstate.errors import ConfigError, StorageError
+from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.io.files import make_folder, replace_file, write_text
 from hopstate.io.leftovers import sweep
 from hopstate.io.lock import locked
@@ -80,7 +82,8 @@ def prepare(
     features, which it would refuse, are written to bad_rows.csv in the store.
 
     Args:
-        source: a file or folder of CSV or Parquet; files follow each other in the order of their names.
+        source: a file or folder of CSV or Parquet, files following each other in the order of their names; or the
+            address of a table in a database (`hopstate.data.readers.addresses`), which is copied to the store first.
         out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
         kind: what a row is.
         engine: of `hopstate.data.prepare.engine.ENGINES`.
@@ -103,10 +106,8 @@ def prepare(
         raise ConfigError(f"--memory {memory} is too little; prepare needs at least 512MiB")
     check_engine(engine)
     out = Path(out)
-    files = files_of(source)
     if kind not in MARKERS:
         raise ConfigError(f"a row is one of {', '.join(MARKERS)}; got {kind!r}")
-    found, columns = layouts(files, read, kind == "edges")
     nodes = read_nodes(read) if kind == "edges" else None
     if (
         out.exists()
@@ -115,9 +116,12 @@ def prepare(
         and (not out.is_dir() or any(out.iterdir()))
     ):
         raise StorageError(f"{out} exists and holds no store; choose another folder")
-    facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
+    looked = None if is_address(source) else _look(source, out, read, kind)
     try:
         with locked(out, "a store"):
+            if looked is None and exists(out / MARKERS[kind]):
+                return _made(out, kind, shown(str(source)))
+            found, columns, facts = looked or _look(source, out, read, kind)
             rows = piece_rows or min(1 << 19, max(1 << 14, budget >> 12))
             work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
@@ -132,6 +136,49 @@ def prepare(
             f"could not write {out}: {error}; free some space there and run the same command again: what is done "
             "is kept"
         ) from error
+
+
+def _look(
+    source: str | Path, out: Path, read: Mapping[str, Any], kind: str
+) -> tuple[list[Layout], Columns, dict[str, Any]]:
+    """Return how files lie, their columns, and what they are called; a database's table is copied to the work first."""
+    if not is_address(source):
+        files = files_of(source)
+        facts = {"name": stem_of(files[0] if len(files) == 1 else Path(source)), "source": str(source)}
+        return *layouts(files, read, kind == "edges"), facts
+    address, work = str(source), out / WORK
+    facts = {"name": table_of(address), "source": shown(address)}
+    copy = work / f"table-{hashlib.blake2b(facts['source'].encode(), digest_size=8).hexdigest()}.parquet"
+    try:
+        if not copy.is_file():
+            make_folder(work)
+            replace_file(copy, lambda part: fetch(address, part))
+        with called(copy, address):
+            return *layouts([copy], read, kind == "edges"), facts
+    except HopstateError:
+        if not exists(work / "plan.json"):
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def _made(out: Path, kind: str, address: str) -> Prepared:
+    """Return what a finished store of a database's table holds.
+
+    Raises:
+        StorageError: it is of another.
+    """
+    meta = read_json(out / MARKERS[kind])
+    if meta.get("source") != address:
+        raise StorageError(f"{out} holds {kind} of another source; choose another folder")
+    return _prepared(out, kind == "edges", meta)
+
+
+def _prepared(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:
+    import numpy as np
+
+    bad = meta["prepared"]["bad"]
+    count = len(np.load(out / ("indices.npy" if edges else "t.npy"), mmap_mode="r"))
+    return Prepared(out, count, meta["num_nodes"], bad, out / _BAD if bad else None)
 
 
 class _Work:
@@ -274,12 +321,7 @@ class _Work:
 
     def result(self) -> Prepared:
         """Return what the store holds."""
-        import numpy as np
-
-        meta = read_json(self.marker)
-        bad = meta["prepared"]["bad"]
-        events = len(np.load(self.out / ("indices.npy" if self.edges else "t.npy"), mmap_mode="r"))
-        return Prepared(self.out, events, meta["num_nodes"], bad, self.out / _BAD if bad else None)
+        return _prepared(self.out, self.edges, read_json(self.marker))
 
 
 def _lines(layout: Layout, bad: list[Bad]) -> str:
