@@ -33,7 +33,12 @@ from hopstate.datasets import registry
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKS = ("slow", "network", "gpu", "no")
-SMALL = {"minesweeper-generated": {"size": 30}, "messages-generated": {"num_events": 2000}, "sbm": {"num_nodes": 500}}
+SMALL = {
+    "minesweeper-generated": {"size": 30},
+    "messages-generated": {"num_events": 2000},
+    "sbm": {"num_nodes": 500},
+    "clubs-generated": {"num_nodes": 200, "num_events": 1000},
+}
 BLOCK = re.compile(
     r"(?:^<!-- run: (?P<mark>[^>]*?) -->\n+)?^```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S
 )

@@ -47,6 +47,12 @@ def _blocs(**options: Any) -> Any:
     return generate_blocs(BlocConfig(**options))
 
 
+def _clubs(**options: Any) -> Any:
+    from hopstate.datasets.club_streams import ClubConfig, generate_clubs
+
+    return generate_clubs(ClubConfig(**options))
+
+
 def _path_sequences(**options: Any) -> Any:
     from hopstate.datasets.temporal_generators import path_sequences
 
@@ -87,6 +93,14 @@ CATALOGUE: tuple[Dataset, ...] = (
         "by time",
         "average_precision",
         _blocs,
+    ),
+    made_here(
+        "clubs-generated",
+        "link",
+        "hopstate.datasets.club_streams.generate_clubs",
+        "by time",
+        "average_precision",
+        _clubs,
     ),
     made_here("path-sequences", "sequence", f"{_T}.path_sequences", "70/15/15", "accuracy", _path_sequences, CTDG),
     heterophilous("roman-empire", 22_662, 300, 18, "accuracy"),

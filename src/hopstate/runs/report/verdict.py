@@ -35,7 +35,10 @@ def verdict(page: Page, groups: Sequence[Group]) -> None:
             left = "" if len(shown) == len(bars) else f" {len(bars) - len(shown)} more are in the table below."
             about = "; ".join(f"{bar.name}: {bar.note}" for bar in shown) + f".{left}"
             page.figures([charts.bar_chart(f"{words} on the test split, from 0", about, shown)])
-            page.paragraph(f"Whiskers are 95% confidence intervals; dashed bars are floors.{left}")
+            said = ["Whiskers are 95% confidence intervals."] if any(bar.limits for bar in shown) else []
+            said += ["Dashed bars are floors."] if any(bar.kind == "floor" for bar in shown) else []
+            if said or left:
+                page.paragraph(" ".join(said) + left)
 
 
 def floors_of(groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
