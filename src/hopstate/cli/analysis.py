@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Sequence
 from typing import Any
 
+from hopstate.cli.answer import Answer, rows_of
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str]) -> Answer:
     """Run the command named first in argv."""
     return {"explain": _explain, "robustness": _robustness}[argv[0]](argv[1:])
 
 
-def _explain(argv: list[str]) -> int:
+def _explain(argv: list[str]) -> Answer:
     what = "What each past event (dyg-mamba) or feature (pair-trees) added to a pair's score, as a table and a chart."
     parser = argparse.ArgumentParser(prog="hopstate explain", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder that `hopstate fit` left")
@@ -39,11 +41,20 @@ def _explain(argv: list[str]) -> int:
     from hopstate.runs.analysis.explain import Explanation
 
     found = questions.explain(o.run, ends[0], ends[1], o.time, **where)
-    (_show if isinstance(found, Explanation) else _show_features)(found, o.top)
-    for path in (o.out, o.plot):
-        if path:
-            print(f"written: {path}")
-    return 0
+    written = [path for path in (o.out, o.plot) if path]
+    record = {"source": found.source, "target": found.target, "time": found.when, "written": written}
+    record |= {"probability": found.probability, "logit": found.logit, "rest": found.rest, "rows": rows_of(found.table)}
+
+    def show() -> None:
+        (_show if isinstance(found, Explanation) else _show_features)(found, o.top)
+        _show_written(written)
+
+    return Answer(record, show)
+
+
+def _show_written(written: Sequence[str]) -> None:
+    for path in written:
+        print(f"written: {path}")
 
 
 def _show(found: Any, top: int) -> None:
@@ -87,7 +98,7 @@ def _show_features(found: Any, top: int) -> None:
     screen().print(table)
 
 
-def _robustness(argv: list[str]) -> int:
+def _robustness(argv: list[str]) -> Answer:
     what = "Test metrics of a trained run when its view of the past is made noisy."
     parser = argparse.ArgumentParser(prog="hopstate robustness", description=what, allow_abbrev=False)
     parser.add_argument("run", help="run folder of dyg-mamba, dygformer, graphmixer or ctdg-ssm")
@@ -109,8 +120,10 @@ def _robustness(argv: list[str]) -> int:
     from hopstate.runs.analysis import questions
 
     table = questions.robustness(o.run, noise=kinds, levels=levels, **settings)
-    print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
-    for path in (o.out, o.plot):
-        if path:
-            print(f"written: {path}")
-    return 0
+    written = [path for path in (o.out, o.plot) if path]
+
+    def show() -> None:
+        print(table.to_string(index=False, float_format=lambda value: f"{value:.4f}"))
+        _show_written(written)
+
+    return Answer({"rows": rows_of(table), "written": written}, show)

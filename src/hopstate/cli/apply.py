@@ -6,12 +6,13 @@ import argparse
 import json
 from typing import Any
 
+from hopstate.cli.answer import Answer, lines, plain
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Run the command named first in argv."""
     return {"evaluate": _evaluate, "predict": _predict, "stream": _stream}[argv[0]](argv[1:])
 
 
@@ -44,7 +45,7 @@ def grouped(argv: list[str], start: str) -> tuple[list[str], dict[str, Any]]:
     return own, found
 
 
-def _evaluate(argv: list[str]) -> int:
+def _evaluate(argv: list[str]) -> Answer:
     what = "Print the metrics of a trained run as JSON. Link evaluation may differ: --evaluation.protocol pooled, ..."
     parser = _parser("evaluate", what)
     parser.add_argument("--split", default="test", help="train, val, test or all (default: test)")
@@ -56,11 +57,11 @@ def _evaluate(argv: list[str]) -> int:
 
     settings = {"read": read, "evaluation": evaluation, "fresh": o.fresh, "device": o.device, "method": o.method}
     metrics = api.evaluate(o.run, data=o.data, split=o.split, **settings)
-    print(json.dumps({"split": o.split, **metrics}, indent=1))
-    return 0
+    record = {"split": o.split, **metrics}
+    return Answer(record, lines(json.dumps(plain(record), indent=1)))
 
 
-def _predict(argv: list[str]) -> int:
+def _predict(argv: list[str]) -> Answer:
     parser = _parser("predict", "Write predictions with your own ids as CSV or Parquet.")
     parser.add_argument("--split", default="all", help="train, val, test or all (default: all)")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv or .parquet")
@@ -73,11 +74,10 @@ def _predict(argv: list[str]) -> int:
     settings = {"read": read, "fresh": o.fresh, "device": o.device, "method": o.method, "raw": o.raw}
     table = api.predict(o.run, data=o.data, split=o.split, out=o.out, **settings)
     dropped = "; nothing that the run had seen was known to them (--fresh)" if o.fresh and o.data else ""
-    print(f"{len(table):,} predictions written to {o.out}{dropped}")
-    return 0
+    return Answer({"out": o.out, "rows": len(table)}, lines(f"{len(table):,} predictions written to {o.out}{dropped}"))
 
 
-def _stream(argv: list[str]) -> int:
+def _stream(argv: list[str]) -> Answer:
     parser = _parser(
         "stream", "Let a temporal model go on over new events: score each before it is seen, keep the state."
     )
@@ -96,5 +96,6 @@ def _stream(argv: list[str]) -> int:
     options = {"state": o.state, "fresh": o.fresh, "save": o.save, "out": o.out, "again": o.again}
     options |= {"method": o.method, "raw": o.raw}
     table = api.score_stream(o.run, o.data, read=read, device=o.device, **options)
-    print(f"{len(table):,} events scored into {o.out}; state kept in {o.save or f'{o.run}/state'}")
-    return 0
+    state = o.save or f"{o.run}/state"
+    told = f"{len(table):,} events scored into {o.out}; state kept in {state}"
+    return Answer({"out": o.out, "rows": len(table), "state": state}, lines(told))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hopstate.cli.answer import Answer, rows_of
 from hopstate.cli.apply import grouped
 from hopstate.errors import ConfigError
 from hopstate.io.table import RAW
@@ -13,7 +15,7 @@ from hopstate.io.table import RAW
 _ENDS = "Exit status: 0 done, 1 the data or the run cannot be used, 2 wrong usage, 130 interrupted."
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str]) -> Answer:
     """Run the command named first in argv."""
     return {"score": _score, "rank": _rank}[argv[0]](argv[1:])
 
@@ -36,7 +38,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _score(argv: list[str]) -> int:
+def _score(argv: list[str]) -> Answer:
     parser = _parser("score", "How likely pairs are to meet, each as if its event came next. Nothing is changed.")
     pairs = "a table of sources and targets, and of times where they differ; or one pair: alice,bob"
     parser.add_argument("--pairs", required=True, help=pairs)
@@ -47,7 +49,7 @@ def _score(argv: list[str]) -> int:
     return _told(table, o.out, "pairs scored")
 
 
-def _rank(argv: list[str]) -> int:
+def _rank(argv: list[str]) -> Answer:
     parser = _parser("rank", "Whom a node most likely meets next, best first. Nothing is changed.")
     parser.add_argument("--source", action="append", default=None, metavar="ID", help="may be given several times")
     parser.add_argument("--source-file", default=None, metavar="FILE", help="file with a column of sources")
@@ -69,11 +71,12 @@ def _rank(argv: list[str]) -> int:
 
     table = rank(o.run, sources, **chosen, **_options(o, read))
     kept, found = (table.attrs.get(f"first_stage_{what}") for what in ("recall", "destinations"))
-    status = _told(table, o.out, "candidates ranked")
-    if kept is not None:
-        also = "" if found is None else f", and the destinations of {found:.1%} of validation events"
-        print(f"first stage of {o.first_stage}: keeps {kept:.1%} of the model's own best ten{also}")
-    return status
+    if kept is None:
+        return _told(table, o.out, "candidates ranked")
+    also = "" if found is None else f", and the destinations of {found:.1%} of validation events"
+    text = f"first stage of {o.first_stage}: keeps {kept:.1%} of the model's own best ten{also}"
+    first = {"candidates": o.first_stage, "recall": kept, "destinations": found}
+    return _told(table, o.out, "candidates ranked", text, first)
 
 
 def _parsed(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -96,13 +99,20 @@ def _pairs(given: str) -> Any:
     return given
 
 
-def _told(table: Any, out: str | None, what: str) -> int:
-    if out is None:
-        _print(table)
-    print(f"probability: {table.attrs['probability']}")
-    if out is not None:
-        print(f"{len(table):,} {what}, written to {out}")
-    return 0
+def _told(table: Any, out: str | None, what: str, more: str = "", stage: Mapping[str, Any] | None = None) -> Answer:
+    record = {"count": len(table), "probability": table.attrs["probability"], "out": out, "first_stage": stage}
+    record["rows"] = rows_of(table) if out is None else None
+
+    def show() -> None:
+        if out is None:
+            _print(table)
+        print(f"probability: {table.attrs['probability']}")
+        if out is not None:
+            print(f"{len(table):,} {what}, written to {out}")
+        if more:
+            print(more)
+
+    return Answer(record, show)
 
 
 def _print(table: Any) -> None:

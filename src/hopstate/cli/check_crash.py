@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hopstate.cli.answer import Answer, lines
 from hopstate.errors import ConfigError, MissingExtraError
 
 _COUNTS = {
@@ -19,8 +20,8 @@ _COUNTS = {
 }
 
 
-def run(argv: list[str]) -> int:
-    """Run the command; 1 where something was lost (the message names it and the crash)."""
+def run(argv: list[str]) -> Answer:
+    """Check a live run; status 1 where something was lost (the message names it and the crash)."""
     parser = argparse.ArgumentParser(prog="hopstate check-crash", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal method for links; it stays as it is")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
@@ -57,7 +58,7 @@ def run(argv: list[str]) -> int:
             method=o.method,
             told=lambda kind: bar.advance(task),
         )
-    print(report)
     if o.folder is None:
         shutil.rmtree(folder)
-    return 0
+    record = {"run": o.run, "lost": 0, "crashes": report.crashes, "events": report.events}
+    return Answer(record | {"slowest_start_seconds": report.slowest}, lines(str(report)))

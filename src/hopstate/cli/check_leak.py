@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from hopstate.cli.answer import Answer, lines
 from hopstate.errors import ConfigError
 
 
-def run(argv: list[str]) -> int:
-    """Run the command; 1 where a score changed (the message names pair, time and alteration)."""
+def run(argv: list[str]) -> Answer:
+    """Check a run; status 1 where a score changed (the message names pair, time and alteration)."""
     parser = argparse.ArgumentParser(prog="hopstate check-leak", description=__doc__)
     parser.add_argument("run", help="run folder of a temporal model")
+    parser.add_argument("--device", default=None, help="auto, cpu, cuda, ...; by default the run's own setting")
     parser.add_argument("--method", default=None, help="module:NAME, where the run's method is code of your own")
     parser.add_argument("--moments", type=int, default=6, help="times to check (default: 6)")
     parser.add_argument("--queries", type=int, default=64, help="pairs scored at and before each (default: 64)")
@@ -22,14 +24,15 @@ def run(argv: list[str]) -> int:
     from hopstate.training.tasks.event_node import EventNodeTask
     from hopstate.training.tasks.protocols import Streams
 
-    with load_run(options.run, method=options.method) as (_, task):
+    with load_run(options.run, device=options.device, method=options.method) as (_, task):
         if not isinstance(task, Streams):
             raise ConfigError(f"{options.run} is no temporal model: its data have no times that could leak")
         task.model.eval()
         stream = task.stream.slice(max(0, len(task.stream) - options.events), len(task.stream))
         counts = {"moments": options.moments, "queries": options.queries, "seed": options.seed}
         if isinstance(task, EventNodeTask):
-            print(check_node_leak(task.scorer_over, stream, **counts))
+            report = check_node_leak(task.scorer_over, stream, **counts)
         else:
-            print(check_leak(task.scorer_over, stream, **counts))
-    return 0
+            report = check_leak(task.scorer_over, stream, **counts)
+    record = {"run": options.run, "leak": False, "moments": report.moments, "scores": report.scores}
+    return Answer(record, lines(str(report)))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hopstate.cli.answer import INTERRUPTED, Answer
 from hopstate.cli.kinds import KINDS, show_kinds, with_floors
 from hopstate.errors import ConfigError
 from hopstate.io.files import write_text
@@ -19,8 +22,8 @@ EPILOG = """Settings after -- go to every method that knows them, e.g. -- --loop
 written with its name in front, e.g. -- --nagphormer.model.dim 64."""
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Train what is not trained yet; status 130 where Ctrl-C stopped it."""
     own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     parser = argparse.ArgumentParser(prog="hopstate compare", description=__doc__, epilog=EPILOG)
     parser.add_argument("methods", help="names joined by commas")
@@ -28,7 +31,9 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--splits", default="0", help="numbers of splits of graphs, e.g. 0,1,2 or 0-9 (default: 0)")
     parser.add_argument("--seeds", default="0", help="seeds of training, e.g. 0-2 (default: 0)")
     parser.add_argument("--out", default=None, help="folder of all runs and of the table; an earlier one is continued")
+    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     options = parser.parse_args(own)
+    rest = rest if options.device is None else [*rest, f"--loop.device={options.device}"]
     from hopstate.runs.beginnings import begun
 
     names, splits, seeds = options.methods.split(","), numbers(options.splits), numbers(options.seeds)
@@ -36,11 +41,16 @@ def run(argv: list[str]) -> int:
         _check_splits(name, splits)
     with begun(options.out, "compare", options.data) as folder, locked(folder):
         rows = _all(names, splits, seeds, options.data, rest, folder)
+    record = {"data": options.data, "folder": folder, "interrupted": rows is None, "methods": rows or []}
     if rows is None:
-        return 130
-    show(rows, options.data)
-    print(f"runs and table.json: {folder}")
-    return 0
+        again = f"stopped; everything is saved. Go on with the same command and --out {folder}"
+        return Answer(record, partial(print, again, file=sys.stderr), INTERRUPTED)
+
+    def shown() -> None:
+        show(rows, options.data)
+        print(f"runs and table.json: {folder}")
+
+    return Answer(record, shown)
 
 
 def _all(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.option_table import check_names, fit_parser, help_of, listed
+from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
+from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
 from hopstate.methods import MODULES, get_method
@@ -16,22 +18,23 @@ if TYPE_CHECKING:
 
     from hopstate.runs.api import Run
 
-USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--config FILE] [--print_config] [options]
+USAGE = f"""usage: hopstate fit METHOD --data DATA [--out RUN] [--resume] [--device auto|cpu|cuda] [--config FILE]
+       [--print_config] [options]
 
 methods: {", ".join(MODULES)}
 `hopstate fit METHOD --help` lists every option of a method with its default."""
 
 
-def run(argv: list[str]) -> int:
-    """Run the command; 130 where Ctrl-C stopped it."""
+def run(argv: list[str]) -> Answer:
+    """Train; status 130 where Ctrl-C stopped it."""
+    argv = [*argv[:2], *with_device(argv[2:])]
     if len(argv) > 1 and listed(argv[1]):  # what needs no parser needs no torch
         if {"-h", "--help"} & set(argv[2:]):
-            print(help_of(argv[1]), end="")
-            return 0
+            return usage_of(help_of(argv[1]).rstrip("\n"))
         check_names(argv[1], argv[2:])
     method = named_method(argv, USAGE)
     if method is None:
-        return 0
+        return usage_of(USAGE)
     parser = fit_parser(method)
     argv = [*argv[:2], *with_its_data(argv[2:])]
     parsed = parser.parse_args(argv[2:])
@@ -43,14 +46,12 @@ def run(argv: list[str]) -> int:
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
     done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True, settled=True)
+    record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
+    record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
     if done.interrupted:
-        print(
-            f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}",
-            file=sys.stderr,
-        )
-        return 130
-    print_result(done)
-    return 0
+        again = f"stopped; everything is saved. Continue with the same command and --resume --out {done.path}"
+        return Answer(record, partial(_say, again), INTERRUPTED)
+    return Answer(record, partial(print_result, done))
 
 
 def _say(text: str) -> None:
@@ -58,14 +59,14 @@ def _say(text: str) -> None:
 
 
 def named_method(argv: list[str], usage: str) -> Method | None:
-    """Return the method that a command line names first, or None after printing usage where an option stands there.
+    """Return the method that a command line names first, or None where an option stands there.
 
     Raises:
         ConfigError: nothing stands there, or no method of that name.
     """
     if len(argv) < 2 or argv[1].startswith("-"):
-        print(usage)
         if len(argv) < 2:
+            print(usage)
             raise ConfigError("which method? name one of those above")
         return None
     return get_method(argv[1])
@@ -92,20 +93,29 @@ def print_result(done: Run) -> None:
     console.print(f"run folder: {done.path}  ({left})", soft_wrap=True)
 
 
-def print_floors(done: Run, console: Console) -> None:
-    """Print the test metric beside those of the floors, with a sentence where it is no better."""
+def no_better_than(done: Run) -> list[str]:
+    """Return the floors that a finished run does not stand above on test data."""
     from hopstate.methods.shared.floors import below
     from hopstate.training.run_folder import RunFolder
 
+    if not done.metrics.get("test") or not done.floors:
+        return []
     result = RunFolder(done.path).result()
-    metric, mode = result["metric"], result["mode"]
+    return list(below(done.metrics["test"], done.floors, result["metric"], result["mode"]))
+
+
+def print_floors(done: Run, console: Console) -> None:
+    """Print the test metric beside those of the floors, with a sentence where it is no better."""
+    from hopstate.training.run_folder import RunFolder
+
+    metric = RunFolder(done.path).result()["metric"]
     own = done.metrics.get("test", {}).get(metric)
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
     if own is None or not floors:
         return
     beside = ", ".join(f"{name} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    under = below(done.metrics["test"], done.floors, metric, mode)
+    under = no_better_than(done)
     if under:
         console.print(
             f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "

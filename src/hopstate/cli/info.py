@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import argparse
+from functools import partial
+from typing import Any
+
+from hopstate.cli.answer import Answer
 from hopstate.io.cache import cache_folder
 from hopstate.training.run_folder import environment
 
+FACTS = ("python", "platform", "processor", "threads", "gpu", "revision")
+COLUMNS = ("operator", "path", "why")
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+
+def run(argv: list[str]) -> Answer:
+    """Look at the machine and what is installed."""
+    from hopstate.ops.info import describe_paths
+
+    argparse.ArgumentParser(prog="hopstate info", description=__doc__, allow_abbrev=False).parse_args(argv[1:])
+    facts = environment(None)
+    record = {name: facts[name] for name in (*FACTS, "versions")} | {"cache": cache_folder()}
+    record["paths"] = [dict(zip(COLUMNS, row, strict=True)) for row in describe_paths()]
+    return Answer(record, partial(_show, record))
+
+
+def _show(record: dict[str, Any]) -> None:
     from rich.table import Table
 
     from hopstate.io.screen import screen
-    from hopstate.ops.info import describe_paths
 
-    facts = environment(None)
     console = screen()
-    for name in ("python", "platform", "processor", "threads", "gpu", "revision"):
-        console.print(f"{name:<10} {facts[name]}", soft_wrap=True, highlight=False)
+    for name in FACTS:
+        console.print(f"{name:<10} {record[name]}", soft_wrap=True, highlight=False)
     console.print(
-        "versions   " + ", ".join(f"{k} {v}" for k, v in facts["versions"].items()), soft_wrap=True, highlight=False
+        "versions   " + ", ".join(f"{k} {v}" for k, v in record["versions"].items()), soft_wrap=True, highlight=False
     )
-    console.print(f"cache      {cache_folder()}", soft_wrap=True, highlight=False)
-    table = Table("operator", "path", "why")
-    for row in describe_paths():
-        table.add_row(*row)
+    console.print(f"cache      {record['cache']}", soft_wrap=True, highlight=False)
+    table = Table(*COLUMNS)
+    for row in record["paths"]:
+        table.add_row(*row.values())
     console.print(table)
-    return 0

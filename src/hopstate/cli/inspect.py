@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from hopstate.cli.answer import Answer, lines
 from hopstate.cli.apply import grouped
 from hopstate.data.cards.card import Card
 from hopstate.data.events import EventStream
@@ -23,8 +24,8 @@ from hopstate.methods.shared.event_run import EventReadOptions
 from hopstate.runs.data import reading, sets_reading
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Look at data, or at a run."""
     how = "How files are read: --read.features FILE, --read.labels FILE, ... as in `hopstate fit METHOD --help`."
     parser = argparse.ArgumentParser(prog="hopstate inspect", description=__doc__, epilog=how, allow_abbrev=False)
     parser.add_argument("data", help="a file, a folder, the name of a data set, or a run folder")
@@ -39,16 +40,16 @@ def run(argv: list[str]) -> int:
 
         if options.plot or read or options.kind != "auto":
             raise ConfigError(f"{options.data} is a run, of which a page is shown; leave --plot, --kind and --read out")
-        print(run_card(options.data))
-        return 0
+        text = run_card(options.data)
+        return Answer({"run": options.data, "card": text}, lines(text))
     record = load(options.data, options.kind, read)
-    print(_card(record).text())
+    card = _card(record)
     if options.plot:
         from hopstate.data.cards.plots import plot_card
 
         plot_card(record, options.plot)
-        print(f"plots: {options.plot}")
-    return 0
+    plots = [f"plots: {options.plot}"] if options.plot else []
+    return Answer({"data": options.data, "card": card, "plot": options.plot}, lines(card.text(), *plots))
 
 
 def _card(record: Graph | GraphSet | EventStream) -> Card:

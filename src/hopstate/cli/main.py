@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 
+from hopstate.cli.answer import DONE, FAILED, INTERRUPTED, USAGE, Answer, json_text
+from hopstate.cli.manner import FLAGS, Heard, Manner
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, nearest
 
-# command → (module with run(argv) -> exit status, one line of help)
+# command → (module with run(argv) -> Answer, one line of help)
 COMMANDS = {
     "fit": ("hopstate.cli.fit", "train a method on a file or a named data set"),
     "evaluate": ("hopstate.cli.apply", "metrics of a trained run on a split, or on other data"),
@@ -36,40 +38,70 @@ COMMANDS = {
     "datasets": ("hopstate.cli.datasets", "the data sets of the papers: where from, which are on disk"),
     "top-error": ("hopstate.cli.top_error", "how far a trained backbone on node batches is from the whole graph"),
     "info": ("hopstate.cli.info", "versions, devices, and which fast paths are in use and why"),
+    "completion": ("hopstate.cli.completion", "a script that lets bash, zsh or fish complete commands and options"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in argv and argv.index("--debug") < (argv.index("--") if "--" in argv else len(argv))
-    if debug:
-        argv.remove("--debug")
+    manner, argv = Manner.of(list(sys.argv[1:] if argv is None else argv))
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
     if argv[0] in ("-V", "--version"):
         from hopstate import __version__
 
-        print(f"hopstate {__version__}")
+        print(json_text({"hopstate": __version__}) if manner.json else f"hopstate {__version__}")
         return 0
     before = warnings.showwarning
     warnings.showwarning = _show(before)
     try:
-        return _command(argv[0])(argv)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+        return _answered(argv, manner)
     except BrokenPipeError:  # the reader of our output (head, less) has left
         sys.stderr.close()
         return 0
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        _say(f"error: {_described(error)}")
-        return 2 if isinstance(error, ConfigError) else 1
     finally:
         warnings.showwarning = before
+
+
+def _answered(argv: list[str], manner: Manner) -> int:
+    """Run a command and print what it found, or why it did not."""
+    heard = Heard(None)
+    try:
+        with manner.speaking() as heard:
+            answer = _command(argv[0])(argv)
+        if manner.json:
+            print(json_text(answer.record), flush=True)
+        else:
+            answer.show()
+        for text in manner.decided():
+            _say(text)
+        manner.json = False  # the object is printed
+        return answer.status if answer.then is None else answer.then()
+    except KeyboardInterrupt:
+        return _failed(manner, "KeyboardInterrupt", "stopped", INTERRUPTED)
+    except SystemExit as left:  # of argparse, which has printed help or what is wrong
+        if not (manner.json or manner.quiet):
+            raise
+        if not left.code:
+            print(json_text({"help": heard.text}) if manner.json else heard.text)
+            return DONE
+        return _failed(manner, "ConfigError", heard.last_line().partition("error: ")[2], int(left.code))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if manner.debug:
+            traceback.print_exc()
+        status = USAGE if isinstance(error, ConfigError) else FAILED
+        return _failed(manner, type(error).__name__, _described(error), status)
+
+
+def _failed(manner: Manner, kind: str, message: str, status: int) -> int:
+    """Say why there is no result, and return the status."""
+    if manner.json:
+        print(json_text({"error": {"kind": kind, "message": message, "exit_code": status}}), flush=True)
+    _say(message if status == INTERRUPTED else f"error: {message}")
+    return status
 
 
 def _described(error: Exception) -> str:
@@ -105,12 +137,13 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "hopstate COMMAND --help tells more of a command. --debug, with any of them, shows where an error arose.",
+            "hopstate COMMAND --help tells more of a command. With any of them:",
+            *(f"  {flag:<11} {what}" for flag, (_, what) in FLAGS.items()),
         ]
     )
 
 
-def _command(name: str) -> Callable[[list[str]], int]:
+def _command(name: str) -> Callable[[list[str]], Answer]:
     if name not in COMMANDS:
         raise ConfigError(f"unknown command {name!r}{nearest(name, COMMANDS)}; known: {', '.join(COMMANDS)}")
     return import_module(COMMANDS[name][0]).run

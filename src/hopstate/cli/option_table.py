@@ -41,6 +41,11 @@ def fit_parser(method: AnyMethod) -> Parser:
     return parser
 
 
+def with_device(words: Sequence[str]) -> list[str]:
+    """Return words in which --device, which other commands have, is the setting --loop.device."""
+    return [re.sub(r"\A--device(?=\Z|=)", "--loop.device", word) for word in words]
+
+
 @cache
 def _table() -> dict[str, Any]:
     return json.loads(PLACE.read_text(encoding="utf-8"))

@@ -6,12 +6,13 @@ import argparse
 import sys
 from typing import Any
 
+from hopstate.cli.answer import Answer, lines
 from hopstate.cli.apply import grouped
 from hopstate.errors import ConfigError
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Make the store."""
     how = (
         "How columns are found: --read.source_column, target_column, time_column, label_column NAME, "
         "edge_columns LIST. "
@@ -34,10 +35,11 @@ def run(argv: list[str]) -> int:
     done = prepare(
         o.source, o.out, kind=o.kind, engine=o.engine, memory=o.memory, threads=o.threads, say=_say, **settings
     )
-    print(f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}")
+    told = [f"{done.path}: {done.events:,} {o.kind} of {done.nodes:,} nodes; take it with --data {done.path}"]
     if done.bad:
-        print(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
-    return 0
+        told.append(f"{done.bad:,} rows were left out, with file and line in {done.bad_rows}")
+    record = {"store": done.path, "kind": o.kind, "rows": done.events, "nodes": done.nodes}
+    return Answer(record | {"bad": done.bad, "bad_rows": done.bad_rows}, lines(*told))
 
 
 def _value(key: str, text: str) -> Any:

@@ -7,9 +7,11 @@ import os
 import sys
 import webbrowser
 
+from hopstate.cli.answer import Answer, lines
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+
+def run(argv: list[str]) -> Answer:
+    """Write the page."""
     parser = argparse.ArgumentParser(prog="hopstate report", description=__doc__, allow_abbrev=False)
     parser.add_argument("runs", nargs="*", help="run folders, folders of them, CSV tables of hopstate explain")
     parser.add_argument("--results", default=None, help="results file of hopstate reproduce")
@@ -20,10 +22,9 @@ def run(argv: list[str]) -> int:
     from hopstate.runs.report import write_report
 
     path = write_report(o.runs, o.out, results_file=o.results, title=o.title)
-    print(f"report: {path}")
     if o.open and has_screen():
         webbrowser.open(path.resolve().as_uri())
-    return 0
+    return Answer({"out": path}, lines(f"report: {path}"))
 
 
 def has_screen() -> bool:

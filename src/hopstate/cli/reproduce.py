@@ -8,9 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hopstate.cli.answer import INTERRUPTED, Answer, lines
 from hopstate.errors import ConfigError
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
 from hopstate.runs.reproduce.recipes import all_recipes as known_recipes
@@ -22,8 +26,8 @@ out of the table of --table."""
 COLUMNS = {"recipe": 36, "data here": 4, "metric": 10, "published": 9, "runs": 4, "source": 11}
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Run recipes, or list them; status 130 where Ctrl-C stopped it."""
     own, rest = (argv[1 : argv.index("--")], argv[argv.index("--") + 1 :]) if "--" in argv else (argv[1:], [])
     runs = Path(os.environ.get("HOPSTATE_RUNS", "runs"))
     parser = argparse.ArgumentParser(prog="hopstate reproduce", description=__doc__, epilog=EPILOG, allow_abbrev=False)
@@ -36,17 +40,17 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--out", default=runs / "reproduce", help="run folders (default: %(default)s)")
     parser.add_argument("--results", default=runs / "results.jsonl", help="results file (default: %(default)s)")
     parser.add_argument("--table", default=None, metavar="FILE", help="write the table into a Markdown file's marks")
+    parser.add_argument("--device", default=None, help="where to train: auto, cpu, cuda, cuda:N (loop.device)")
     o = parser.parse_args(own)
     chosen = [recipe for pattern in o.recipes for recipe in find_recipes(pattern)]
     if o.list:
-        _list(chosen or list(known_recipes().values()))
-        return 0
+        return _list(chosen or list(known_recipes().values()))
     if rest and not chosen:
         raise ConfigError("settings after -- need a recipe to go to; `hopstate reproduce --list` shows all")
-    changes = {**changes_of(rest), **({} if o.epochs is None else {"loop.epochs": o.epochs})}
+    given = {"loop.epochs": o.epochs, "loop.device": o.device}
+    changes = {**changes_of(rest), **{name: value for name, value in given.items() if value is not None}}
     status = _run(chosen, changes, o)
-    _show(chosen, o)
-    return status
+    return _told(chosen, o, status)
 
 
 def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -> int:
@@ -61,17 +65,23 @@ def _run(chosen: list[Recipe], changes: dict[str, Any], o: argparse.Namespace) -
     return 0
 
 
-def _show(chosen: list[Recipe], o: argparse.Namespace) -> None:
+def _told(chosen: list[Recipe], o: argparse.Namespace, status: int) -> Answer:
     from hopstate.runs.reproduce import results, tables
 
-    lines = results.read(o.results)
+    found = results.read(o.results)
+    record: dict[str, Any] = {"results": o.results, "interrupted": status == INTERRUPTED}
     if o.table is not None:
-        changed = tables.write_markdown(o.table, lines)
-        print(f"{o.table}: {'written' if changed else 'up to date'}")
-        return
+        changed = tables.write_markdown(o.table, found)
+        text = f"{o.table}: {'written' if changed else 'up to date'}"
+        return Answer(record | {"table": o.table, "changed": changed}, lines(text), status)
     names = {recipe.name for recipe in chosen}
-    tables.show([line for line in lines if not names or line["recipe"] in names])
-    print(f"results: {o.results}")
+    wanted = [line for line in found if not names or line["recipe"] in names]
+
+    def show() -> None:
+        tables.show(wanted)
+        print(f"results: {o.results}")
+
+    return Answer(record | {"runs": wanted}, show, status)
 
 
 def numbers_of(text: str) -> list[int]:
@@ -110,12 +120,24 @@ def changes_of(words: list[str]) -> dict[str, Any]:
     return found
 
 
-def _list(recipes: list[Recipe]) -> None:
+def _list(recipes: list[Recipe]) -> Answer:
+    from hopstate.datasets.registry import find_dataset, on_disk
+    from hopstate.runs.reproduce.availability import missing
+
+    rows = []
+    for recipe in recipes:
+        entry, reference = find_dataset(recipe.data), recipe.reference
+        row: dict[str, Any] = {"recipe": recipe.name, "data": recipe.data, "method": recipe.method}
+        row |= {"here": "no" if entry is None else on_disk(entry), "metric": recipe.metric, "runs": recipe.runs}
+        rows.append(row | {"published": None if reference is None else asdict(reference)})
+    ways = missing(recipe.data for recipe in recipes)
+    return Answer({"recipes": rows, "missing": ways}, partial(_show_list, rows, ways))
+
+
+def _show_list(rows: list[dict[str, Any]], ways: Sequence[str]) -> None:
     from rich.table import Table
 
-    from hopstate.datasets.registry import find_dataset, on_disk
     from hopstate.io.screen import screen
-    from hopstate.runs.reproduce.availability import missing
     from hopstate.runs.reproduce.tables import figure, metric_words
 
     console = screen()
@@ -123,16 +145,14 @@ def _list(recipes: list[Recipe]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name, width in COLUMNS.items():
         table.add_column(name, width=width if narrow else None, no_wrap=not narrow, overflow="fold")
-    for recipe in recipes:
-        entry, reference = find_dataset(recipe.data), recipe.reference
-        published = "" if reference is None else figure(reference.metric, reference.mean, reference.std)
-        here = "no" if entry is None else on_disk(entry)
-        source = "" if reference is None else reference.source
-        table.add_row(recipe.name, here, metric_words(recipe.metric), published, str(recipe.runs), source)
+    for row in rows:
+        told = row["published"]
+        published = figure(told["metric"], told["mean"], told["std"]) if told else ""
+        metric, runs, source = metric_words(row["metric"]), str(row["runs"]), told["source"] if told else ""
+        table.add_row(row["recipe"], row["here"], metric, published, runs, source)
     console.print(table)
-    ways = missing(recipe.data for recipe in recipes)
     if ways:
         console.print("Data that are not here:")
     for text in ways:
         console.print(f"  {text}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{len(recipes)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")
+    console.print(f"{len(rows)} recipes; `hopstate reproduce NAME --seeds 3` runs one.")

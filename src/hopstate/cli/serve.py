@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hopstate.cli.answer import DONE, FAILED, Answer, lines
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.opening import read_text
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _HERE = "127.0.0.1"
 
 
-def run(argv: list[str]) -> int:
+def run(argv: list[str]) -> Answer:
     """Run the command named first in argv."""
     return {"serve": _serve, "replay": _replay}[argv[0]](argv[1:])
 
@@ -35,7 +36,7 @@ def _parser(command: str, what: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(argv: list[str]) -> int:
+def _serve(argv: list[str]) -> Answer:
     o = _options().parse_args(argv)
     if o.follow and (o.source or o.sink or o.retain):
         raise ConfigError("a replica only reads and answers: leave --source, --sink and --retain to the writer")
@@ -48,8 +49,12 @@ def _serve(argv: list[str]) -> int:
     token = None if o.token_file is None else read_text(o.token_file).strip()
     if token == "" or (token is None and o.host != _HERE):
         raise ConfigError("beyond this machine anybody could ask and write: give a --token-file with a token in it")
-    with _bound(o.host, o.port) as place:  # before anything that takes long
+    place = _bound(o.host, o.port)  # before anything that takes long
+    try:
         return _served(o, token, place)
+    except BaseException:
+        place.close()
+        raise
 
 
 def _options() -> argparse.ArgumentParser:
@@ -78,8 +83,8 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> int:
-    """Serve at a socket until a signal stops it."""
+def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> Answer:
+    """Open a live run; what serves it at a socket, until a signal stops it, goes on from the answer."""
     try:
         import uvicorn
 
@@ -109,10 +114,16 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> i
     app.state.doors.open()
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
-    print(f"serving {name} at http://{o.host}:{port} (who next: /, doors: /docs)", flush=True)
+    url = f"http://{o.host}:{port}"
     server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, log_level="warning"))
-    server.run(sockets=[place])
-    return 0 if server.started else 1
+
+    def serve() -> int:
+        with place:
+            server.run(sockets=[place])
+        return DONE if server.started else FAILED
+
+    told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
+    return Answer({"serving": name, "url": url}, told, then=serve)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -149,7 +160,7 @@ def _tell_unknown(live: LiveRun) -> None:
         )
 
 
-def _replay(argv: list[str]) -> int:
+def _replay(argv: list[str]) -> Answer:
     parser = _parser("replay", "What the events of a log were scored when they came; nothing is changed.")
     parser.add_argument("--out", required=True, help="file to write: .csv, .csv.gz, .tsv, .parquet or .jsonl")
     o = parser.parse_args(argv)
@@ -164,5 +175,5 @@ def _replay(argv: list[str]) -> int:
     write_table(table, Path(o.out))
     begin = int(table["position"].iloc[0]) if len(table) else 0
     told = f", from event {begin} on: what came before was cut" if begin else ""
-    print(f"{len(table)} events scored again{told}: {o.out}")
-    return 0
+    record = {"out": o.out, "rows": len(table), "first": begin}
+    return Answer(record, lines(f"{len(table)} events scored again{told}: {o.out}"))

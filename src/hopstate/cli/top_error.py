@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from hopstate.cli.answer import Answer, json_text, lines
 from hopstate.compensation.top.config import TopConfig
 from hopstate.data.graph import Graph
 from hopstate.datasets.registry import cache_folder
@@ -29,8 +29,8 @@ layer over the batches of an epoch, H* on the whole graph. "top" makes its basis
 random ones."""
 
 
-def run(argv: list[str]) -> int:
-    """Run the command."""
+def run(argv: list[str]) -> Answer:
+    """Measure the error."""
     parser = argparse.ArgumentParser(prog="hopstate top-error", description=__doc__, epilog=EPILOG)
     parser.add_argument("run", help="run folder of a backbone (gcn, sage, gin, gat, pna, gcnii)")
     parser.add_argument("--clusters", type=int, default=200, help="clusters of the partition (default: 200)")
@@ -69,8 +69,8 @@ def run(argv: list[str]) -> int:
         top=TopConfig(rank=options.rank, basis=options.basis, form=options.form, layers=options.layers),
     )
     errors = relative_errors(graph, model, batching, seed=options.seed, most=options.batches)
-    print(json.dumps({"share": options.share, "nodes": options.nodes, **{k: round(v, 6) for k, v in errors.items()}}))
-    return 0
+    record = {"share": options.share, "nodes": options.nodes, **{k: round(v, 6) for k, v in errors.items()}}
+    return Answer(record, lines(json_text(record)))
 
 
 def _trained(path: str, named: str | None) -> tuple[Graph, Backbone]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
 from hopstate.cli.fit import named_method
+from hopstate.cli.option_table import with_device
 from hopstate.methods import MODULES
 from hopstate.methods.space import printable
 
@@ -18,13 +21,14 @@ methods: {", ".join(MODULES)}
 `hopstate tune METHOD --help` lists every option, and the space that is searched without --space."""
 
 
-def run(argv: list[str]) -> int:
-    """Run the command; 130 where Ctrl-C stopped it."""
+def run(argv: list[str]) -> Answer:
+    """Search; status 130 where Ctrl-C stopped it."""
     method = named_method(argv, USAGE)
     if method is None:
-        return 0
+        return usage_of(USAGE)
     from hopstate.methods.parser import parser_of
 
+    argv = [*argv[:2], *with_device(argv[2:])]
     parser = parser_of(method, prog=f"hopstate tune {method.name}")
     parser.add_argument("--trials", type=int, default=20, help="trials in all, those of an earlier call included")
     parser.add_argument(
@@ -47,11 +51,23 @@ def run(argv: list[str]) -> int:
     print("space:", *(f"  {key}: {values}" for key, values in printable(space).items()), sep="\n")
     config, record = settle(method, parse_words(method, parser, argv[2:], ("trials", "space", "search_seed", "out")))
     found = tune_config(method, config, space, trials=trials, out=out, seed=seed, record=record)
+    told: dict[str, Any] = {
+        "method": method.name,
+        "folder": found.path,
+        "interrupted": found.interrupted,
+        "metric": found.metric,
+    }
+    told |= {
+        "mode": found.mode,
+        "value": found.value,
+        "best": found.best,
+        "trials": found.trials,
+        "config": found.config,
+    }
     if found.interrupted:
-        print(f"stopped; everything is saved. Go on with the same command and --out {found.path}", file=sys.stderr)
-        return 130
-    show(found, method.name)
-    return 0
+        again = f"stopped; everything is saved. Go on with the same command and --out {found.path}"
+        return Answer(told, partial(print, again, file=sys.stderr), INTERRUPTED)
+    return Answer(told, partial(show, found, method.name))
 
 
 def show(found: Search, method: str) -> None:

@@ -21,7 +21,7 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
     """Return what moves a run's tensors to its device and scales its losses.
 
     Raises:
-        ConfigError: an unknown device, or a CUDA device where torch sees none.
+        ConfigError: an unknown device, or a CUDA device that torch does not see.
     """
     name, _, number = device.partition(":")
     told = {"32": "32-true"}.get(precision, precision)
@@ -32,13 +32,21 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
         from hopstate.training.double import Double
 
         how = {"plugins": Double()}
-    devices: Any = [int(number)] if number else 1
     accelerator = {"cuda": "gpu", "gpu": "gpu"}.get(name, name)
+    if accelerator not in ("auto", "cpu", "gpu", "mps") or (":" in device and not _numbered(accelerator, number)):
+        raise ConfigError(f"unknown device {device!r}; use auto, cpu, cuda, cuda:N or mps (--device, loop.device)")
     if accelerator == "gpu" and not torch.cuda.is_available():
-        raise ConfigError(f"loop.device={device}, but torch sees no CUDA device here; use auto or cpu")
-    if accelerator not in ("auto", "cpu", "gpu", "mps"):
-        raise ConfigError(f"unknown loop.device={device!r}; use auto, cpu, cuda, cuda:N or mps")
+        raise ConfigError(f"device {device}: torch sees no CUDA device here; use auto or cpu (--device, loop.device)")
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
+    devices: Any = [int(number)] if number else 1
+    if number and int(number) >= torch.cuda.device_count():
+        raise ConfigError(f"device {device}: torch sees {torch.cuda.device_count()} here, counted from 0")
     return Fabric(accelerator=accelerator, devices=devices, **how)
+
+
+def _numbered(accelerator: str, number: str) -> bool:
+    return accelerator == "gpu" and number.isascii() and number.isdigit()
 
 
 def bare(model: nn.Module) -> nn.Module:

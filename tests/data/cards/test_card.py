@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hopstate.cli.inspect import run
+from hopstate.cli.main import main
 from hopstate.data.cards.card import inspect_graph, inspect_stream
 from hopstate.data.cards.plots import plot_card
 from hopstate.data.cards.set_card import inspect_set
@@ -224,5 +224,5 @@ def test_the_command_knows_sets_of_graphs(tmp_path, capsys):
     for what, text in {"A": "1, 2\n3, 4\n", "graph_indicator": "1\n1\n2\n2\n", "graph_labels": "0\n1\n"}.items():
         (tmp_path / "folder" / f"T_{what}.txt").write_text(text)
     for path, kind in ((tmp_path / "T.txt", "auto"), (tmp_path / "folder", "auto"), (tmp_path / "T.txt", "graphs")):
-        assert run(["inspect", str(path), "--kind", kind, "--plot", str(tmp_path / "plot.png")]) == 0
+        assert main(["inspect", str(path), "--kind", kind, "--plot", str(tmp_path / "plot.png")]) == 0
         assert "(set of graphs" in capsys.readouterr().out
