@@ -34,6 +34,7 @@ CALLS = {
     "reproduce": ["--list"],
     "report": ["recency", "--out=page.html"],
     "inspect": ["own.csv"],
+    "export": ["gcn", "--to=torch", "--out=exported"],
     "prepare": ["own.csv", "--out=store"],
     "check-leak": ["recency", "--moments=2", "--queries=4"],
     "check-crash": ["recency", "--kills=0", "--drops=0", "--tears=0", "--eio=0", "--enospc=0"],

@@ -32,6 +32,7 @@ COMMANDS = {
         "hopstate.cli.inspect",
         "what a file holds, what about it looks suspicious; or what a run is, and how to ask it",
     ),
+    "export": ("hopstate.cli.export", "a trained network as a program: torch.export or ONNX"),
     "prepare": ("hopstate.cli.prepare", "a table of events of any size as a store that --data maps into memory"),
     "check-leak": ("hopstate.cli.check_leak", "prove that no score of a trained run sees the future"),
     "check-crash": ("hopstate.cli.check_crash", "prove that a live run loses no event, whatever kills it"),

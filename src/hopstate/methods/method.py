@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # torch takes a second, and help names methods without it
     from hopstate.data.graph_set import GraphSet
     from hopstate.datasets.temporal_generators import PathSequences
     from hopstate.training.config import LoopConfig
+    from hopstate.training.exported import ExportForm
     from hopstate.training.tasks.protocols import Task
 
     Record = Graph | GraphSet | EventStream | PathSequences  # what methods work on
@@ -187,6 +188,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
         transductive: configuration → what of a graph's inputs depends on all of its nodes at once, in words, so that
             nodes that come later change the answers for all others; "" where neighbourhoods alone count.
         explains: whether its scores are sums over events or features, which `hopstate explain` tells.
+        export: task → its program for `hopstate export`, or why there is none.
     """
 
     name: str
@@ -202,6 +204,7 @@ class Method(Generic[RecordT, RunT, TaskT]):
     space: Space = field(default_factory=dict)
     transductive: Callable[[RunT], str] | None = None
     explains: bool = False
+    export: Callable[[TaskT], ExportForm] | str = ""
 
 
 AnyMethod = Method[Any, Any, Any]  # one of all: which record, configuration and task go together is its own affair

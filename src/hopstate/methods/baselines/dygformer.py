@@ -53,5 +53,6 @@ METHODS = {
             "model.dropout": DYGLIB_DROPOUT,
         },
         budget=300_000,
+        export="its packed patches have no program yet",
     )
 }

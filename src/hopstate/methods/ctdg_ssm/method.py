@@ -214,6 +214,7 @@ METHODS = {
         suit=suit_memory,
         earlier={**RAW, **RANDOM, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
+        export="how its memory moves with the graph's change has no program yet",
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -226,5 +227,6 @@ METHODS = {
         floors=amount_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,
+        export="how its memory moves with the graph's change has no program yet",
     ),
 }

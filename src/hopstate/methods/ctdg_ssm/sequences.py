@@ -106,5 +106,6 @@ METHODS = {
         "arXiv:2606.04672",
         earlier={"gap_unit": "raw", "model.never": math.log1p(3e7)},
         space={"model.order": [1, 2, 3], "loop.optim.lr": Range(1e-4, 1e-2, log=True)},
+        export="how its memory moves with the graph's change has no program yet",
     )
 }

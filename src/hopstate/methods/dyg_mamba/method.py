@@ -164,6 +164,7 @@ METHODS = {
         floors=amount_floors,
         earlier=SECONDS,
         space=SPACE,
+        export="its scans over packed histories have no program yet",
     ),
     "dyg-mamba": history_method(
         "dyg-mamba",
@@ -175,5 +176,6 @@ METHODS = {
         space=SPACE,
         budget=200_000,
         explains=True,
+        export="its scans over packed histories have no program yet",
     ),
 }

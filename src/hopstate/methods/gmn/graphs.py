@@ -350,12 +350,12 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
-        space=SPACE | _DEEPER,
+        space=SPACE | _DEEPER, export="its scans and walks have no program yet",
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
         suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
-        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)},
+        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export="packed sets of graphs have no program yet",
     ),
 }  # fmt: skip
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]

@@ -333,6 +333,7 @@ METHODS = {
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,
+        export="its scans and walks have no program yet",
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

@@ -90,6 +90,7 @@ METHODS = {
         "baseline",
         suit=suit_judged,
         earlier=RAW,
+        export="it has no weights: a score is the time since the pair met, which is read from the past",
     ),
     "edgebank": Method(
         "edgebank",
@@ -100,5 +101,6 @@ METHODS = {
         "arXiv:2207.10128",
         suit=suit_judged,
         space={"model.memory": ["unlimited", "window", "threshold"], "model.window": ["proportion", "repeat"]},
+        export="it has no weights: a score is whether the pair has met, which is read from the past",
     ),
 }

@@ -108,7 +108,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Tensor, adjacency: Propagator, first: Tensor | None = None) -> Tensor:
         """Return (R, dim) after one block; the R receivers are the first rows of x."""
         z = self.received(self.sent(x), adjacency)
-        return self.combined(x[: len(z)], z)
+        return self.combined(x[: z.shape[0]], z)
 
     def sent(self, x: Tensor) -> Tensor:
         """Return what nodes send their neighbours."""
@@ -153,7 +153,7 @@ class GCNIIBlock(nn.Module):
 
     def received(self, sent: Tensor, adjacency: Propagator, first: Tensor) -> Tensor:
         """Return (R, dim) the layer's output at the receivers of what nodes sent (S, dim), first (S, dim) their x_0."""
-        return adjacency.propagate(self.conv, "symmetric", self.layer, sent, first[: len(sent)])
+        return adjacency.propagate(self.conv, "symmetric", self.layer, sent, first[: sent.shape[0]])
 
     def combined(self, x: Tensor, z: Tensor) -> Tensor:
         """Return (R, dim) the block's output from what its receivers received, z (R, dim)."""

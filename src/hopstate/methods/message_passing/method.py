@@ -14,6 +14,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, batched_source
+from hopstate.methods.message_passing.export import export_form
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.methods.message_passing.suit import suit_backbone
 from hopstate.methods.method import Context, Method
@@ -139,6 +140,7 @@ METHODS = {
         suit=partial(suit_backbone, kind=kind),
         floors=graph_run_floors,
         space=SPACE,
+        export=export_form,
     )
     for kind, (summary, source) in _SOURCES.items()
 }

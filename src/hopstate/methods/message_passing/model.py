@@ -192,7 +192,7 @@ class Backbone(nn.Module):
 
     def logits(self, layers: list[Tensor]) -> Tensor:
         """Return the head's output from the representations that it sees; only the last one counts without jump."""
-        count = len(layers[-1])
+        count = layers[-1].shape[0]
         if self.config.jump == "none":
             joined = layers[-1]
         elif self.config.jump == "cat":

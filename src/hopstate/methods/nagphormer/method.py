@@ -13,6 +13,7 @@ from hopstate.data.graph import Graph
 from hopstate.errors import check_range
 from hopstate.io.sizes import parse_bytes
 from hopstate.methods.method import Context, Method
+from hopstate.methods.nagphormer.export import export_form
 from hopstate.methods.nagphormer.hops import hop_tokens
 from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.nagphormer.suit import suit_nagphormer
@@ -121,6 +122,7 @@ METHODS = {
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,
+        export=export_form,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

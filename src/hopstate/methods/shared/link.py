@@ -27,6 +27,7 @@ from hopstate.sampling.negatives import load_or_draw, one_against_many
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import Deletions
+from hopstate.training.exported import ExportForm
 from hopstate.training.tasks.history import HistoryPairs
 from hopstate.training.tasks.link import LinkEvaluation, LinkTask
 from hopstate.training.tasks.protocols import TaskFacts
@@ -233,15 +234,16 @@ def history_method(
     space: Space,
     budget: int,
     explains: bool = False,
+    export: Callable[[LinkTask], ExportForm] | str = "",
 ) -> Method[EventStream, HistoryRunT, LinkTask]:
     """Return a method of links from histories: suited, judged and read from earlier runs as all of them are.
 
     Args:
-        name, config, build, summary, source, floors, space, explains: see `Method`.
+        name, config, build, summary, source, floors, space, explains, export: see `Method`.
         budget: training events, times epochs, that one core does in some minutes.
     """
     suit, earlier = partial(suit_history, budget=budget), {**SECONDS, **RANDOM}
     return Method(
         name, config, build, "events", summary, source, floors=floors, suit=suit, earlier=earlier, space=space,
-        explains=explains,
+        explains=explains, export=export,
     )  # fmt: skip

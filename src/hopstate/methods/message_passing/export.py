@@ -1,0 +1,139 @@
+"""A backbone as a program: features and a list of edges in, outputs of all nodes out.
+
+The sums over neighbours are written as gathers and scatters over the list, the same sums as `layers.message.Adjacency`
+makes of a sparse matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError
+from hopstate.layers.message import Normalization
+from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
+from hopstate.methods.message_passing.model import Backbone
+from hopstate.training.exported import ExportForm, Port
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.static_link import StaticLinkTask
+
+NODES, EDGES = 6, 5  # of the made graph that a program is traced with
+
+
+class EdgeList:
+    """A `Propagator` over a list of edges, in operations that every program format has.
+
+    Args:
+        edge_index: (2, E) int64 senders above receivers.
+        num_nodes: N.
+        weight: (E,) weights of the edges, for layers that have a place for them.
+        attr: (E, D) features of the edges, likewise.
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int, weight: Tensor | None, attr: Tensor | None) -> None:
+        self.edge_index, self.num_nodes, self.weight, self.attr = edge_index, num_nodes, weight, attr
+
+    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
+        """Return a layer's output (N, F') at all nodes; see `Adjacency.propagate`."""
+        from torch_geometric.nn import GCN2Conv, GCNConv, GINConv, SAGEConv
+
+        if normalization == "edges":
+            carried = {} if self.attr is None else {"edge_attr": self.attr}
+            return conv(*nodes, self.edge_index, **carried)
+        if isinstance(conv, GCNConv):
+            return F.linear(self._symmetric(nodes[0]), conv.lin.weight, conv.bias)
+        if isinstance(conv, SAGEConv):
+            return conv.lin_l(self._mean(nodes[0])) + conv.lin_r(nodes[0])
+        if isinstance(conv, GINConv):
+            return conv.nn(self._sum(nodes[0]) + (1 + conv.eps) * nodes[0])
+        if not isinstance(conv, GCN2Conv):
+            raise ConfigError(f"{type(conv).__name__} has no form over a list of edges")
+        x, first = (1 - conv.alpha) * self._symmetric(nodes[0]), conv.alpha * nodes[1]
+        mixed = (x + first) @ conv.weight1 if conv.weight2 is None else x @ conv.weight1 + first @ conv.weight2
+        return (1 - conv.beta) * (x + first) + conv.beta * mixed
+
+    def _sum(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
+        sender, receiver = self.edge_index[0], self.edge_index[1]
+        sent = x[sender] if weight is None else x[sender] * weight[:, None]
+        return x.new_zeros(self.num_nodes, x.shape[1]).index_add(0, receiver, sent)
+
+    def _mean(self, x: Tensor) -> Tensor:
+        ones = x.new_ones(self.edge_index.shape[1])
+        degree = x.new_zeros(self.num_nodes).index_add(0, self.edge_index[1], ones)
+        return self._sum(x) / degree.clamp(min=1)[:, None]
+
+    def _symmetric(self, x: Tensor) -> Tensor:
+        assert self.weight is not None
+        degree = x.new_zeros(self.num_nodes).index_add(0, self.edge_index[1], self.weight) + 1
+        scale = degree.rsqrt()
+        edge = self.weight * scale[self.edge_index[0]] * scale[self.edge_index[1]]
+        return self._sum(x, edge) + x / degree[:, None]
+
+
+class BackboneProgram(nn.Module):
+    """x (N, F), edge_index (2, E), and weights (E,) or features (E, D) of the edges where they count → (N, C).
+
+    Args:
+        model: the trained backbone.
+    """
+
+    def __init__(self, model: Backbone) -> None:
+        super().__init__()
+        self.model, self.weighted = model, model.kind in WITH_WEIGHTS
+
+    def forward(self, x: Tensor, edge_index: Tensor | None = None, carried: Tensor | None = None) -> Tensor:
+        """Return the outputs of all nodes."""
+        if edge_index is None:  # a perceptron looks at no edge
+            edge_index = torch.zeros(2, 0, dtype=torch.int64)
+        weight, attr = (carried, None) if self.weighted else (None, carried)
+        return self.model(x, EdgeList(edge_index, x.shape[0], weight, attr))
+
+
+def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
+    """Return the program of a trained task.
+
+    Raises:
+        ConfigError: the run is of links, whose decoder has no program, or of GAT.
+    """
+    model = bare(task.model)
+    if not isinstance(task, NodeTask) or not isinstance(model, Backbone):
+        raise ConfigError("backbones are exported for nodes; this run is of links between them, whose decoder is not")
+    like = next(model.parameters())
+    width = next(m.in_features if isinstance(m, nn.Linear) else m.in_channels for m in maps(model))
+    inputs = [Port(name="x", meaning=f"{width} features of each node, scaled as in training", axes=("node", ""))]
+    example = [torch.randn(NODES, width).to(like)]
+    if model.kind != "mlp":
+        meaning = "int64 node rows, those that send above those that receive; both directions where flow is both"
+        inputs.append(Port(name="edge_index", meaning=meaning, axes=("", "edge")))
+        example.append(torch.tensor([[0, 1, 2, 3, 1], [1, 0, 1, 2, 4]]))
+    if model.kind in WITH_WEIGHTS:
+        meaning = "weight of each edge, 1 where the graph has none"
+        inputs.append(Port(name="edge_weight", meaning=meaning, axes=("edge",)))
+        example.append(torch.rand(EDGES).to(like) + 0.5)
+    elif model.edge_dim:
+        meaning = f"{model.edge_dim} features of each edge, scaled as in training"
+        inputs.append(Port(name="edge_attr", meaning=meaning, axes=("edge", "")))
+        example.append(torch.randn(EDGES, model.edge_dim).to(like))
+    return ExportForm(
+        module=BackboneProgram(model),
+        inputs=tuple(inputs),
+        output=Port(
+            name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")
+        ),
+        example=tuple(example),
+        preprocessing=(
+            "the whole graph, or every node within as many hops as the model has layers of those asked for, with all "
+            "edges among them and their neighbours; edges as edges.flow, read.undirected and read.self_loops left them"
+        ),
+    )
+
+
+def maps(model: nn.Module) -> list[Any]:
+    """Return the linear maps of a model, the one that takes the features first."""
+    from torch_geometric.nn.dense import Linear
+
+    return [m for m in model.modules() if isinstance(m, (nn.Linear, Linear))]

@@ -1,0 +1,43 @@
+"""NAGphormer as a program: tokens of nodes in, outputs of nodes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hopstate.errors import ConfigError
+from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.training.exported import ExportForm, Port
+from hopstate.training.precision import bare
+from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.static_link import StaticLinkTask
+
+
+def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
+    """Return the program of a trained task.
+
+    Raises:
+        ConfigError: the run is of links, whose decoder has no program.
+    """
+    model = bare(task.model)
+    if not isinstance(task, NodeTask) or not isinstance(model, NAGphormer):
+        raise ConfigError("nagphormer is exported for nodes; this run is of links between them, whose decoder is not")
+    tokens = Port(
+        name="tokens",
+        meaning=f"hop averages of each node, hop 0 first: {model.num_hops + 1} tokens of {model.in_dim} features",
+        axes=("node", "", ""),
+    )
+    return ExportForm(
+        module=model,
+        inputs=(tokens,),
+        output=Port(
+            name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")
+        ),
+        example=(torch.randn(3, model.num_hops + 1, model.in_dim).to(next(model.parameters())),),
+        preprocessing=(
+            "tokens[v, k] = (A_hat^k X)[v], A_hat the graph's (D+I)^-1/2 (A+I) (D+I)^-1/2 and X its features, scaled "
+            "as in training, with Laplacian eigenvectors beside them where tokens.eigenvectors is above 0: "
+            "open_run(RUN).model().inputs(nodes) gives them for the run's own nodes"
+        ),
+    )

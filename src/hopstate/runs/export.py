@@ -1,0 +1,141 @@
+"""A trained run as a program that needs no hopstate: torch.export's .pt2, or ONNX, and export.json that explains it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hopstate.errors import ConfigError, HopstateError, MissingExtraError
+from hopstate.io.files import replace_files
+from hopstate.io.opening import shown
+from hopstate.methods import method_of_run
+from hopstate.methods.method import AnyMethod
+from hopstate.runs.load import load_run
+from hopstate.training.exported import ExportForm, Port
+from hopstate.training.run_folder import RunFolder, json_text
+
+Format = Literal["torch", "onnx"]
+FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
+NEEDED = ("onnx", "onnxscript")
+
+
+def export_run(run: str | Path, to: Format, out: str | Path, *, data: Any = None, method: str | None = None) -> Path:
+    """Write a finished run's network as a program, with export.json beside it, and return the program's file.
+
+    Args:
+        run: the run folder.
+        to: "torch" (torch.export, model.pt2) or "onnx" (model.onnx).
+        out: folder to write to; a program of the same format there is replaced.
+        data: the run's own data, where they are nowhere else.
+        method: as in `hopstate.evaluate`.
+
+    Raises:
+        ConfigError: an unknown format, or a method that has no program, with the reason.
+        MissingExtraError: ONNX is asked for and its packages are not installed.
+    """
+    if to not in FILES:
+        raise ConfigError(f"a run is exported to {' or '.join(FILES)}; got {shown(to)!r}")
+    if to == "onnx" and (missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]):
+        raise MissingExtraError(f"ONNX needs {' and '.join(missing)}: pip install 'hopstate[export]'")
+    folder = RunFolder.open(run)
+    known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
+    refuse(known)
+    with load_run(run, data, device="cpu", method=method) as (_, task):
+        assert callable(known.export)
+        form: ExportForm = known.export(task)
+        form.module.eval()
+        program = traced(form)
+        target, told = Path(out), json_text({"format": to, "method": known.name, **described(form)})
+
+        def write(path: Path) -> None:
+            path.write_bytes(packed(program, form, to))
+
+        replace_files(
+            {target / FILES[to]: write, target / "export.json": lambda path: path.write_text(told, encoding="utf-8")}
+        )
+    return target / FILES[to]
+
+
+def refuse(method: AnyMethod) -> None:
+    """Raise ConfigError, with the reason, for a method that has no program."""
+    if not callable(method.export):
+        reason = method.export or "it does not say how (Method.export)"
+        raise ConfigError(f"{method.name} is not exported: {reason}")
+
+
+def traced(form: ExportForm) -> torch.export.ExportedProgram:
+    """Return the program of a form, with the lengths that it leaves free."""
+    free: dict[str, Any] = {axis: torch.export.Dim(axis) for port in form.inputs for axis in port.axes if axis}
+    shapes = tuple({i: free[axis] for i, axis in enumerate(port.axes) if axis} for port in form.inputs)
+    with torch.no_grad(), quiet():
+        return torch.export.export(_Named(form), form.example, dynamic_shapes=(shapes,), strict=False)
+
+
+class _Named(nn.Module):
+    """A form's module with one argument a port, so that the program's inputs stand in order."""
+
+    def __init__(self, form: ExportForm) -> None:
+        super().__init__()
+        self.module = form.module
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.module(*inputs)
+
+
+def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) -> bytes:
+    """Return the bytes of a program's file."""
+    buffer = io.BytesIO()
+    with quiet():
+        if to == "torch":
+            torch.export.save(program, buffer)
+            return buffer.getvalue()
+        names = [port.name for port in form.inputs]
+        made = torch.onnx.export(
+            program, dynamo=True, verbose=False, input_names=names, output_names=[form.output.name]
+        )
+    if made is None:
+        raise HopstateError("torch.onnx.export gave no program")
+    return made.model_proto.SerializeToString()
+
+
+def described(form: ExportForm) -> dict[str, Any]:
+    """Return what export.json says of inputs, output and preprocessing."""
+    with torch.no_grad():
+        output = form.module(*form.example)
+    return {
+        "inputs": [port_facts(port, tensor) for port, tensor in zip(form.inputs, form.example, strict=True)],
+        "outputs": [port_facts(form.output, output)],
+        "preprocessing": form.preprocessing,
+    }
+
+
+def port_facts(port: Port, like: Tensor) -> dict[str, Any]:
+    """Return name, dtype, shape (a name where a length is free) and meaning of a port."""
+    shape = [axis or size for axis, size in zip(port.axes, like.shape, strict=True)]
+    return {"name": port.name, "dtype": str(like.dtype).removeprefix("torch."), "shape": shape, "meaning": port.meaning}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep exporters from telling of their own affairs."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+__all__ = ["export_run"]

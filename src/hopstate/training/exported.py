@@ -1,0 +1,46 @@
+"""A trained network as a program: a module of tensors in, tensors out, with what each of them is.
+
+A method gives one of its task (`methods.method.Method.export`); `runs.export` writes it. State stands among the inputs
+and the outputs, nothing is kept inside but weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """An input or output.
+
+    Args:
+        name: as the program calls it.
+        meaning: what it holds, for who calls it.
+        axes: a name for each axis whose length the caller chooses, "" for each that the model fixes; ports that share
+            a name share a length.
+    """
+
+    name: str
+    meaning: str
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportForm:
+    """What is exported of a run.
+
+    Args:
+        module: takes the inputs in order and returns the output.
+        inputs: in the order of the module's arguments.
+        output: what it returns.
+        example: tensors of the inputs' shapes, every axis of free length two or longer.
+        preprocessing: what the caller has to have done, in words.
+    """
+
+    module: nn.Module
+    inputs: tuple[Port, ...]
+    output: Port
+    example: tuple[Tensor, ...]
+    preprocessing: str

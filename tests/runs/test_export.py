@@ -1,0 +1,118 @@
+"""Programs of finished runs give the runs' own answers, with any number of rows, or a method says why there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hopstate.cli.main import main
+from hopstate.data.graph import Graph
+from hopstate.datasets.generators import stochastic_block_model
+from hopstate.errors import ConfigError, MissingExtraError
+from hopstate.methods import MODULES, get_method
+from hopstate.runs import export
+from hopstate.runs.api import fit
+from hopstate.runs.export import export_run, refuse
+from hopstate.runs.load import load_run
+from hopstate.sampling.adjacency import whole_adjacency
+from hopstate.testing.asserts import F32
+from hopstate.training.tasks.node import RowBatches
+from made_events import small_run
+
+ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
+QUICK = ("nagphormer", "gcn")
+SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
+OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}
+KINDS = [
+    *((name, {}) for name in EXPORTED),
+    *(("gcn", {"model.block": block}) for block in ("plain", "bare", "convolutions")),
+    *(("sage", {"model.jump": jump}) for jump in ("cat", "max", "mean")),
+    ("gin", {"model.block": "convolutions", "model.norm": "batch"}),
+    ("gcn", {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}),
+    ("sage", {"loop.precision": "64"}),
+]
+
+
+def graph() -> Graph:
+    return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
+
+
+def trained(method: str, folder: Path, **settings: object) -> Path:
+    return fit(method, graph(), out=folder, config={**SMALL, **OWN.get(method, {}), **settings}).path
+
+
+def asked(run: Path) -> tuple[list[Tensor], Tensor]:
+    """Return inputs of all nodes of a run's own data, and the run's own answers."""
+    with load_run(run, graph(), device="cpu") as (_, task), torch.no_grad():
+        task.model.eval()
+        own, nodes = task.source, np.arange(60)
+        if isinstance(own, RowBatches):
+            inputs = [own.inputs(nodes)]
+        else:
+            like, edges = next(task.model.parameters()), whole_adjacency(graph()).edge_index()
+            inputs = [torch.tensor(graph().x).to(like), edges, torch.ones(edges.shape[1]).to(like)]
+        return inputs, task.logits(nodes)
+
+
+def answers(path: Path, inputs: list[Tensor]) -> Tensor:
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()(*inputs)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [own.name for own in session.get_inputs()]
+    return torch.from_numpy(session.run(None, {n: x.numpy() for n, x in zip(names, inputs, strict=True)})[0])
+
+
+def same_answers(method: str, folder: Path, to: export.Format, **settings: object) -> None:
+    run = trained(method, folder / "run", **settings)
+    inputs, wanted = asked(run)
+    path = export_run(run, to, folder / "program", data=graph())
+    told = json.loads((path.parent / "export.json").read_text())
+    taken = inputs[: len(told["inputs"])]
+    assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in told["inputs"]]
+    torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=F32, atol=F32)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [pytest.param(m, s, marks=() if m in QUICK and not s else pytest.mark.slow) for m, s in KINDS],
+    ids=str,
+)
+def test_a_program_gives_the_runs_own_answers(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "torch", **settings)
+
+
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+@pytest.mark.parametrize("method", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in EXPORTED])
+def test_onnx_gives_the_runs_own_answers(method: str, tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "onnx")
+
+
+@pytest.mark.parametrize("method", MODULES)
+def test_every_method_says_whether_it_is_exported(method: str) -> None:
+    known = get_method(method)
+    assert known.export, "give the method a program or the reason why it has none (Method.export)"
+    if not callable(known.export):
+        with pytest.raises(ConfigError, match=f"^{method} is not exported: {known.export[:20]}"):
+            refuse(known)
+
+
+def test_a_method_without_a_program_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run("recency", tmp_path).path
+    assert main(["export", str(run), "--to", "torch", "--out", str(tmp_path / "out")]) == 2
+    assert "recency is not exported: it has no weights" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_onnx_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "NEEDED", ("no_such_package",))
+    with pytest.raises(MissingExtraError, match=r"no_such_package.*hopstate\[export\]"):
+        export_run(tmp_path, "onnx", tmp_path / "out")
