@@ -16,14 +16,14 @@ pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopst
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
 from hopstate.runs.api import Run
-from hopstate.runs.queries import slices
 from hopstate.runs.queries.ask import chances, ranked, ranking
-from hopstate.runs.queries.slices import Steps, finished
 from hopstate.serving.desk import LATER, SOON, Desk
 from hopstate.serving.doors import Doors
 from hopstate.serving.limits import Limits
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
+from hopstate.streaming import slices
+from hopstate.streaming.slices import Steps, finished
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """A replica answers what its writer answers at the same position, bit for bit, and takes nothing."""
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from made_events import small_run, table
 
@@ -72,18 +72,13 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
         app = service(opened, name="run", limits=limits)
         with TestClient(app) as client:
 
-            def until(key: str, value: Any) -> dict[str, Any]:
-                for _ in range(2000):
-                    state = dict(client.get("/state").json())
-                    if state[key] == value:
-                        return state
-                    time.sleep(0.01)
-                raise AssertionError(state)
+            def told(key: str, value: Any) -> dict[str, Any]:
+                return until(lambda: dict(client.get("/state").json()), lambda state: state[key] == value)
 
             refused = client.post("/events", json={"events": events[20:21]})
             assert (refused.status_code, "replica" in refused.json()["error"]) == (403, True)
             writer.take(events[20:30])
-            assert (until("position", 30)["follows"], until("lag", 0)["position"]) == (True, 30)
+            assert (told("position", 30)["follows"], told("lag", 0)["position"]) == (True, 30)
             assert "hopstate_lag 0.0" in client.get("/metrics").text
             live = app.state.doors.live
 
@@ -92,7 +87,7 @@ def test_a_replica_at_the_doors(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 
             with monkeypatch.context() as patch:
                 patch.setattr(live.log, "commits", broken)
-                assert until("trouble", "the log is away")["position"] == 30
+                assert told("trouble", "the log is away")["position"] == 30
                 assert client.post("/rank", json={"source": "u1", "top": 2}).status_code == 200
             writer.take(events[30:])
-            assert until("position", 50)["trouble"] == ""
+            assert told("position", 50)["trouble"] == ""

@@ -1,6 +1,7 @@
 """The doors of a live run: what they answer is what the run gives offline, and nothing that is sent breaks them."""
 
 import asyncio
+import io
 import json
 import random
 import re
@@ -24,7 +25,9 @@ from hopstate.cli.main import main
 from hopstate.errors import StorageError
 from hopstate.runs.api import Run
 from hopstate.serving import service as module
-from hopstate.serving.doors import _Request
+from hopstate.serving import stages
+from hopstate.serving.draft import Request
+from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
 from hopstate.serving.replaying import replayed
@@ -125,7 +128,7 @@ def test_events_that_are_only_stored_change_no_score(run: Run, tmp_path: Path) -
     with TestClient(service(partial(LiveRun, run.path, folder=tmp_path / "a"), name="run")) as client:
         found = [client.post("/events", json={"events": [e], "score": k % 3 > 0}).json() for k, e in enumerate(events)]
         scores = [answer["receipts"][0]["score"] for answer in found]
-        both = [_Request([events[-1]], False), _Request([events[-1]] * 2, True)]
+        both = [Request([events[-1]], False), Request([events[-1]] * 2, True)]
         together = client.portal.call(client.app.state.doors._take_group, both)  # type: ignore[attr-defined, union-attr]
         assert [[r.score is None for r in receipts] for receipts in together] == [[True], [False] * 2]
     again = pd.concat(list(replayed(run.path, tmp_path / "a")))["score"].tolist()
@@ -321,7 +324,7 @@ def test_what_is_sent_is_not_sent_back(client: TestClient) -> None:
 
 def test_a_slow_model_ranks_in_two_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are many candidates and the run has its first stage; the answer says so."""
-    monkeypatch.setattr(module, "FEW", 3)
+    monkeypatch.setattr(stages, "FEW", 3)
     monkeypatch.setattr(module, "STAGE", 4)
     run = small_run("dyg-mamba", tmp_path)
     asked = {"source": "u1", "top": 3}
@@ -345,3 +348,36 @@ def test_a_slow_model_ranks_in_two_stages(tmp_path: Path, monkeypatch: pytest.Mo
         }
         assert told(client, first_stage=None)[:2] == (whole, None)
         assert told(client, first_stage=5)[1]["candidates"] == 5
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_first_stage_is_made_at_the_start(kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a slow model that has none; it is the one that `hopstate rank` makes, and page and lines tell of it."""
+    for place in (module, stages):
+        monkeypatch.setattr(place, "STAGE", 4)
+    monkeypatch.setattr(stages, "FEW", 3)
+    run, said, out = small_run("dyg-mamba", tmp_path), list[str](), io.StringIO()
+    if kept:
+        run.rank("u1", top=3, first_stage=4)
+    doors = service(partial(LiveRun, run.path), name="run", staged=said.append, lines=Lines("json", out))
+    with TestClient(doors) as client:
+        assert len(said) == (not kept)
+        told = client.get("/state").json()["first_stage"]
+        answer = client.post("/rank", json={"source": "u1", "top": 3}).json()
+    staged = run.rank("u1", top=3, first_stage=4)
+    assert [row["dst"] for row in answer["ranked"]] == staged["dst"].tolist()
+    assert (
+        answer["first_stage"]
+        == told
+        == {"candidates": 4} | {name: staged.attrs[f"first_stage_{name}"] for name in ("recall", "destinations")}
+    )
+    assert [one["recall"] for one in map(json.loads, out.getvalue().splitlines()) if one["event"] == "first stage"] == [
+        told["recall"]
+    ]
+
+
+def test_a_quick_model_gets_no_first_stage(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "FEW", 3)
+    opened = partial(LiveRun, run.path, folder=tmp_path)
+    with TestClient(service(opened, name="run", staged=pytest.fail)) as client:
+        assert client.get("/state").json()["first_stage"] is None

@@ -2,13 +2,13 @@
 
 import itertools
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from made_events import small_run, table
 
@@ -60,11 +60,7 @@ def feed(request: pytest.FixtureRequest) -> tuple[str, Callable[[list[Any]], Non
 
 def drained(pump: Pump, count: int) -> list[Any]:
     found: list[Any] = []
-    for _ in range(100):
-        found += pump.step()
-        if len(found) >= count:
-            return found
-    raise AssertionError(found)
+    return until(lambda: found.extend(pump.step()) or found, lambda events: len(events) >= count)
 
 
 def bodies(live: LiveRun) -> list[tuple[str, str, int]]:
@@ -154,11 +150,7 @@ def test_a_service_takes_from_its_source_and_from_requests(
     for first in (0, 30):
         with TestClient(service(made, name="run", limits=limits, source=place)) as client:
             send(EVENTS[first : first + 29])
-            for _ in range(1000):
-                state = client.get("/state").json()
-                if state["position"] >= first + 29:
-                    break
-                time.sleep(0.01)
+            state = until(lambda: client.get("/state").json(), lambda now: now["position"] >= first + 29)  # noqa: B023
             answer = client.post("/events", json={"events": [EVENTS[first + 29]]}).json()
             assert (answer["position"], state["trouble"]) == (first + 30, "")
     with LiveRun(run.path, folder=tmp_path) as live:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hopstate.serving.live import LiveRun
 
 _HERE = "127.0.0.1"
+_TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
 
 
 def run(argv: list[str]) -> Answer:
@@ -76,6 +78,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--shadow", default=None, metavar="RUN", help=shadow)
     told = "a line to stderr for each request, commit, alarm and trouble: json, text, or off (default)"
     parser.add_argument("--log-format", choices=("json", "text", "off"), default="off", help=told)
+    stage = "of rankings by a slow model: auto makes it at the start where the run has none (default); never makes none"
+    parser.add_argument("--first-stage", choices=("auto", "never"), default="auto", help=stage)
     source = "events from kafka://HOST:PORT/TOPIC or postgresql://HOST/DATABASE?table=NAME&key=COLUMN as well"
     parser.add_argument("--source", default=None, metavar="ADDRESS", help=source)
     sink = "scores into a folder (Parquet), postgresql://HOST/DATABASE?table=NAME or kafka://HOST:PORT/TOPIC"
@@ -106,11 +110,14 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     lines.take_warnings()
     export()
     doors: dict[str, Any] = {"score_events": o.score_events == "always", "source": o.source, "lines": lines}
+    if o.first_stage == "auto":
+        doors["staged"] = partial(print, file=sys.stderr, flush=True)
     if o.shadow:
         pair = Pair(o.run, o.shadow, folder=o.folder, **options)
         opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, **doors)
+    sys.setswitchinterval(_TURN)
     app.state.doors.open()
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]

@@ -1,8 +1,12 @@
-"""A request arrives in time or is refused: whoever sends half of one and waits holds nothing up for ever."""
+"""A request arrives in time or is refused: whoever sends half of one and waits holds nothing up for ever.
+
+And who has left is answered no further: a long ranking that nobody waits for ends with its slice.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -15,10 +19,11 @@ class Arrival:
     Args:
         app: what is asked then.
         seconds: from a request's head to its last byte.
+        questions: ends of the paths of doors that change nothing, which are given up where the client leaves.
     """
 
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        self.app, self.seconds = app, seconds
+    def __init__(self, app: ASGIApp, seconds: float, questions: tuple[str, ...] = ()) -> None:
+        self.app, self.seconds, self.questions = app, seconds, questions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait for a request's body and pass it on."""
@@ -40,4 +45,14 @@ class Arrival:
         async def received() -> Message:
             return first.pop() if first else await receive()  # then only whether the client has gone
 
-        await self.app(scope, received, send)
+        if not scope["path"].endswith(self.questions):
+            await self.app(scope, received, send)
+            return
+        answer, gone = asyncio.ensure_future(self.app(scope, received, send)), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for left in (answer, gone):  # one of which is done
+                left.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answer

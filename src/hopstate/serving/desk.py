@@ -1,6 +1,6 @@
 """One thread that has a live run, and what waits for it: in order of arrival, but for some patience of what is long.
 
-Long work comes in slices (`runs.queries.slices`), and waits anew after each; so commits and short questions come
+Long work comes in slices (`streaming.slices`), and waits anew after each; so commits and short questions come
 between, and nothing waits for ever.
 """
 
@@ -11,13 +11,29 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import TypeVar
 
-from hopstate.runs.queries.slices import Steps
+from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
-AT_ONCE, SOON, LATER = 0.0, 0.03, 0.3  # seconds for which it lets others pass that come after it
+AT_ONCE, SOON, LATER = 0.0, 0.015, 0.3  # seconds for which it lets others pass that come after it
+
+
+class Work(Future[T]):
+    """What will hold the result of work; `cancel` ends it before its next slice."""
+
+    _left = False
+
+    def cancel(self) -> bool:
+        """Begin no further slice; return whether none was begun."""
+        self._left = True
+        return super().cancel()
+
+    @property
+    def left(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._left
 
 
 class Desk:
@@ -43,8 +59,8 @@ class Desk:
         return self.give_steps(lambda: _at_once(work), patience)
 
     def give_steps(self, made: Callable[[], Steps[T]], patience: float = SOON) -> Future[T]:
-        """Let the thread do work in slices; made, which begins it, is called there too."""
-        future: Future[T] = Future()
+        """Let the thread do work in slices until its end or cancel; made, which begins it, is called there too."""
+        future: Work[T] = Work()
         steps: list[Steps[T]] = []
 
         def step() -> bool:
@@ -54,6 +70,9 @@ class Desk:
             try:
                 if not steps:
                     steps.append(made())
+                elif future.left:
+                    steps[0].close()
+                    raise CancelledError
                 next(steps[0])
             except StopIteration as end:
                 future.set_result(end.value)

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
-
 from hopstate.errors import ConfigError, StorageError
 from hopstate.runs.queries.session import Session
-from hopstate.runs.queries.slices import Steps
 from hopstate.serving.desk import AT_ONCE, LATER, Desk
-from hopstate.serving.draft import Receipt
+from hopstate.serving.draft import Draft, Receipt, Request
 from hopstate.serving.limits import BusyServiceError, Limits
 from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
@@ -31,22 +26,13 @@ from hopstate.serving.pump import Pump
 from hopstate.serving.quality import Alarm, Quality
 from hopstate.serving.shadow import swap
 from hopstate.serving.sources import open_source
+from hopstate.serving.stages import make_stage
 from hopstate.serving.traces import span
+from hopstate.serving.warned import with_warnings
+from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
 _AT_ONCE = 500  # events that a shadow observes while others wait
-
-
-@dataclass(frozen=True)
-class _Request:
-    """Events of a request, and whether their scores are asked for."""
-
-    events: list[dict[str, Any]]
-    score: bool
-
-    def told(self, receipt: Receipt) -> Receipt:
-        """Return what is told of one of them."""
-        return receipt if self.score else replace(receipt, score=None)
 
 
 class Doors:
@@ -59,6 +45,7 @@ class Doors:
         source: place from which events come as well (see `sources.open_source`).
         beside: opens the shadow of a run.
         lines: where it says what happens.
+        staged: told of it where a slow model's first stage is made at the start; None makes none.
     """
 
     def __init__(
@@ -70,14 +57,16 @@ class Doors:
         source: str | None = None,
         beside: Callable[[LiveRun], LiveRun] | None = None,
         lines: Lines | None = None,
+        staged: Callable[[str], None] | None = None,
     ) -> None:
+        self._staged, self.first_stage = staged, dict[str, Any]()  # by model
         self.source, self._beside, self.lines = source, beside, lines or Lines()
         self.shadow: LiveRun | None = None
         self.opened, self.limits, self.score_events, self.meters = opened, limits, score_events, Meters()
         self._desk, self._disk = Desk("live run"), ThreadPoolExecutor(1, "log")
         self._moving = asyncio.Lock()  # who may move the run
         self._judged: asyncio.Future[None] | None = None
-        self._events: asyncio.Queue[tuple[_Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[Request, asyncio.Future[list[Receipt]]]] = asyncio.Queue()
         self._waiting = 0
         self._is_open = self.ready = False
         self._alarms: list[Alarm] = []
@@ -96,6 +85,8 @@ class Doors:
             if self.source is not None:
                 source = open_source(self.source, self.live.log.facts())
                 self._pump = Pump(self.live, source, score=self.score_events)
+            if self._staged is not None:
+                self.first_stage = {run.model: make_stage(run, self._staged) for run in self._runs}
         except BaseException:
             if self.shadow is not None:
                 self.shadow.close(snapshot=False)
@@ -103,6 +94,8 @@ class Doors:
             raise
         self._is_open = True
         self.lines("opened", run=self.live.run.path.name, model=self.live.model, position=self.live.position)
+        if stage := self.first_stage.get(self.live.model):
+            self.lines("first stage", **stage)
 
     async def start(self) -> None:
         """Begin to take events; the run is opened where it is not yet."""
@@ -233,7 +226,9 @@ class Doors:
         """
 
         async def wait() -> tuple[T, list[str]]:
-            return await asyncio.wrap_future(self._desk.give_steps(partial(self._asked, question), patience))
+            return await asyncio.wrap_future(
+                self._desk.give_steps(lambda: with_warnings(question(self.live.asked())), patience)
+            )
 
         return await self._counted(wait)
 
@@ -256,7 +251,7 @@ class Doors:
 
         async def wait() -> list[Receipt]:
             future: asyncio.Future[list[Receipt]] = asyncio.get_running_loop().create_future()
-            self._events.put_nowait((_Request(events, score and self.score_events), future))
+            self._events.put_nowait((Request(events, score and self.score_events), future))
             return await asyncio.shield(future)
 
         return await self._counted(wait)
@@ -307,13 +302,13 @@ class Doors:
                 self.lines("alarm", position=alarm.position, text=alarm.text)
         self._alarms = list(self.quality.alarms)
 
-    async def _take_group(self, group: list[_Request]) -> list[list[Receipt] | Exception]:
+    async def _take_group(self, group: list[Request]) -> list[list[Receipt] | Exception]:
         """Take requests together where that goes, else one by one."""
         if len(group) > 1:
             before = self.live.position
             try:
                 scored = any(given.score for given in group)
-                whole = _Request([event for given in group for event in given.events], scored)
+                whole = Request([event for given in group for event in given.events], scored)
                 each = iter(await self._take(whole))
                 return [[given.told(next(each)) for _ in given.events] for given in group]
             except StorageError as error:
@@ -329,17 +324,27 @@ class Doors:
                 found.append(error)
         return found
 
-    async def _take(self, given: _Request) -> list[Receipt]:
+    async def _take(self, given: Request) -> list[Receipt]:
         begin, live = time.perf_counter(), self.live
         with span("commit", {"hopstate.events": len(given.events)}) as told:
-            draft = await self._in_thread(partial(live.drafted, given.events, score=given.score))
+            drafting = partial(live.drafting, given.events, score=given.score)
+            draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
             loop = asyncio.get_running_loop()
             first = await loop.run_in_executor(self._disk, draft.written, live.log)  # others are answered meanwhile
-            receipts = await self._in_thread(partial(live.accepted, draft, first))
+            live.accept(draft)
+            self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
+            receipts = draft.receipts(first)
             told["hopstate.position"] = live.position
         self.meters.took(receipts, live)
         self._committed(receipts, begin)
         return receipts
+
+    def _settle(self, live: LiveRun, draft: Draft, first: int) -> None:
+        try:
+            live.settle(draft, first)
+            self._trouble("sink or snapshot", "")
+        except Exception as error:  # what was acknowledged stands; the next start makes up for the rest
+            self._trouble("sink or snapshot", str(error) or type(error).__name__)
 
     def _committed(self, receipts: list[Receipt], begin: float) -> None:
         new = [one.position for one in receipts if one.position is not None and not one.again]
@@ -348,20 +353,7 @@ class Doors:
 
     def told(self) -> dict[str, Any]:
         """Return what the page shows."""
-        found = self.meters.told(self.live, self.quality)
+        found = self.meters.told(self.live, self.quality) | {"first_stage": self.first_stage.get(self.live.model)}
         if self.shadow is not None:
             found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
         return found
-
-    def _asked(self, question: Callable[[Session], Steps[T]]) -> Steps[tuple[T, list[str]]]:
-        """Return what answers a question, and what it warned of."""
-        steps, told = question(self.live.asked()), list[str]()
-        while True:
-            with warnings.catch_warnings(record=True) as said, torch.no_grad():
-                warnings.simplefilter("always")
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    return end.value, told + [str(one.message) for one in said]
-            told += [str(one.message) for one in said]
-            yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,18 @@ class Receipt:
     position: int | None
     score: float | None = None
     again: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """Events of a request, and whether their scores are asked for."""
+
+    events: list[dict[str, Any]]
+    score: bool
+
+    def told(self, receipt: Receipt) -> Receipt:
+        """Return what is told of one of them."""
+        return receipt if self.score else replace(receipt, score=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,6 +13,7 @@ from hopstate.serving.doors import Doors
 from hopstate.serving.traces import span
 
 NO_TOKEN = "/v2/health"  # doors below it ask for none
+FAILED, LEFT = 500, 499  # what counts where there was no answer: after an error, and where the client has left
 
 
 class Guard:
@@ -32,7 +33,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status, headers = time.perf_counter(), 500, Headers(scope=scope)
+        start, status, headers = time.perf_counter(), FAILED, Headers(scope=scope)
         path, method = "other", scope["method"]
 
         async def noted(message: Message) -> None:
@@ -45,6 +46,7 @@ class Guard:
             with span(method, {"http.request.method": method}, headers=headers) as attributes:
                 refused = self._refused(scope["path"], method, headers)
                 await (refused or self.app)(scope, receive, noted)
+                status = LEFT if status == FAILED else status
                 path = getattr(scope.get("route"), "path", path)
                 attributes |= {"http.route": path, "http.response.status_code": status}
         finally:

@@ -36,7 +36,8 @@ from hopstate.serving.logs import open_log
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, newest
-from hopstate.streaming.live import fingerprint, go_on
+from hopstate.streaming.live import fingerprint, going_on
+from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -119,6 +120,7 @@ class LiveRun:
                     f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs"
                 )
             self.task: LinkTask = task
+            self._pace = Pace()
             self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
             self.log = self._log_at(log)
@@ -262,15 +264,19 @@ class LiveRun:
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
-        draft = self.drafted(events, score=score, facts=facts)
-        return self.accepted(draft, draft.written(self.log))
+        draft = finished(self.drafting(events, score=score, facts=facts))
+        first = draft.written(self.log)
+        self.accept(draft)
+        self.settle(draft, first)
+        return draft.receipts(first)
 
-    def drafted(
+    def drafting(
         self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
-    ) -> Draft:
-        """Return events scored and observed beside the run, to be written and then accepted; as `take` does.
+    ) -> Steps[Draft]:
+        """Return events scored and observed beside the run, in slices; they are then written, accepted and settled.
 
-        Between the three the run may answer, and does so as if they had not come. There is one draft at a time.
+        Between slices, and until it is accepted, the run may answer, and does so as if they had not come. There is one
+        draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
         ids = [id_of(event) for event in events]
@@ -287,19 +293,21 @@ class LiveRun:
         if not rest:
             return Draft(**given)
         new = [bodies[k] for k in rest]
-        scores, after = self._after(new, score=score or self.sink is not None)
+        scores, after = yield from self._going_on(new, score=score or self.sink is not None)
         entries = [Entry(json.dumps(bodies[k]), ids[fresh[k]]) for k in rest]
         given |= {"new": [fresh[k] for k in rest], "bodies": new, "entries": entries}
         return Draft(**given, scores=scores, told=score, after=after)
 
-    def accepted(self, draft: Draft, first: int) -> list[Receipt]:
-        """Take in what was committed from a position on; return what became of each event."""
+    def accept(self, draft: Draft) -> None:
+        """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
         if draft.after is not None:
             self.past = draft.after
-            if self.sink is not None:
-                self.sink.take(first, draft.bodies, draft.scores)
+
+    def settle(self, draft: Draft, first: int) -> None:
+        """Do what is due after events that were committed from a position on: the sink, a snapshot."""
+        if draft.after is not None and self.sink is not None:
+            self.sink.take(first, draft.bodies, draft.scores)
         self._keep()
-        return draft.receipts(first)
 
     def _keep(self) -> None:
         """Keep a snapshot where it is time."""
@@ -311,9 +319,13 @@ class LiveRun:
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, Past]:
         """Return (Q,) scores of events, NaN where none is, and the past after them."""
+        return finished(self._going_on(bodies, score=score))
+
+    def _going_on(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
+        """Do what `_after` does, in slices."""
         new = self._incoming.stream(bodies, self.past)
-        with torch.no_grad():
-            answer, after = go_on(self.task, self.past, new, score=score, again=True, checked=True)
+        given: dict[str, Any] = {"score": score, "again": True, "checked": True, "pace": self._pace}
+        answer, after = yield from each_in(torch.no_grad, going_on(self.task, self.past, new, **given))
         needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
         after = replace(after, layers=compacted(after.layers, needed))
         scores = np.full(len(new), np.nan)

@@ -29,9 +29,9 @@ from hopstate.methods.heuristics.recency import Recency
 from hopstate.random import named_rng
 from hopstate.runs.queries.calibrated import NAME as CURVE
 from hopstate.runs.queries.calibrated import probabilities
-from hopstate.runs.queries.slices import Steps, finished
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.slices import Steps, finished
 
 WINDOW = 1_000  # events judged that count
 BESIDE = 10  # other targets of each kind

@@ -22,9 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from hopstate import __version__
 from hopstate.errors import ConfigError, DataError, HopstateError, HopstateWarning, StorageError, TimeOrderError
 from hopstate.runs.queries.ask import chances, ranking
-from hopstate.runs.queries.first_stage import NAME as FIRST_STAGE
 from hopstate.runs.queries.session import Session
-from hopstate.runs.queries.slices import Steps
 from hopstate.serving.arrival import Arrival
 from hopstate.serving.desk import SOON
 from hopstate.serving.doors import Doors
@@ -34,9 +32,8 @@ from hopstate.serving.lines import Lines
 from hopstate.serving.live import LiveRun
 from hopstate.serving.messages import EventsIn, InferIn, RankIn, SwapIn
 from hopstate.serving.replica import ReplicaError
-from hopstate.streaming.history_scorer import HistoryScorer
-
-FEW, STAGE = 500, 100  # candidates that a slow model scores whole, and those that its first stage leaves of more
+from hopstate.serving.stages import STAGE, has_stage, is_slow
+from hopstate.streaming.slices import Steps
 
 
 def service(
@@ -49,6 +46,7 @@ def service(
     source: str | None = None,
     beside: Callable[[LiveRun], LiveRun] | None = None,
     lines: Lines | None = None,
+    staged: Callable[[str], None] | None = None,
 ) -> FastAPI:
     """Return the service of a run.
 
@@ -57,10 +55,11 @@ def service(
         name: of the model, in `/v2/models/NAME`.
         token: what requests must bear (`Authorization: Bearer TOKEN`), None for nothing; health asks for none.
         limits: see `Limits`.
-        score_events, source, beside, lines: see `Doors`.
+        score_events, source, beside, lines, staged: see `Doors`.
     """
     limits = limits or Limits()
-    doors = Doors(opened, limits, score_events=score_events, source=source, beside=beside, lines=lines)
+    more: dict[str, Any] = {"source": source, "beside": beside, "lines": lines, "staged": staged}
+    doors = Doors(opened, limits, score_events=score_events, **more)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +70,9 @@ def service(
     app = FastAPI(title="hopstate", version=__version__, lifespan=life, description=__doc__ or "")
     app.state.doors = doors
 
-    app.add_middleware(Arrival, seconds=limits.arrival)  # behind the guard: what is refused is not read
+    app.add_middleware(
+        Arrival, seconds=limits.arrival, questions=("/rank", "/infer")
+    )  # behind the guard: what is refused is not read
 
     app.add_middleware(Guard, doors=doors, token=token)
 
@@ -181,11 +182,11 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
 
 def _ranking(asked: Session, given: RankIn) -> Steps[pd.DataFrame]:
     """Rank in as many stages as are asked for; the answer's attrs tell of the first."""
-    options, made = given.model_dump(exclude={"source"}), (asked.folder.path / FIRST_STAGE).is_file()
+    options, made = given.model_dump(exclude={"source"}), has_stage(asked)
     command = f"hopstate rank {asked.folder.path} --source X --first-stage {STAGE}"
     many = len(given.candidates or ()) or asked.past.num_nodes
     if given.first_stage == "auto":
-        slow = many > FEW and isinstance(asked.queries.follower, HistoryScorer)
+        slow = is_slow(asked, many)
         options["first_stage"] = STAGE if slow and made else None
         if slow and not made:
             text = f"all of {many:,} candidates were scored, which takes this model long; a first stage, made once: "

@@ -85,8 +85,7 @@ class FollowingMemory(MemoryScorer):
         return found.detach().cpu().numpy()
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
-        for ends in nodes:
-            self._fetch(ends)
+        self._fetch(np.concatenate(nodes))
         return super()._scores(logits, nodes, gaps)
 
     def _fetch(self, nodes: np.ndarray) -> None:

@@ -10,6 +10,7 @@ leave the same memory and give the same scores, bit for bit.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +24,7 @@ from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import FollowingMemory, asked_alone
 from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
 from hopstate.streaming.scores import check_scores
+from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 
 
 def fingerprint(task: LiveTask[FollowerT]) -> str:
@@ -70,6 +72,25 @@ def go_on(
         ShapeError: event features of another width than the model's.
         TimeOrderError, DataError: see `Past.joined`; or an event of a node beyond a fixed vocabulary.
     """
+    return finished(going_on(task, past, events, score=score, again=again, checked=checked))
+
+
+def going_on(
+    task: LiveTask[FollowerT],
+    past: Past,
+    events: EventStream,
+    *,
+    score: bool = True,
+    again: bool = False,
+    checked: bool = False,
+    pace: Pace | None = None,
+) -> Steps[tuple[dict[str, np.ndarray], Past]]:
+    """Do what `go_on` does, to the bit, and stop before and after the memory moves.
+
+    Args:
+        task, past, events, score, again, checked: as there.
+        pace: of slices of scores, where these depend on no company; None scores whole batches.
+    """
     if not checked and past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
     _, edge_dim = task.feature_dims
@@ -86,13 +107,32 @@ def go_on(
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
-            ask = partial(task.ask, follower)
-            scores.append(asked_alone(follower, ask, columns, open_.t[mine], ids))
+            ask = partial(asked_alone, follower, partial(task.ask, follower))
+            scores.append((yield from _scored(ask, columns, open_.t[mine], ids, pace if follower.alike else None)))
         if b < settled:
+            yield
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
+            yield
     after = _after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
     return task.answer(new, rows, check_scores(found)) if score else {}, after
+
+
+def _scored(
+    ask: Callable[..., np.ndarray],
+    columns: Sequence[np.ndarray],
+    t: np.ndarray,
+    ids: np.ndarray,
+    pace: Pace | None,
+) -> Steps[np.ndarray]:
+    """Return (Q,) or (Q, C) scores, in slices where there is a pace."""
+    if pace is None:
+        return ask(columns, t, ids)
+
+    def work(part: slice) -> np.ndarray:
+        return ask([column[part] for column in columns], t[part], ids[part])
+
+    return (yield from in_slices(work, len(t), pace))
 
 
 def outputs_at(task: LiveTask[NodeFollower], past: Past, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:

@@ -179,7 +179,8 @@ class ActiveEvents:
         """
         columns = self.model.gaps
         made = [self.pair_gaps(src, dst, t)] if columns else []
-        made += [self.node_gaps(src, t), self.node_gaps(dst, t)] if columns > 1 else []
+        if columns > 1:
+            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
         gaps = torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
         return gaps if self.told is None else torch.cat([gaps, torch.from_numpy(self.told.pairs(src, dst, t))], 1)
 

@@ -122,6 +122,7 @@ class PairTrees(nn.Module):
         self.register_buffer("baseline", torch.zeros(1, dtype=torch.float64))
         self.register_buffer("platt", torch.tensor([1.0, 0.0], dtype=torch.float64))
         self.register_buffer("columns", torch.from_numpy(np.array(columns, np.int64)))
+        self._walked: tuple[tuple[tuple[int, int], ...], Forest] | None = None  # of the tensors as they were
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PairTrees:
         return self  # trees are walked on the CPU, in float64, wherever and however else is computed
@@ -184,11 +185,20 @@ class PairTrees(nn.Module):
             buffer[count:] = 0
 
     def forest(self) -> Forest:
-        """Return the trees as they are walked.
+        """Return the trees as they are walked; the same again while the tensors are as they were.
 
         Raises:
             CheckpointError: they lead out of themselves.
         """
+        now = tuple((tensor.data_ptr(), tensor._version) for tensor in self._own_tensors())
+        if self._walked is None or self._walked[0] != now:
+            self._walked = now, self._forest()
+        return self._walked[1]
+
+    def _own_tensors(self) -> tuple[Tensor, ...]:
+        return self.child, self.threshold, self.value, self.size, self.baseline
+
+    def _forest(self) -> Forest:
         from hopstate.methods.pair_trees.tree_kernels import depths
 
         size = self.size.numpy()

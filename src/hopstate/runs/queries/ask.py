@@ -15,9 +15,9 @@ from hopstate.runs.queries.calibrated import probabilities
 from hopstate.runs.queries.names import Columns, Nodes, nodes_of, read_ids, read_pairs, times_of
 from hopstate.runs.queries.reasons import reasons
 from hopstate.runs.queries.session import Session, columns_of, session
-from hopstate.runs.queries.slices import Steps, finished
 from hopstate.runs.queries.static_links import check_static, is_static, rank_links, score_links
 from hopstate.runs.queries.told import tell_few, tell_unmet
+from hopstate.streaming.slices import Steps, finished
 from hopstate.training.run_folder import RunFolder
 
 if TYPE_CHECKING:

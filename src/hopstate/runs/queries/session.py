@@ -21,9 +21,9 @@ from hopstate.runs.going_on import as_trained, check_temporal, kept_state, name_
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.names import Columns, Nodes, times_of, with_rows
 from hopstate.runs.queries.shown import dates_of
-from hopstate.runs.queries.slices import Steps, in_slices
 from hopstate.runs.queries.told import tell_unmet
 from hopstate.streaming.pair_queries import PairQueries
+from hopstate.streaming.slices import Pace, Steps, in_slices
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
@@ -47,6 +47,7 @@ class Session:
         self.folder, self.task, self.own, self.method = folder, task, own, method
         self.columns = columns_of(settings_of_run(folder, method)[1]["read"])
         self.found: dict[str, Any] = {}
+        self._pace = Pace()
         self._stand(past)
 
     def _stand(self, past: Past) -> None:
@@ -103,7 +104,7 @@ class Session:
         """Return what `scores` does, to the bit, in slices; of the past as it is now, whatever comes between them."""
         if not told:
             tell_unmet(self.past, src, dst)
-        return (yield from in_slices(partial(self._scores, src, dst, t), len(t)))
+        return (yield from in_slices(partial(self._scores, src, dst, t), len(t), self._pace))
 
     def _scores(self, src: Nodes, dst: Nodes, t: np.ndarray, part: slice) -> np.ndarray:
         u, v = with_rows(self.past, src, dst)

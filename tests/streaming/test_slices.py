@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hopstate.runs.queries import slices
 from hopstate.runs.queries.ask import _pairs, ranked, ranking
 from hopstate.runs.queries.session import session
-from hopstate.runs.queries.slices import finished, in_slices
+from hopstate.streaming import slices
+from hopstate.streaming.slices import Pace, finished, in_slices
 from made_events import SMALL, small_run
 
 
@@ -24,7 +24,7 @@ def test_every_row_is_done_once(count: int) -> None:
     assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
 
 
-@pytest.mark.parametrize(("each", "wanted"), [(1.0, [slices.LEAST] * 31 + [4]), (0.0, [16, 64, 256, 164])])
+@pytest.mark.parametrize(("each", "wanted"), [(1.0, [16] + [4] * 121), (0.0, [16, 64, 256, 164])])
 def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second a row: as few as are worth a call; no time at all: four times as many each time."""
     now, sizes = 0.0, list[int]()
@@ -38,6 +38,28 @@ def test_slices_fit_their_aim(each: float, wanted: list[int], monkeypatch: pytes
 
     finished(in_slices(work, 500))
     assert sizes == wanted
+
+
+def test_a_pace_goes_on_from_call_to_call_and_learns_nothing_from_lone_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pace, each = 0.0, Pace(), 1 / 128
+    monkeypatch.setattr(slices, "AIM", 1.0)
+    monkeypatch.setattr(slices.time, "thread_time", lambda: now)
+
+    def sizes(count: int, call: float = 0.0) -> list[int]:
+        found = []
+
+        def work(part: slice) -> np.ndarray:
+            nonlocal now
+            found.append(part.stop - part.start)
+            now += call + each * found[-1]
+            return np.zeros(found[-1])
+
+        finished(in_slices(work, count, pace))
+        return found
+
+    assert sizes(300) == [16, 64, 128, 92]
+    assert sizes(1, call=16.0) == [1]
+    assert sizes(300) == [128, 128, 44]
 
 
 @pytest.mark.parametrize("name", SMALL)

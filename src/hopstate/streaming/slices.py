@@ -1,0 +1,75 @@
+"""Long work in slices, between which whoever drives it may do something else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]  # work that stops after each slice, and returns what it was for
+
+AIM = 0.005  # seconds of the processor that a slice is to take
+FIRST, LEAST = 16, 4  # pairs of the first slice of all, and of any: models take long over the first of a call
+
+
+def finished(steps: Steps[T]) -> T:
+    """Return what work returns, done without a stop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def each_in(context: Callable[[], AbstractContextManager[object]], steps: Steps[T]) -> Steps[T]:
+    """Do each slice of work within a context of its own; between them there is none."""
+    while True:
+        with context():
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
+        yield
+
+
+class Pace:
+    """How many rows make a slice, which it learns as it goes.
+
+    size: rows of the next one.
+    """
+
+    def __init__(self) -> None:
+        self.size = FIRST
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Take in how long some rows took."""
+        fit = int(rows * AIM / max(seconds, 1e-6))
+        whole = rows >= self.size or fit < self.size
+        if whole and rows >= min(self.size, FIRST):  # few rows, of which the call is most, tell nothing of how many do
+            self.size = max(LEAST, min(4 * rows, fit))
+
+
+def in_slices(work: Callable[[slice], np.ndarray], count: int, pace: Pace | None = None) -> Steps[np.ndarray]:
+    """Stop between slices of work, and return (count, ...) of all of them.
+
+    Args:
+        work: gives values of some of them, each of which depends on its own alone.
+        count: of them.
+        pace: of work of this kind; None begins anew.
+    """
+    parts, start, pace = [np.empty(0)] * (not count), 0, pace or Pace()
+    while start < count:
+        part = slice(start, min(start + pace.size, count))
+        begin = time.thread_time()
+        parts.append(work(part))
+        pace.took(part.stop - start, time.thread_time() - begin)
+        start = part.stop
+        if start < count:
+            yield
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

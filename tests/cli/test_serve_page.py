@@ -1,0 +1,52 @@
+"""The commands of the page on live runs, word for word, against a service that runs."""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from made_events import small_run
+
+pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+PAGE = Path(__file__).parents[2] / "docs" / "live-run.md"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_what_the_page_asks_is_answered(tmp_path: Path) -> None:
+    """With the port of this service, and the model of its shadow where the page says that it stands."""
+    served, retrained = (small_run(name, tmp_path).path for name in ("pair-trees", "recency"))
+    commands = re.findall(r"^curl .*$", PAGE.read_text("utf-8"), re.M)
+    assert len(commands) == 3
+    start = [sys.executable, "-m", "hopstate.cli.main", "serve", str(served), "--shadow", str(retrained), "--port", "0"]
+    with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stdout is not None
+            where = re.search(r"http://127\.0\.0\.1:(\d+)", service.stdout.readline())
+            assert where is not None
+
+            def asked(command: str) -> dict[str, object]:
+                words = shlex.split(command.replace("localhost:8080", f"127.0.0.1:{where[1]}"))
+                done = subprocess.run([*words, "--silent", "--fail-with-body", "--noproxy", "*"], capture_output=True)
+                assert done.returncode == 0, (command, done.stdout)
+                return dict(json.loads(done.stdout))
+
+            told = asked("curl localhost:8080/state")
+            shadow = told["shadow"]
+            assert isinstance(shadow, dict)
+            stands = "THE MODEL OF THE SHADOW, AS /state TELLS"
+            events, ranked, swapped = (asked(command.replace(stands, shadow["model"])) for command in commands)
+        finally:
+            service.send_signal(signal.SIGTERM)
+    assert events["position"] == 1
+    assert isinstance(ranked["ranked"], list)
+    assert [row["src"] for row in ranked["ranked"]] == ["alice"] * 3
+    assert swapped == {"run": retrained.name, "model": shadow["model"], "position": 1}
+    assert service.returncode == 0

@@ -1,0 +1,285 @@
+"""Clients that leave amid an answer, stops while slices run: no half state, nothing lost, others unchanged."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_events import small_run, table
+
+pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
+pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
+
+from hopstate.runs.api import Run
+from hopstate.runs.queries.ask import chances
+from hopstate.runs.queries.session import Session
+from hopstate.serving.desk import Desk
+from hopstate.serving.doors import Doors
+from hopstate.serving.limits import Limits
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+from hopstate.serving.service import service
+from hopstate.streaming.slices import Steps, finished
+
+EVENTS = [row | {"event_id": f"e{i}"} for i, row in enumerate(table(200, 40).to_dict("records"))]
+PAIRS = [("u1", "v2"), ("u2", "v3")]
+SECONDS = 60  # by which something hangs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"))
+
+
+class Held(SqliteLog):
+    """A log whose commits wait for leave."""
+
+    def __init__(self, *told: Any) -> None:
+        super().__init__(*told)
+        self.begun, self.leave = threading.Event(), threading.Event()
+
+    def append(self, *told: Any) -> int:
+        self.begun.set()
+        assert self.leave.wait(SECONDS)
+        return super().append(*told)
+
+
+class Long:
+    """A question in slices that stands still in its first until it has leave."""
+
+    def __init__(self) -> None:
+        self.begun, self.leave, self.slices, self.closed = threading.Event(), threading.Event(), 0, False
+
+    def __call__(self, asked: Session) -> Steps[tuple[np.ndarray, int]]:
+        before = finished(chances(asked, PAIRS))[0]
+        try:
+            for _ in range(3):
+                self.slices += 1
+                self.begun.set()
+                assert self.leave.wait(SECONDS)
+                yield
+        finally:
+            self.closed = True
+        return before, self.slices
+
+
+def at_doors(work: Callable[[Doors, Held], Any], run: Run, folder: Path) -> None:
+    """Do work beside an open service, with a log that can be held."""
+
+    async def whole() -> None:
+        folder.mkdir(exist_ok=True)
+        log = Held(folder)
+        doors = Doors(partial(LiveRun, run.path, folder=folder, log=log), Limits())
+        await doors.start()
+        await asyncio.wait_for(work(doors, log), SECONDS)
+        await asyncio.wait_for(doors.stop(), SECONDS)
+        assert doors._waiting == 0
+        assert {task for task in asyncio.all_tasks() if task is not asyncio.current_task()} == set()
+
+    asyncio.run(whole())
+
+
+async def scores(doors: Doors) -> list[float]:
+    (found, _), _ = await doors.answered(partial(chances, pairs=PAIRS))
+    return found.tolist()
+
+
+def offline(run: Run, count: int) -> list[float]:
+    return run.score(PAIRS, events=table(200, 40)[:count] if count else None)["score"].tolist()
+
+
+async def begun(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, SECONDS)
+
+
+# ---- the desk ----------------------------------------------------------------------------------------------
+def test_work_that_is_cancelled_ends_with_its_slice() -> None:
+    desk, begun, leave, done = Desk("test"), threading.Event(), threading.Event(), list[str]()
+
+    def long() -> Steps[None]:
+        try:
+            for k in range(3):
+                done.append(f"slice {k}")
+                begun.set()
+                assert leave.wait(SECONDS)
+                yield
+        finally:
+            done.append("closed")
+
+    slow = desk.give_steps(long)
+    assert begun.wait(SECONDS)
+    never = desk.give(lambda: done.append("never"))
+    assert never.cancel()
+    slow.cancel()
+    leave.set()
+    assert desk.give(lambda: 7).result(SECONDS) == 7
+    desk.close()
+    assert done == ["slice 0", "closed"]
+
+
+# ---- doors -------------------------------------------------------------------------------------------------
+def test_events_are_acknowledged_while_a_slice_runs(run: Run, tmp_path: Path) -> None:
+    """They are on the disk: the run stands on them when it has the time, before anything that is asked from then on."""
+
+    async def work(doors: Doors, log: Held) -> None:
+        long, taken = Long(), asyncio.create_task(doors.taken(EVENTS))
+        await begun(log.begun)
+        asked = asyncio.create_task(doors.answered(long))
+        await begun(long.begun)
+        log.leave.set()
+        assert [one.position for one in await taken] == list(range(40))
+        later = asyncio.create_task(scores(doors))
+        assert not asked.done()
+        long.leave.set()
+        assert await later == offline(run, 40)
+        (before, _), _ = await asked
+        assert before.tolist() == offline(run, 0)
+
+    at_doors(work, run, tmp_path / "live")
+
+
+def test_who_leaves_amid_a_commit_loses_nothing(run: Run, tmp_path: Path) -> None:
+    """The events of its request are taken, once; those of others too, in the same commit or the next."""
+
+    async def work(doors: Doors, log: Held) -> None:
+        first = asyncio.create_task(doors.taken(EVENTS[:10]))
+        await begun(log.begun)
+        others = [asyncio.create_task(doors.taken(EVENTS[i : i + 10])) for i in (10, 20)]
+        await asyncio.sleep(0)
+        first.cancel()
+        others[0].cancel()
+        log.leave.set()
+        assert [one.position for one in await others[1]] == list(range(20, 30))
+        again = await doors.taken(EVENTS[:20])
+        assert [(one.position, one.again) for one in again] == [(i, True) for i in range(20)]
+        assert await scores(doors) == offline(run, 30)
+
+    at_doors(work, run, tmp_path / "live")
+    with LiveRun(run.path, folder=tmp_path / "live") as live:
+        assert len(live.log) == live.position == 30
+
+
+def test_who_leaves_amid_an_answer_is_answered_no_further(run: Run, tmp_path: Path) -> None:
+    async def work(doors: Doors, log: Held) -> None:
+        log.leave.set()
+        long = Long()
+        asked, waiting = asyncio.create_task(doors.answered(long)), asyncio.create_task(scores(doors))
+        await begun(long.begun)
+        taken, gone = asyncio.create_task(doors.taken(EVENTS[:20])), asyncio.create_task(scores(doors))
+        await asyncio.sleep(0)
+        asked.cancel()
+        gone.cancel()
+        await asyncio.sleep(0)
+        long.leave.set()
+        assert await waiting == offline(run, 0)
+        assert len(await taken) == 20
+        assert await scores(doors) == offline(run, 20)
+        assert (long.slices, long.closed) == (1, True)
+
+    at_doors(work, run, tmp_path / "live")
+
+
+def test_a_stop_while_slices_run_answers_and_keeps_all(run: Run, tmp_path: Path) -> None:
+    async def work(doors: Doors, log: Held) -> None:
+        log.leave.set()
+        long = Long()
+        asked = asyncio.create_task(doors.answered(long))
+        await begun(long.begun)
+        taken = asyncio.create_task(doors.taken(EVENTS[:20]))
+        await asyncio.sleep(0)
+        stopped = asyncio.create_task(doors.stop())
+        await asyncio.sleep(0)
+        long.leave.set()
+        assert [one.position for one in await taken] == list(range(20))
+        (before, slices), _ = await asked
+        assert (before.tolist(), slices) == (offline(run, 0), 3)
+        await stopped
+
+    async def whole() -> None:
+        log = Held(tmp_path)
+        doors = Doors(partial(LiveRun, run.path, folder=tmp_path, log=log), Limits())
+        await doors.start()
+        await asyncio.wait_for(work(doors, log), SECONDS)
+
+    asyncio.run(whole())
+    with LiveRun(run.path, folder=tmp_path) as live:
+        assert live.kept == live.position == 20
+
+
+@pytest.mark.parametrize("name", ["ctdg-ssm", "pair-trees"])
+def test_between_slices_of_a_draft_the_run_answers_as_before(name: str, tmp_path: Path) -> None:
+    """And what comes of the draft is what comes of it in one piece."""
+    run = small_run(name, tmp_path)
+    with LiveRun(run.path, folder=tmp_path / "a") as live, LiveRun(run.path, folder=tmp_path / "b") as whole:
+        live._pace.size = whole._pace.size = 3
+        before, steps, count = finished(chances(live.asked(), PAIRS))[0], live.drafting(EVENTS), 0
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                draft = end.value
+                break
+            count += 1
+            assert finished(chances(live.asked(), PAIRS))[0].tolist() == before.tolist()
+            assert live.position == 0
+        first = draft.written(live.log)
+        live.accept(draft)
+        live.settle(draft, first)
+        assert draft.receipts(first) == whole.take(EVENTS)
+        assert finished(chances(live.asked(), PAIRS))[0].tolist() == finished(chances(whole.asked(), PAIRS))[0].tolist()
+        assert count > 0
+
+
+# ---- the service -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", ["/rank", "/events"])
+def test_a_connection_that_ends_amid_an_answer(path: str, run: Run, tmp_path: Path) -> None:
+    """A ranking is given up, and counted as 499; events are taken all the same."""
+    log = Held(tmp_path)
+    app = service(partial(LiveRun, run.path, folder=tmp_path, log=log), name="run")
+    doors, sent = app.state.doors, list[Any]()
+    told: dict[str, Any] = {"source": "u1"} if path == "/rank" else {"events": EVENTS[:5]}
+    body = json.dumps(told).encode()
+    heads = [(b"content-length", str(len(body)).encode()), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": heads, "query_string": b""}
+    scope |= {"raw_path": path.encode(), "root_path": "", "scheme": "http", "server": ("h", 80), "app": app}
+
+    async def whole() -> None:
+        await doors.start()
+        long, left = Long(), asyncio.Event()
+        held = asyncio.create_task(doors.answered(long))  # what is asked waits for it
+        await begun(long.begun)
+        parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            if parts:
+                return parts.pop()
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        request = asyncio.create_task(app(scope, receive, send))  # type: ignore[arg-type]
+        while not doors._waiting > 1:
+            await asyncio.sleep(0)
+        left.set()
+        if path == "/rank":
+            await asyncio.wait_for(request, SECONDS)
+            assert (sent, doors._waiting) == ([], 1)
+        log.leave.set()
+        long.leave.set()
+        await held
+        await asyncio.wait_for(request, SECONDS)
+        await doors.stop()
+
+    asyncio.run(whole())
+    status = 499 if path == "/rank" else 200
+    assert doors.meters.registry.get_sample_value("hopstate_requests_total", {"door": path, "status": str(status)}) == 1
+    with LiveRun(run.path, folder=tmp_path) as live:
+        assert live.position == (0 if path == "/rank" else 5)
