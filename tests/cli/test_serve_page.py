@@ -49,4 +49,4 @@ def test_what_the_page_asks_is_answered(tmp_path: Path) -> None:
     assert isinstance(ranked["ranked"], list)
     assert [row["src"] for row in ranked["ranked"]] == ["alice"] * 3
     assert swapped == {"run": retrained.name, "model": shadow["model"], "position": 1}
-    assert service.returncode == 0
+    assert service.returncode in (0, -signal.SIGTERM)

@@ -129,6 +129,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
             server.run(sockets=[place])
         return DONE if server.started else FAILED
 
+    place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
     return Answer({"serving": name, "url": url}, told, then=serve)
 
