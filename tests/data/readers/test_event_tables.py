@@ -9,7 +9,7 @@ import pytest
 
 import hopstate
 from hopstate.data.cards.card import inspect_stream
-from hopstate.data.events import EventStream
+from hopstate.data.events import GONE, EventStream
 from hopstate.data.readers.read_events import read_events, write_events
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.evaluation.event_classes import event_classes
@@ -244,3 +244,14 @@ def test_a_file_that_stops_within_its_last_line_is_refused(tmp_path, end):
     for whole in (rows, rows.rstrip("\n"), rows + "c,d,3,", rows + "c,d,3\n", rows + "\n", rows.replace("\n", "\r\n")):
         path.write_text(whole)
         read_events(path)
+
+
+@pytest.mark.parametrize(("ids", "text_ids"), [(("007", "012"), False), (("007", "012"), True), (("1.0", "1e5"), True)])
+def test_a_deleted_node_is_its_own_target_as_it_is_written(tmp_path, ids, text_ids):
+    a, b = ids
+    path = tmp_path / "events.csv"
+    path.write_text(f"src,dst,t,kind\n{a},{b},1,add\n{b},,2,delete\n{a},,3,delete\n")
+    stream = read_events(path, text_ids=text_ids)
+    gone = stream.kind == GONE
+    named = [stream.node_ids.ids[rows[gone]].tolist() for rows in (stream.src, stream.dst)]
+    assert named == [[b, a], [b, a]]

@@ -312,7 +312,10 @@ def _node_deletions(table: Table, kinds: np.ndarray, source: str, target: str) -
     if not filled.isna().any() and filled.dtype.kind == "f" and sources.dtype.kind in "iu":
         whole_numbers(filled.to_numpy(), f"{table.path}: id", table.place)  # what an empty cell made a fraction
         filled = filled.astype(np.int64)
-    return replace(table, frame=table.frame.assign(**{target: filled})), np.where(gone, GONE, kinds).astype(np.int8)
+    written, own = table.text(target), table.text(source)
+    texts = {} if written is None or own is None else {target: written.where(~gone, own)}
+    table = replace(table, frame=table.frame.assign(**{target: filled}), filled=texts)
+    return table, np.where(gone, GONE, kinds).astype(np.int8)
 
 
 def _kind_column(table: Table, features: set[str]) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +78,7 @@ class Table:
         rows: the file's own rows of those in frame, where some were left out; None where none was.
         source: the text that it was read from, None where there is none.
         text_ids: ids are texts even where all of a column look like numbers.
+        filled: columns as they are written but for cells that were filled in, by name.
     """
 
     frame: pd.DataFrame
@@ -86,6 +87,7 @@ class Table:
     rows: np.ndarray | None = None
     source: Text | None = None
     text_ids: bool = False
+    filled: Mapping[str, pd.Series] = field(default_factory=dict)
 
     def origin(self, rows: np.ndarray) -> np.ndarray:
         """Return the file's own numbers of rows of the frame."""
@@ -121,6 +123,8 @@ class Table:
 
     def text(self, column: str) -> pd.Series | None:
         """Return a column as it is written, row by row; None where the file is no text."""
+        if column in self.filled:
+            return self.filled[column]
         if self.source is None:
             return None
         found = self.source.column(column)
