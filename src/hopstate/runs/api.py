@@ -43,6 +43,7 @@ from hopstate.runs.options import (
 )
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.loggers.choose import check_loggers
 from hopstate.training.precision import bare
 from hopstate.training.progress import note
 from hopstate.training.room import within_memory
@@ -225,6 +226,7 @@ def fit_config(
     """
     if resume and out is None:
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
+    check_loggers(config.loop.logger, config.loop.tensorboard)
     defaults, idle = None, {}
     if resume:
         stored = RunFolder(str(out)).settings()

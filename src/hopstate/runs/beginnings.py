@@ -14,7 +14,7 @@ from hopstate.io.files import make_folder, named_errors, remove_file, replace_fi
 from hopstate.training.run_folder import LEFT, RunFolder
 
 SAVED = ("checkpoint.safetensors", "result.json")
-FIRST = ("metrics.jsonl", "metrics.csv", "tensorboard/*")  # what the loop makes before its first step
+FIRST = ("metrics.jsonl", "metrics.csv", "tensorboard/*", "logger-*.json")  # what the loop makes before its first step
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import BEFORE, as_dict, config_from, with_earlier
 from hopstate.methods.shared.event_nodes import EventNodeRun
 from hopstate.runs.kept import from_memory, load_kept
+from hopstate.training.loggers.choose import check_loggers
 from hopstate.training.progress import note
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.tasks.protocols import ReadsEdges, Remembers, Task, TaskFacts
@@ -151,6 +152,7 @@ def settle(
         raise ConfigError("resume needs the folder of the run to continue: give --out RUN")
     with idle_reset():  # what suits the data may give a setting its meaning
         config = parse({})
+    check_loggers(config.loop.logger, config.loop.tensorboard)  # before data are read, which may take long
     if resume and out is not None and (Path(out) / "config.json").is_file():
         stored = flatten(with_earlier(method, RunFolder(out).settings()))
         before = {f"read.{key}": value for key, value in BEFORE.items()}

@@ -40,7 +40,7 @@ from hopstate.training.run_folder import RunFolder, flatten
 if TYPE_CHECKING:
     from hopstate.methods.method import Record
 
-FREE = ("config.loop.progress", "config.loop.device", "config.loop.tensorboard", "config.loop.checkpoint_seconds")
+FREE = tuple(f"config.loop.{name}" for name in ("progress", "device", "tensorboard", "logger", "checkpoint_seconds"))
 
 
 @dataclass(frozen=True)

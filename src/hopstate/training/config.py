@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hopstate.errors import ConfigError, check_range
+from hopstate.training.loggers.choose import logger_names
 from hopstate.training.optim import OptimConfig
 
 Precision = Literal["32", "64", "bf16-mixed", "16-mixed"]
@@ -29,7 +30,9 @@ class LoopConfig:
         seed: fixes weights, batch order, dropout and negatives.
         checkpoint_seconds: a checkpoint is due after so long, at the next step; 0 writes one every epoch.
         progress: show a progress bar (a line now and then where output is no terminal).
-        tensorboard: also write TensorBoard events; "auto" does so where tensorboard is installed.
+        logger: where figures go besides the run's folder: "tensorboard", "mlflow", "wandb", several with commas
+            between, "none", or "auto" (TensorBoard where it is installed).
+        tensorboard: "yes" adds TensorBoard to `logger`, "no" takes it out of "auto".
     """
 
     epochs: int = 200
@@ -43,9 +46,11 @@ class LoopConfig:
     seed: int = 0
     checkpoint_seconds: float = 30.0
     progress: bool = True
+    logger: str = "auto"
     tensorboard: Literal["auto", "yes", "no"] = "auto"
 
     def __post_init__(self) -> None:
+        logger_names(self.logger, self.tensorboard)
         check_range("loop.", least=0, epochs=self.epochs, seed=self.seed, checkpoint_seconds=self.checkpoint_seconds)
         check_range("loop.", least=1, eval_every=self.eval_every)
         if self.patience is not None and self.patience < 1:

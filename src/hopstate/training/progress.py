@@ -1,4 +1,4 @@
-"""What a run shows while it works: a rich progress bar (or a line now and then), TensorBoard events, curves as PNG."""
+"""What a run shows while it works: a rich progress bar (or a line now and then), figures to loggers, curves as PNG."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.io.figure import draw_figure
+from hopstate.training.loggers.choose import check_loggers
+from hopstate.training.loggers.worker import Loggers
 from hopstate.training.position import Progress
-from hopstate.training.run_folder import RunFolder
+from hopstate.training.run_folder import RunFolder, flatten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hopstate.training.config import LoopConfig
+    from hopstate.training.loggers.protocol import Status
 
 QUIET_SECONDS = 10.0  # least time between two epochs' lines where output is no terminal
 BATCH_SECONDS = 60.0  # without a line, after which one says which batch a long epoch is at
@@ -48,7 +50,9 @@ class Reporter:
         self._clock: tuple[int, float] | None = None  # steps that the expected time counts from, and when
         self._told = True  # until `begin`
         self._expected: float | None = None  # seconds of an epoch's steps, as last told
-        self._writer = _tensorboard(config.tensorboard, run.path)
+        self._status: Status = "interrupted"  # until `final`
+        names = check_loggers(config.logger, config.tensorboard)
+        self._loggers = Loggers(names, run.path, flatten(run.settings()) if names else {}, rows)
         self._bar = Bar(
             TextColumn("epoch"),
             MofNCompleteColumn(),
@@ -70,8 +74,8 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        if self._writer is not None:
-            self._writer.close()
+        failed = error is not None and not isinstance(error, KeyboardInterrupt)
+        self._loggers.finish("failed" if failed else self._status)
 
     def begin(self, parameters: int, steps: int, progress: Progress, seconds: float | None = None) -> None:
         """Say how large a run is before its first step, and how long it may take; else its first steps tell.
@@ -147,10 +151,13 @@ class Reporter:
             self.console.print(
                 f"epoch {row['epoch']}/{self.config.epochs}: {now}, {row['seconds']:.2f} s", soft_wrap=True
             )
-        if self._writer is not None:
-            for name, number in row.items():
-                if name not in ("epoch", "step"):
-                    self._writer.add_scalar(name, number, row["epoch"])
+        self._loggers.log(row)
+
+    def final(self, metrics: dict[str, dict[str, float]], progress: Progress) -> None:
+        """Note that the run is done, and the metrics of its chosen weights by split; loggers call them `chosen/...`."""
+        self._status = "finished"
+        found = {f"chosen/{split}_{name}": v for split, values in metrics.items() for name, v in values.items()}
+        self._loggers.log({"epoch": progress.epoch, "chosen/epoch": progress.best_epoch, **found})
 
     def whole(self, rows: list[dict[str, Any]], chosen: int, seconds: float) -> None:
         """Note a model that was made at once: its stages, and which was chosen.
@@ -160,6 +167,8 @@ class Reporter:
             chosen: the epoch of the chosen one.
             seconds: that all took.
         """
+        for row in rows:
+            self._loggers.log(row)
         found = {k.removeprefix("val_"): v for row in rows if row["epoch"] == chosen for k, v in row.items()}
         if self.config.progress and found:
             figures = ", ".join(f"{k} {v:.4f}" for k, v in found.items() if k.endswith("average_precision"))
@@ -210,19 +219,3 @@ def _paint_curves(figure: Figure, rows: list[dict[str, Any]], metric: str, best_
     right.set(xlabel="epoch", ylabel=f"validation {metric}")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
-
-
-def _tensorboard(wanted: str, folder: Path) -> Any:
-    if wanted not in ("auto", "yes", "no"):
-        raise ConfigError(f"loop.tensorboard must be auto, yes or no; got {wanted!r}")
-    if wanted == "no":
-        return None
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        if wanted == "yes":
-            raise MissingExtraError(
-                "loop.tensorboard=yes needs tensorboard: pip install 'hopstate[tensorboard]'"
-            ) from error
-        return None
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -157,7 +157,7 @@ class RunFolder:
         return isinstance(config, dict) and {"method", "data", "loop"} <= config.keys()
 
     def _check_same(self, config: dict[str, Any], defaults: dict[str, Any], idle: dict[str, Any]) -> None:
-        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard"]
+        free = ["patience", "progress", "device", "checkpoint_seconds", "tensorboard", "logger"]
         optim = config.get("loop", {}).get("optim", {})
         if optim.get("schedule") == "constant" and not optim.get("warmup"):
             free.append("epochs")  # under a falling schedule every step depends on the number of epochs

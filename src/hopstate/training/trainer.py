@@ -116,6 +116,7 @@ class Trainer:
                 if time.monotonic() - self._last_save >= self.config.checkpoint_seconds:
                     self.save()
             metrics = self._final()
+            reporter.final(metrics, self.progress)
             reporter.draw(self.run.history(), self.progress)
         return FitResult(False, self.progress, metrics)
 

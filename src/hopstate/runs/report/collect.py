@@ -17,7 +17,7 @@ from hopstate.training.run_folder import RunFolder, flatten, is_number
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
 # settings that number a run, or change no result
 _NUMBERS = ("loop.seed", "split.number", "fold")
-_FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.checkpoint_seconds", "method", "data")
+_FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.logger", "loop.checkpoint_seconds", "method", "data")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,13 @@ from hopstate.runs.reproduce.availability import how_to_get
 from hopstate.runs.reproduce.recipes import Recipe, find_recipes
 from hopstate.training.run_folder import RunFolder, flatten
 
-FREE = ("loop.device", "loop.progress", "loop.tensorboard", "loop.checkpoint_seconds")  # change no result
+FREE = (
+    "loop.device",
+    "loop.progress",
+    "loop.tensorboard",
+    "loop.logger",
+    "loop.checkpoint_seconds",
+)  # change no result
 INIT = ("init", "freeze")  # of a recipe that begins from another's run
 
 

@@ -1,0 +1,308 @@
+"""TensorBoard, MLflow and Weights & Biases: what they hold afterwards, without a network."""
+
+import json
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hopstate
+from hopstate.cli.main import main
+from hopstate.errors import ConfigError, HopstateError, HopstateWarning, MissingExtraError
+from hopstate.training.config import LoopConfig
+from hopstate.training.loggers import choose, worker
+from hopstate.training.loggers.choose import check_loggers, logger_names
+from hopstate.training.loggers.protocol import figures
+from hopstate.training.run_folder import RunFolder
+from hopstate.training.trainer import Trainer
+
+LOOP = {"loop.epochs": 3, "loop.progress": False, "loop.device": "cpu", "loop.checkpoint_seconds": 0.0, "model.dim": 4}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of MLflow, made once: its tables take seconds."""
+    pytest.importorskip("mlflow")
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def graph():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    return hopstate.Graph.from_edges(
+        rng.integers(0, 60, (200, 2)), 60, x=(rng.normal(size=(60, 4)) + y[:, None]).astype(np.float32), y=y
+    )
+
+
+def fitted(graph, logger, *, resume=False, **more):
+    return hopstate.fit("mlp", graph, out="run", config=LOOP | {"loop.logger": logger} | more, resume=resume)
+
+
+def stopped_after(monkeypatch, epochs):
+    """Have the next run stop as by Ctrl-C after some epochs."""
+    rows = RunFolder.append_metrics
+
+    def append(self, row):
+        rows(self, row)
+        if row["epoch"] == epochs:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(RunFolder, "append_metrics", append)
+
+
+def rows_of(run="run"):
+    return [figures(row) | {"epoch": row["epoch"]} for row in RunFolder(run).history()]
+
+
+# ---- TensorBoard -------------------------------------------------------------------------------------------
+def in_tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    held = EventAccumulator(str(folder), purge_orphaned_data=True)
+    held.Reload()
+    tags = held.Tags()
+    texts = {tag: held.Tensors(tag)[-1].tensor_proto.string_val[0].decode() for tag in tags["tensors"]}
+    return {tag: [(e.step, e.value) for e in held.Scalars(tag)] for tag in tags["scalars"]}, texts
+
+
+@pytest.mark.parametrize("asked", [{"loop.logger": "tensorboard"}, {"loop.tensorboard": "yes"}, {}])
+def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph, asked):
+    pytest.importorskip("tensorboard")
+    run = fitted(graph, "auto", **asked)
+    scalars, texts = in_tensorboard("run/tensorboard")
+    for name in ("train_loss", "val_accuracy", "lr"):
+        np.testing.assert_allclose([v for _, v in scalars[name]], [row[name] for row in rows_of()], rtol=1e-6)
+        assert [step for step, _ in scalars[name]] == [1, 2, 3]
+    assert scalars["chosen/test_accuracy"] == [(3, pytest.approx(run.metrics["test"]["accuracy"], rel=1e-6))]
+    assert texts["status/text_summary"] == "finished"
+    assert '"model.dim": 4' in texts["settings/text_summary"]
+
+
+def test_a_resumed_run_has_each_epoch_once_in_tensorboard(graph, monkeypatch):
+    pytest.importorskip("tensorboard")
+    with monkeypatch.context() as here:
+        stopped_after(here, 2)
+        assert fitted(graph, "tensorboard").interrupted
+    assert in_tensorboard("run/tensorboard")[1]["status/text_summary"] == "interrupted"
+    fitted(graph, "tensorboard", resume=True)
+    scalars, texts = in_tensorboard("run/tensorboard")
+    assert [step for step, _ in scalars["train_loss"]] == [1, 2, 3]
+    assert texts["status/text_summary"] == "finished"
+
+
+# ---- MLflow ------------------------------------------------------------------------------------------------
+def in_mlflow(store, run="run"):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=store)
+    held = client.get_run(json.loads(Path(run, "logger-mlflow.json").read_text())["run"])
+    return held, {name: client.get_metric_history(held.info.run_id, name) for name in held.data.metrics}
+
+
+def test_mlflow_holds_the_rows_the_final_metrics_and_the_settings_and_a_resumed_run_goes_on(graph, store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    with monkeypatch.context() as here:
+        stopped_after(here, 2)
+        assert fitted(graph, "mlflow").interrupted
+    held, history = in_mlflow(store)
+    first = held.info.run_id
+    assert (held.info.status, held.data.tags["hopstate.status"], held.info.run_name) == ("KILLED", "interrupted", "run")
+    assert [m.step for m in history["train_loss"]] == [1, 2]
+    assert "chosen/test_accuracy" not in history
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # a run knows its own store, where that is a file
+    done = fitted(graph, "mlflow", resume=True)
+    held, history = in_mlflow(store)
+    assert (held.info.run_id, held.info.status) == (first, "FINISHED")
+    for name, values in history.items():
+        if not name.startswith("chosen/"):
+            assert [(m.step, m.value) for m in values] == [(row["epoch"], row[name]) for row in rows_of()]
+    assert held.data.metrics["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
+    assert held.data.metrics["chosen/epoch"] == done.best_epoch
+    assert (held.data.params["model.dim"], held.data.params["method"]) == ("4", "mlp")
+
+
+def test_what_a_killed_run_did_not_bring_to_mlflow_is_added_and_an_unknown_run_is_made_anew(graph, store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    with monkeypatch.context() as here:
+        stopped_after(here, 2)
+        fitted(graph, "none")
+    Path("run/logger-mlflow.json").write_text('{"run": "0123456789abcdef0123456789abcdef"}')
+    fitted(graph, "mlflow", resume=True)
+    assert [m.step for m in in_mlflow(store)[1]["train_loss"]] == [1, 2, 3]
+
+
+def test_a_run_that_fails_is_told_as_such(graph, store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    rate = {"loop.optim.lr": 1e30, "loop.epochs": 50}
+    seen = []
+    monkeypatch.setattr(worker.Loggers, "finish", lambda self, status: seen.append(status))
+    with pytest.raises(HopstateError, match=r"NaN|the loss became"):
+        fitted(graph, "none", **rate)
+    assert seen == ["failed"]
+
+
+# ---- Weights & Biases ----------------------------------------------------------------------------------------
+def records(path):
+    """Return the records of a file that wandb keeps offline: a LevelDB log behind seven bytes of its own."""
+    from wandb.proto import wandb_internal_pb2 as pb
+
+    data, at, part, found = path.read_bytes(), 7, b"", []
+    while at + 7 <= len(data):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        part, at = part + data[at + 7 : at + 7 + size], at + 7 + size
+        if kind in (1, 4):  # whole, or its last part
+            record = pb.Record()
+            record.ParseFromString(part)
+            found.append(record)
+            part = b""
+    return found
+
+
+def in_wandb():
+    """Return for each file: id, rows of its history, summary, exit code."""
+    found = []
+    for path in sorted(Path("wandb").glob("offline-run-*/*.wandb")):
+        held = {"rows": [], "summary": {}}
+        for record in records(path):
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                held["id"] = record.run.run_id
+                held["config"] = {
+                    (i.key or i.nested_key[0]): json.loads(i.value_json) for i in record.run.config.update
+                }
+            elif kind == "history":
+                items = record.history.item
+                held["rows"].append({(i.key or i.nested_key[0]): json.loads(i.value_json) for i in items})
+            elif kind == "summary":
+                update = record.summary.update
+                held["summary"] |= {(i.key or i.nested_key[0]): json.loads(i.value_json) for i in update}
+            elif kind == "exit":
+                held["exit"] = record.exit.exit_code
+        found.append(held)
+    return found
+
+
+def test_wandb_keeps_a_run_offline_and_a_resumed_one_has_its_id(graph, monkeypatch):
+    pytest.importorskip("wandb")
+    with monkeypatch.context() as here:
+        stopped_after(here, 2)
+        assert fitted(graph, "wandb").interrupted
+    time.sleep(1.1)  # its folders are named by the second
+    done = fitted(graph, "wandb", resume=True)
+    first, second = in_wandb()
+    assert first["id"] == second["id"] == json.loads(Path("run/logger-wandb.json").read_text())["run"]
+    assert (first["exit"], second["exit"]) == (130, 0)
+    assert (first["summary"]["status"], second["summary"]["status"]) == ("interrupted", "finished")
+    held = [*first["rows"], *second["rows"]]
+    for row, told in zip(rows_of(), held, strict=True):
+        assert told["_step"] == row["epoch"]
+        assert all(told[name] == row[name] for name in row if name != "epoch")
+    assert held[-1]["chosen/test_accuracy"] == done.metrics["test"]["accuracy"]
+    assert first["config"]["model.dim"] == 4
+
+
+# ---- what stops nothing ----------------------------------------------------------------------------------------
+class Slow:
+    """A logger that a network holds up."""
+
+    seconds = 0.2
+
+    def start(self, settings, name, rows):
+        time.sleep(30)
+
+    def log(self, metrics, epoch):
+        pass
+
+    def finish(self, status):
+        pass
+
+
+class Broken(Slow):
+    def start(self, settings, name, rows):
+        raise OSError("no route to host")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [(Slow, "had not taken every figure"), (Broken, "OSError: no route to host")]
+)
+def test_a_logger_that_hangs_or_fails_stops_no_training(kind, told, graph, monkeypatch):
+    monkeypatch.setattr(worker, "make_logger", lambda name, folder: kind())
+    monkeypatch.setitem(choose.NEEDS, "tensorboard", ())
+    plain = fitted(graph, "none")
+    Path("run").rename("plain")
+    begin = time.monotonic()
+    with pytest.warns(HopstateWarning, match=told):
+        run = fitted(graph, "tensorboard")
+    assert time.monotonic() - begin < 20
+    assert run.metrics == plain.metrics
+
+
+def test_mlflow_at_an_address_where_nobody_answers_is_not_waited_for(graph, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    from hopstate.training.loggers.mlflow import MLflow
+
+    assert MLflow(Path(".")).seconds == 5.0
+    init = MLflow.__init__
+
+    def sooner(self, folder):
+        init(self, folder)
+        self.seconds = 0.3
+
+    monkeypatch.setattr(MLflow, "__init__", sooner)
+    with pytest.warns(HopstateWarning, match=r"logger mlflow .* metrics\.jsonl in its folder has every figure"):
+        assert not fitted(graph, "mlflow").interrupted
+
+
+# ---- settings --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+def test_a_missing_package_is_named_with_its_extra_before_data_are_read(name, monkeypatch, capsys):
+    monkeypatch.setitem(choose.NEEDS, name, ("no_such_module",))
+    with pytest.raises(MissingExtraError, match=rf"pip install 'hopstate\[{name}\]'"):
+        hopstate.fit("mlp", "nowhere.csv", out="run", config={"loop.logger": name})
+    assert main(["fit", "mlp", "--data", "nowhere.csv", "--out", "run", "--loop.logger", name]) != 0
+    assert f"pip install 'hopstate[{name}]'" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_loggers_are_named_once_and_do_not_contradict_the_older_setting():
+    assert logger_names("mlflow, wandb,mlflow") == ("mlflow", "wandb")
+    assert logger_names("mlflow", "yes") == ("tensorboard", "mlflow")
+    assert logger_names("tensorboard", "yes") == ("tensorboard",)
+    for logger, tensorboard in (("none", "yes"), ("tensorboard", "no"), ("none,wandb", "auto"), ("", "auto")):
+        with pytest.raises(ConfigError):
+            LoopConfig(logger=logger, tensorboard=tensorboard)
+    with pytest.raises(ConfigError, match="did you mean 'wandb'"):
+        LoopConfig(logger="wanb")
+    assert check_loggers("auto", "no") == check_loggers("none", "auto") == ()
+
+
+def test_no_logger_is_imported_unless_it_is_asked_for():
+    code = "import sys, hopstate.runs.api; print([m for m in ('mlflow', 'wandb', 'tensorboard') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_training_is_told_nothing_of_loggers_between_epochs():
+    import inspect
+
+    assert "logger" not in inspect.getsource(Trainer._step) + inspect.getsource(Trainer._backward)
