@@ -30,6 +30,18 @@ class Propagator(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesGraph(Protocol):
+    """A layer that weighs edges itself and, where they have no features, takes the graph: `layers.edge_layers`."""
+
+    takes_graph: bool
+    edge_dim: int | None
+
+    def __call__(self, h: Tensor, graph: Adjacency) -> Tensor:
+        """Return (R, F') at the receivers of what the nodes of h (N, F) send."""
+        ...
+
+
 class Adjacency:
     """A graph's CSR adjacency and its weighted forms; each is made when first asked for and kept.
 
@@ -116,6 +128,8 @@ class Adjacency:
             ConfigError: edges carry weights or features that the layer has no place for.
         """
         self._check(conv, normalization)
+        if isinstance(conv, TakesGraph) and self.edge_attr is None and conv.edge_dim is None:
+            return conv(nodes[0], self)
         matrix = self.normalized_adjacency(normalization, wide(nodes[0]))
         if normalization == "edges":
             carried = {} if self.edge_attr is None else {"edge_attr": self.edge_attr.to(wide(nodes[0]))}
@@ -165,15 +179,16 @@ class Adjacency:
         own = self.indptr.diff().to(dtype)
         if self.weight is not None:
             own = torch.zeros_like(own).index_add_(0, self._rows(), self.weight.to(dtype))
-        degree[self._receivers()] = own
+        degree[self.receiving()] = own
         return degree
 
-    def _receivers(self) -> Tensor:
+    def receiving(self) -> Tensor:
+        """Return (R,) int64: the nodes whose rows these are."""
         return torch.arange(self.num_receivers, device=self.indptr.device) if self.receivers is None else self.receivers
 
     def _make(self, normalization: Normalization, dtype: torch.dtype) -> Tensor:
         degree, rows, columns, indptr = self._degree(dtype), self._rows(), self.indices, self.indptr
-        own = degree[self._receivers()].double()
+        own = degree[self.receiving()].double()
         if normalization == "symmetric":
             weight = (own + 1).rsqrt()[rows] * (degree[columns].double() + 1).rsqrt()
         else:
@@ -188,7 +203,7 @@ class Adjacency:
 
     def _with_loops(self, rows: Tensor, weight: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return (indptr, columns, weights) with self-loops of the given weights, in order where columns are."""
-        to, edge = self._receivers(), torch.arange(len(rows), device=rows.device)
+        to, edge = self.receiving(), torch.arange(len(rows), device=rows.device)
         row = torch.arange(self.num_receivers, device=rows.device)
         start = self.indptr[:-1] + torch.bincount(rows[self.indices <= to[rows]], minlength=self.num_receivers)
         place, loops = edge + rows + (edge >= start[rows]), start + row

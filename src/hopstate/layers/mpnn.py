@@ -1,6 +1,6 @@
 """Message-passing layers on a packed graph, stacked with normalisation and residuals; pooling of packed rows.
 
-GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN, GraphSAGE and PNA are torch-geometric's.
+GatedGCN is our own, on a compiled gated sum; GIN, GINE, GCN, GraphSAGE are torch-geometric's, and PNA but for its sums.
 
 Source: Dwivedi et al. 2020, arXiv:2003.00982, equations 9-12 (GatedGCN with edge features); Xu et al. 2019 (GIN);
 Hu et al. 2020 (GINE); Corso et al. 2020, arXiv:2004.05718 (PNA).
@@ -91,6 +91,8 @@ class MessageBlock(nn.Module):
             z, gate = self.conv(h, graph, e if self.edges else None, rows)
             if self.edge_norm is not None and e is not None:
                 e = e + F.dropout(F.relu(self.edge_norm(gate)), self.dropout, self.training)
+        elif self.kind == "pna" and not self.edges:
+            z = self.conv(rows_of, graph)
         elif self.kind in ("gine", "pna"):
             z = self.conv(rows_of, graph.edge_index(), e if self.edges else None)
         else:
@@ -120,13 +122,14 @@ def _conv(kind: MessageKind, dim: int, edges: bool, degrees: Tensor | None) -> n
         return GatedGCN(dim, edges=edges)
     if kind == "gine" and not edges:
         raise ConfigError("gine needs edge features, and the graph has none; take gin, or relative encodings as edges")
-    from torch_geometric.nn import GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
+    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
 
     if kind == "pna":
         known = degrees is not None and bool(degrees.any())  # else nothing to scale by: a node of one edge
         counts = torch.bincount(degrees.long()) if known else torch.tensor([0, 1])  # type: ignore[union-attr]
-        parts = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
-        return PNAConv(dim, dim, *parts, counts, edge_dim=dim if edges else None)
+        from hopstate.layers.edge_layers import PNA
+
+        return PNA(dim, counts, edge_dim=dim if edges else None)
     if kind == "gcn":
         return GCNConv(dim, dim, normalize=False)
     if kind == "sage":

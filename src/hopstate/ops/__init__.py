@@ -5,8 +5,9 @@ GPUs), the function that chooses between them, and a README with the equations.
 
 | of sequences | of graphs | of streams |
 |---|---|---|
-| `selective_scan`, `conv1d`, `gated`, `span_step` | `propagate`, `row_attention`, `proximity`, `walks` | `neighbors` |
-| `discretize`, `softplus` | `returns`, `sampling`, `filters`, `eigenvectors` | |
+| `selective_scan`, `conv1d`, `span_step` | `propagate`, `row_attention`, `proximity`, `walks` | `neighbors` |
+| `discretize`, `softplus` | `gated`, `edge_attention`, `neighbor_statistics` | |
+| | `returns`, `sampling`, `filters`, `eigenvectors` | |
 
 `rows` and `row_linear` gather and multiply rows, `cpu` is the vector type that kernels are written in, `info` says
 which paths are in use. Tensors and arrays enter and leave; numba and triton are imported when first needed.

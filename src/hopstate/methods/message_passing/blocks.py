@@ -177,7 +177,9 @@ def _conv(
     dim, (before, after) = config.dim, ends
     if kind == "mlp":
         return nn.Linear(before, after)
-    from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, PNAConv, SAGEConv
+    from torch_geometric.nn import GCNConv, GINConv, GINEConv, SAGEConv
+
+    from hopstate.layers.edge_layers import GAT, PNA
 
     if kind == "gcn":
         return GCNConv(before, after, normalize=False)
@@ -190,10 +192,9 @@ def _conv(
     if kind == "gat":
         if dim % config.heads:
             raise ConfigError(f"model.dim={dim} is not a multiple of model.heads={config.heads}")
-        return GATConv(dim, dim // config.heads, config.heads, edge_dim=edge_dim)
+        return GAT(dim, config.heads, edge_dim=edge_dim)
     counts = torch.bincount(torch.ones(1, dtype=torch.int64) if degrees is None else degrees.long())
-    aggregators, scalers = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
-    return PNAConv(dim, dim, aggregators, scalers, counts, edge_dim=edge_dim)
+    return PNA(dim, counts, edge_dim=edge_dim)
 
 
 def perceptron(config: BackboneConfig) -> nn.Module:

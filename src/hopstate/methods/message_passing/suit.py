@@ -14,7 +14,7 @@ from hopstate.methods.shared.suit_nodes import Facts, facts, suit_links, suit_me
 
 RATE = 2e10  # multiply-adds a second of one core, for what an epoch takes
 EPOCH = 1.0  # seconds that an epoch of the whole graph may take
-SLOW = {"gat": (120, 4.5), "pna": (460, 4.5)}  # that hold rows an edge: multiply-adds an entry of these, and seconds
+DENSE = {"sage": 4, "pna": 17}  # square products of a layer, where they are not 3
 
 
 def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, kind: str) -> Mapping[str, Any]:
@@ -47,9 +47,9 @@ def suit_backbone(graph: Graph, config: NodeRun, metrics: tuple[str, ...], *, ki
 
 def _width(f: Facts, layers: int, kind: str) -> int:
     """Return the largest of a few widths with which an epoch of the whole graph stays short."""
-    each, most = SLOW.get(kind, (0 if kind == "mlp" else 4, EPOCH))
+    each = {"mlp": 0, "pna": 12}.get(kind, 4)  # multiply-adds an entry of the adjacency
     for dim in (128, 64, 32):
-        dense = 3 * f.nodes * dim * (f.features + layers * (4 if kind == "sage" else 3) * dim)
-        if (dense + 3 * layers * f.edges * dim * each) / RATE <= most:
+        dense = 3 * f.nodes * dim * (f.features + layers * DENSE.get(kind, 3) * dim)
+        if (dense + 3 * layers * f.edges * dim * each) / RATE <= EPOCH:
             return dim
     return 32

@@ -1,0 +1,94 @@
+"""torch-geometric's layers that weigh edges themselves, on compiled sums that keep no tensor of one row an edge.
+
+Their parameters, and what they give for a list of edges, are torch-geometric's. Imported on first use.
+
+Source: Veličković et al. 2018, arXiv:1710.10903 (GAT); Corso et al. 2020, arXiv:2004.05718 (PNA).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GATConv, PNAConv
+
+from hopstate.layers.message import Adjacency
+from hopstate.ops.edge_attention import edge_attention
+from hopstate.ops.neighbor_statistics import neighbor_statistics
+
+AGGREGATORS, SCALERS = ["mean", "min", "max", "std"], ["identity", "amplification", "attenuation"]
+
+
+class GAT(GATConv):
+    """Attention over in-neighbours and the node itself; heads side by side.
+
+    `takes_graph`: in place of a list of edges it takes a graph whose edges have no features.
+
+    Args:
+        dim: width that comes in and goes out, a multiple of heads.
+        heads: attention heads.
+        edge_dim: columns of the edge features, or None.
+    """
+
+    takes_graph = True
+
+    def __init__(self, dim: int, heads: int, *, edge_dim: int | None = None) -> None:
+        super().__init__(dim, dim // heads, heads, edge_dim=edge_dim)
+
+    def forward(self, x: Tensor, edge_index: Tensor | Adjacency, *args: Any, **kwargs: Any) -> Any:
+        """Return (N, dim) for a list of edges as torch-geometric does, (R, dim) for a graph without edge features."""
+        if isinstance(edge_index, Adjacency):
+            return self._receive(x, edge_index)
+        return super().forward(x, edge_index, *args, **kwargs)
+
+    def _receive(self, h: Tensor, graph: Adjacency) -> Tensor:
+        values = self.lin(h).view(len(h), self.heads, self.out_channels)
+        a, b = ((values * side).sum(-1) for side in (self.att_dst, self.att_src))
+        out = edge_attention(graph.indptr, graph.indices, graph.receiving(), a, b, values, self.negative_slope)
+        return out.flatten(1) + self.bias
+
+
+class PNA(PNAConv):
+    """Mean, least, largest and deviation of messages, as they are, amplified and attenuated by degree.
+
+    `takes_graph`: see `GAT`.
+
+    Args:
+        dim: width that comes in and goes out.
+        degrees: (D,) how many nodes of the training graph have each in-degree.
+        edge_dim: columns of the edge features, or None.
+    """
+
+    takes_graph = True
+
+    def __init__(self, dim: int, degrees: Tensor, *, edge_dim: int | None = None) -> None:
+        super().__init__(dim, dim, AGGREGATORS, SCALERS, degrees, edge_dim=edge_dim)
+
+    def forward(self, x: Tensor, edge_index: Tensor | Adjacency, edge_attr: Tensor | None = None) -> Tensor:
+        """Return (N, dim) for a list of edges as torch-geometric does, (R, dim) for a graph without edge features."""
+        if isinstance(edge_index, Adjacency):
+            return self._receive(x, edge_index)
+        return super().forward(x, edge_index, edge_attr)
+
+    def _receive(self, h: Tensor, graph: Adjacency) -> Tensor:
+        """Return what receivers get.
+
+        A message is a linear map of both ends, p_i + q_j: the aggregates of q_j are moved by p_i, the deviation not.
+        """
+        own, dim = graph.own(h), h.shape[1]
+        before, after = self.pre_nns[0][0], self.post_nns[0][0]
+        to, sent = before.weight.split(dim, 1)
+        *places, spread = neighbor_statistics(graph.indptr, graph.indices, F.linear(h, sent))
+        counts = graph.indptr.diff()[:, None]
+        moved = torch.where(counts > 0, F.linear(own, to, before.bias), 0)
+        found = torch.cat([*(place + moved for place in places), spread], 1)
+        factor = (counts + 1).to(h.dtype).log() / self.aggr_module.avg_deg_log
+        first, *rest = after.weight.split([dim, *[4 * dim] * len(SCALERS)], 1)
+        plain, amplified, attenuated = (F.linear(found, weight) for weight in rest)
+        least = (counts.clamp(min=1) + 1).to(h.dtype).log() / self.aggr_module.avg_deg_log
+        return self.lin(F.linear(own, first, after.bias) + plain + amplified * factor + attenuated / least)
+
+
+__all__ = ["GAT", "PNA"]

@@ -1,0 +1,86 @@
+# mypy: ignore-errors
+"""Compiled loops of `attention.py`, imported on first use; each lane of a vector is a head by itself.
+
+Forward, a unit is a span of receivers; backward, a span of a row's vectors, so that threads never share an output. A
+row's sums run in stored order, the node itself last: the number of threads changes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from hopstate.ops.cpu.simd import LANES, filled, fma, load, store, where_less
+from hopstate.ops.cpu.simd_math import exp_parts
+
+fast = njit(cache=True, nogil=True, error_model="numpy")
+
+
+@njit(forceinline=True)
+def _score(own, b, j, slope):
+    """LeakyReLU(own + b_j)."""
+    x = own + load(b, j * LANES)
+    return where_less(x - x, x, x, x * filled(x, slope))
+
+
+@fast
+def forward(first, last, span, indptr, indices, receivers, a, b, v, width, slope, out, level):
+    """out_i = sum_j exp(s_ij - level_i) v_j with s_ij = LeakyReLU(a_i + b_j) and level_i = log sum_j exp s_ij.
+
+    out comes in as zeros.
+    """
+    for unit in range(first, last):
+        for i in range(unit * span, min(receivers.size, unit * span + span)):
+            me, at = receivers[i], i * width
+            own = load(a, me * LANES)
+            most = _score(own, b, me, slope)
+            for e in range(indptr[i], indptr[i + 1]):
+                score = _score(own, b, indices[e], slope)  # a loop on the node itself does no harm to a maximum
+                most = where_less(most, score, score, most)
+            total = own - own
+            for e in range(indptr[i], indptr[i + 1] + 1):
+                j = me if e == indptr[i + 1] else indices[e]
+                if j == me and e < indptr[i + 1]:
+                    continue
+                weight = exp_parts(_score(own, b, j, slope) - most)[0]
+                total = total + weight
+                for c in range(0, width, LANES):
+                    store(out, at + c, fma(weight, load(v, j * width + c), load(out, at + c)))
+            for c in range(0, width, LANES):
+                store(out, at + c, load(out, at + c) / total)
+            store(level, i * LANES, total)
+            for lane in range(i * LANES, i * LANES + LANES):
+                level[lane] = math.log(level[lane])
+            store(level, i * LANES, load(level, i * LANES) + most)
+
+
+@fast
+def backward(first, last, span, indptr, indices, receivers, a, b, v, out, level, grad, width, slope, da, db, dv):
+    """Gradients of `forward`; da, db and dv come in as zeros, da and db with a part for each unit."""
+    for unit in range(first, last):
+        low, high = unit * span * LANES, min(width, (unit + 1) * span * LANES)
+        mine = unit * (da.size // (-(-width // (span * LANES))))
+        for i in range(receivers.size):
+            me, at = receivers[i], i * width
+            own, height = load(a, me * LANES), load(level, i * LANES)
+            mean = own - own
+            for c in range(low, high, LANES):
+                mean = fma(load(grad, at + c), load(out, at + c), mean)
+            sum_ = own - own
+            for e in range(indptr[i], indptr[i + 1] + 1):
+                j = me if e == indptr[i + 1] else indices[e]
+                if j == me and e < indptr[i + 1]:
+                    continue
+                x = own + load(b, j * LANES)
+                zero, one = x - x, filled(x, 1.0)
+                weight = exp_parts(where_less(zero, x, x, x * filled(x, slope)) - height)[0]
+                pull = zero
+                for c in range(low, high, LANES):
+                    g = load(grad, at + c)
+                    pull = fma(g, load(v, j * width + c), pull)
+                    store(dv, j * width + c, fma(weight, g, load(dv, j * width + c)))
+                dx = weight * (pull - mean) * where_less(zero, x, one, filled(x, slope))
+                store(db, mine + j * LANES, load(db, mine + j * LANES) + dx)
+                sum_ = sum_ + dx
+            store(da, mine + me * LANES, load(da, mine + me * LANES) + sum_)

@@ -1,0 +1,66 @@
+"""GAT and PNA without a row an edge are torch-geometric's layers, outputs and every gradient."""
+
+import pytest
+import torch
+
+from hopstate.layers.edge_layers import GAT, PNA
+from hopstate.layers.message import Adjacency
+from hopstate.layers.mpnn import MessageBlock
+from hopstate.testing.asserts import assert_close_rmse
+
+
+def graph_of(n: int, some: torch.Tensor | None = None) -> Adjacency:
+    """A multigraph with loops, double edges and nodes that receive nothing."""
+    degree = torch.randint(0, 6, (n if some is None else len(some),))
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    return Adjacency(indptr, torch.randint(0, n, (int(indptr[-1]),)), num_nodes=n, receivers=some)
+
+
+def layers(dim: int) -> dict[str, torch.nn.Module]:
+    made = {"gat": GAT(dim, 4), "pna": PNA(dim, torch.tensor([3, 5, 2, 7, 1, 4]))}
+    for layer in made.values():
+        layer.double()
+        for parameter in layer.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["gat", "pna"])
+@pytest.mark.parametrize("some", [None, torch.tensor([4, 11, 0])])
+def test_receiving_is_the_layer_on_a_list_of_edges(kind, some):
+    layer, graph = layers(8)[kind], graph_of(20, some)
+    h = torch.randn(20, 8, dtype=torch.float64, requires_grad=True)
+    got, want = graph.propagate(layer, "edges", 0, h), graph.own(layer(h, graph.edge_index()))
+    assert_close_rmse(got, want)
+    weight, inputs = torch.randn_like(want), [h, *layer.parameters()]
+    mine = torch.autograd.grad((got * weight).sum(), inputs)
+    for name, a, b in zip(
+        ["h", *dict(layer.named_parameters())], mine, torch.autograd.grad((want * weight).sum(), inputs)
+    ):
+        assert_close_rmse(a, b, name=name)
+
+
+@pytest.mark.parametrize("kind", ["gat", "pna"])
+def test_no_edge_and_no_node(kind):
+    layer = layers(8)[kind]
+    for n in (0, 3):
+        graph = Adjacency(torch.zeros(n + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+        h = torch.randn(n, 8, dtype=torch.float64)
+        assert_close_rmse(graph.propagate(layer, "edges", 0, h), layer(h, graph.edge_index()))
+
+
+def test_features_of_edges_take_the_list():
+    graph = graph_of(10)
+    graph.edge_attr = torch.randn(len(graph.indices), 3)
+    for layer in (GAT(8, 2, edge_dim=3), PNA(8, torch.tensor([1, 2, 3]), edge_dim=3)):
+        h = torch.randn(10, 8)
+        assert_close_rmse(
+            graph.propagate(layer, "edges", 0, h), layer(h, graph.edge_index(), edge_attr=graph.edge_attr)
+        )
+
+
+def test_a_message_block_of_pna_keeps_no_list():
+    block, graph = MessageBlock("pna", 8, edges=False, dropout=0.0, degrees=torch.tensor([2, 1, 3])), graph_of(12)
+    h = torch.randn(12, 8)
+    z = block.conv(h, graph.edge_index())
+    assert_close_rmse(block.eval()(h, graph)[0], h + torch.relu(block.norm(z)))

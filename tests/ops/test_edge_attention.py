@@ -1,0 +1,73 @@
+"""Attention by a score an edge equals its definition and torch-geometric's layer, outputs and every gradient."""
+
+import pytest
+import torch
+
+from hopstate.errors import ShapeError
+from hopstate.ops.edge_attention import edge_attention, edge_attention_naive
+from hopstate.testing.asserts import assert_close_rmse
+
+
+def problem(n: int, heads: int, width: int, dtype: torch.dtype = torch.float64):
+    degree = torch.randint(0, 6, (n,))
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, max(n, 1), (int(indptr[-1]),))  # edges to itself and double ones among them
+    inputs = [2 * torch.randn(n, heads, dtype=dtype) for _ in range(2)] + [torch.randn(n, heads, width, dtype=dtype)]
+    return indptr, indices, torch.arange(n), [x.requires_grad_() for x in inputs]
+
+
+@pytest.mark.parametrize(("n", "heads", "width"), [(30, 8, 8), (1, 1, 1), (12, 3, 5), (20, 2, 33), (0, 2, 4)])
+def test_equals_the_definition(n, heads, width):
+    *graph, inputs = problem(n, heads, width)
+    fast, slow = edge_attention(*graph, *inputs), edge_attention_naive(*graph, *inputs)
+    assert_close_rmse(fast, slow)
+    weight = torch.randn_like(slow)
+    for got, want in zip(
+        torch.autograd.grad((fast * weight).sum(), inputs), torch.autograd.grad((slow * weight).sum(), inputs)
+    ):
+        assert_close_rmse(got, want)
+    assert_close_rmse(edge_attention(*graph, *(x.float() for x in inputs)), slow)
+
+
+def test_gradients_are_those_of_finite_differences():
+    *graph, inputs = problem(7, 2, 3)
+    assert torch.autograd.gradcheck(lambda *x: edge_attention(*graph, *x), inputs)
+
+
+def test_rows_of_some_nodes_are_those_of_all():
+    indptr, indices, nodes, inputs = problem(25, 4, 6)
+    some = torch.tensor([3, 20, 7])
+    spans = [indices[indptr[i] : indptr[i + 1]] for i in some]
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), torch.tensor([len(s) for s in spans]).cumsum(0)])
+    part = edge_attention(starts, torch.cat(spans), some, *inputs)
+    assert torch.equal(part, edge_attention(indptr, indices, nodes, *inputs)[some])
+
+
+def test_weights_sum_to_one_and_large_scores_stay_finite():
+    indptr, indices, nodes, (a, b, v) = problem(20, 2, 3)
+    ones = torch.ones_like(v).requires_grad_()
+    out = edge_attention(indptr, indices, nodes, 400 * a, -300 * b, ones)
+    assert_close_rmse(out, torch.ones_like(out))
+    assert all(g.isfinite().all() for g in torch.autograd.grad(out.square().sum(), (a, b, ones)))
+
+
+def test_threads_change_nothing():
+    *graph, inputs = problem(700, 4, 20, torch.float32)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            out = edge_attention(*graph, *inputs)
+            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+    finally:
+        torch.set_num_threads(before)
+    for one, three in zip(*results):
+        assert torch.equal(one, three)
+
+
+def test_shapes_are_checked():
+    indptr, indices, nodes, (a, b, v) = problem(4, 2, 3)
+    with pytest.raises(ShapeError, match="one longer"):
+        edge_attention(indptr, indices, nodes[:2], a, b, v)
+    with pytest.raises(ShapeError, match=r"\(N, H\)"):
+        edge_attention(indptr, indices, nodes, a, b[:, :1], v)
