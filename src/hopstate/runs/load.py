@@ -115,7 +115,7 @@ class load_run:  # noqa: N801 - a context manager
             task.model.double()  # or loading rounds the weights
         load_weights(task.model, weights, where)
         trainer = Trainer(task, config.loop, self.folder, method=method.name)
-        task.model = trainer.fabric.setup_module(task.model)
+        task.model = trainer.fabric.setup_module(task.model).eval()  # it answers; what trains it says so
         return trainer, task
 
     def _config(self, method: Method, settings: dict[str, Any]) -> Any:
