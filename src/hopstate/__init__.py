@@ -41,6 +41,7 @@ _PUBLIC = {
     "hopstate.compensation.top.wrap.module": ("top",),
     "hopstate.compensation.top.config": ("TopConfig",),
     "hopstate.sampling.samplers": ("LayerSampler", "ClusterSampler", "SaintSampler", "ShadowSampler", "UniformSampler"),
+    "hopstate.sampling.neighbor_loader": ("NeighborLoader",),
     "hopstate.sampling.partition": ("partition",),
     "hopstate.sampling.event_batches": ("event_batches",),
     "hopstate.ops.selective_scan": ("selective_scan",),
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from hopstate.runs.queries.ask import score as score
     from hopstate.runs.tune import tune as tune
     from hopstate.sampling.event_batches import event_batches as event_batches
+    from hopstate.sampling.neighbor_loader import NeighborLoader as NeighborLoader
     from hopstate.sampling.partition import partition as partition
     from hopstate.sampling.samplers import ClusterSampler as ClusterSampler
     from hopstate.sampling.samplers import LayerSampler as LayerSampler

@@ -46,6 +46,17 @@ def test_rows_stand_for_rows_of_the_inputs(edges):
         assert_close_rmse(got, want)
 
 
+@pytest.mark.parametrize("edges", [False, True])
+def test_gradients_and_inputs_that_lie_spread_out_or_on_one_another(edges):
+    indptr, indices, inputs = problem(30, 16, edges, torch.float64)
+    spread = [torch.stack([x, x], -1)[..., 0].detach().requires_grad_() for x in inputs]
+    assert not any(x.is_contiguous() for x in spread)
+    for given in (inputs, spread):
+        fast, slow = gated_mean(indptr, indices, *given), gated_mean_naive(indptr, indices, *given)
+        for got, want in zip(torch.autograd.grad(fast.sum(), given), torch.autograd.grad(slow.sum(), given)):
+            assert_close_rmse(got, want)  # the gradient of a sum is one number, expanded
+
+
 def test_threads_change_nothing():
     indptr, indices, inputs = problem(40, 40, True, torch.float32)
     before, results = torch.get_num_threads(), []

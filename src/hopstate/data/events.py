@@ -6,10 +6,14 @@ An event's id is its position in the stream. Arrays are numpy and may be memory-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hopstate.data.event_build import from_columns
 from hopstate.data.event_record import ADD, DELETE, GONE, IMPLIED, EventBatch, EventRecord
+from hopstate.data.temporal_data import columns_of, temporal_data_of
+
+if TYPE_CHECKING:
+    from torch_geometric.data import TemporalData
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -58,6 +62,25 @@ class EventStream(EventRecord):
             DataError: columns that disagree or cannot be read as ids and times.
         """
         return from_columns(cls, src, dst, t, warn=warn, **fields)
+
+    @classmethod
+    def from_pyg(cls, data: TemporalData, **fields: Any) -> Self:
+        """Build a stream from a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels.
+
+        Args:
+            data: events in any order.
+            fields: the other fields of `EventStream`.
+        """
+        columns = columns_of(data) | fields
+        return cls.from_arrays(columns.pop("src"), columns.pop("dst"), columns.pop("t"), **columns)
+
+    def to_pyg(self) -> TemporalData:
+        """Return a torch-geometric `TemporalData` that owns copies: src, dst, t, msg (edge features), y (labels).
+
+        Raises:
+            DataError: the stream deletes edges or nodes, for which `TemporalData` has no place.
+        """
+        return temporal_data_of(self)
 
 
 __all__ = ["ADD", "DELETE", "GONE", "IMPLIED", "EventBatch", "EventStream"]

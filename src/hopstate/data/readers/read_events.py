@@ -206,31 +206,13 @@ def _from_object(source: Any, options: dict[str, Any]) -> EventStream:
 
 # ---- torch-geometric, py-tgb --------------------------------------------------------------------------------
 def events_from_pyg(data: TemporalData, **fields: Any) -> EventStream:
-    """Return the events of a torch-geometric `TemporalData`: src, dst, t, msg as edge features, y as labels."""
-    arrays = {name: getattr(data, name, None) for name in ("src", "dst", "t", "msg", "y")}
-    columns = {name: None if value is None else value.detach().cpu().numpy() for name, value in arrays.items()}
-    message = columns["msg"]
-    if message is not None and message.ndim == 1:
-        message = message[:, None]
-    if message is not None and not message.shape[1]:
-        message = None
-    options = {"edge_attr": message, "labels": columns["y"], "name": "temporal-data", **fields}
-    return EventStream.from_arrays(columns["src"], columns["dst"], columns["t"], **options)
+    """Return the events of a torch-geometric `TemporalData`; see `EventStream.from_pyg`."""
+    return EventStream.from_pyg(data, **fields)
 
 
 def events_to_pyg(stream: EventStream) -> TemporalData:
-    """Return a torch-geometric `TemporalData` with src, dst, t, msg (edge features) and y (labels, if any)."""
-    import torch
-    from torch_geometric.data import TemporalData
-
-    def tensor(array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(np.array(array))
-
-    message = np.zeros((len(stream), 0), np.float32) if stream.edge_attr is None else stream.edge_attr
-    extra = {} if stream.labels is None else {"y": tensor(stream.labels)}
-    return TemporalData(
-        src=tensor(stream.src), dst=tensor(stream.dst), t=tensor(stream.t), msg=tensor(message), **extra
-    )
+    """Return a torch-geometric `TemporalData`; see `EventStream.to_pyg`."""
+    return stream.to_pyg()
 
 
 def _from_tgb(name: str, options: dict[str, Any]) -> EventStream:

@@ -130,4 +130,4 @@ def _graph(indptr: Tensor, indices: Tensor, rows: Tensor | None) -> tuple[Any, .
 
 def _flat(x: Tensor | None, like: Tensor) -> Any:
     """x as one flat numpy array, without a copy where it already is one; an absent input is empty."""
-    return (torch.empty(0, dtype=like.dtype) if x is None else x.detach().to(like.dtype).reshape(-1)).numpy()
+    return (torch.empty(0, dtype=like.dtype) if x is None else x.detach().to(like.dtype).contiguous().view(-1)).numpy()

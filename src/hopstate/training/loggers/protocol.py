@@ -31,7 +31,12 @@ class Logger(Protocol):
         ...
 
     def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Take figures by name, those of one epoch, counted from 1."""
+        """Take the figures of an epoch.
+
+        Args:
+            metrics: figures by name.
+            epoch: counted from 1.
+        """
         ...
 
     def finish(self, status: Status) -> None:

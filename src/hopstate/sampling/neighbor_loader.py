@@ -1,0 +1,190 @@
+"""Batches of seeds with sampled neighbourhoods as torch-geometric's `NeighborLoader` gives them, from wheels alone.
+
+A sampler of ours behind torch-geometric's own `NodeLoader`, which joins features, labels and what else a `Data` holds;
+what stands in a batch is what its documentation says. Draws come from torch's generator: `torch.manual_seed` repeats
+them.
+
+Source: Hamilton et al. 2017, arXiv:1706.02216; the attributes are those of `torch_geometric.loader.NeighborLoader` 2.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
+from torch_geometric.sampler.base import SubgraphType
+
+from hopstate.data.graph import Graph
+from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.ops.rows import bounds_of
+from hopstate.ops.sampling import LocalGraph, Neighborhoods
+from hopstate.random import named_rng
+from hopstate.sampling.samplers import DRAWS
+
+KINDS = ("directional", "bidirectional", "induced")
+REFUSED = {  # arguments of torch-geometric's loader that are not taken, with the reason
+    "input_time": "times of seeds are not looked at; for events use NeighborStore and HistoryTokenizer",
+    "time_attr": "neighbours are drawn whatever their time; for events use NeighborStore and HistoryTokenizer",
+    "temporal_strategy": "neighbours are drawn whatever their time",
+    "weight_attr": "neighbours are drawn uniformly, whatever the weight of their edge",
+    "custom_cls": "a feature store is not taken",
+    "neighbor_sampler": "the sampler is this loader's own",
+    "disjoint": "seeds of a batch share their neighbours; hopstate.ShadowSampler gives each seed a subgraph of its own",
+}
+USUAL = {"temporal_strategy": "uniform", "disjoint": False}  # values that ask for nothing
+
+HopEdges = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # (e,) sources and (e,) targets in the graph, (e,) places in the CSR
+
+
+class NeighborLoader(NodeLoader):
+    """Takes the place of `torch_geometric.loader.NeighborLoader` on one graph of one kind of nodes and edges.
+
+    A batch is a `Data` of the sampled nodes, seeds first, and edges, with `n_id`, `e_id`, `input_id`, `batch_size`,
+    `num_sampled_nodes` and `num_sampled_edges` (the last two where the subgraph is "directional").
+
+    Args:
+        data: a torch-geometric `Data` with edge_index, or a `Graph`.
+        num_neighbors: in-neighbours of a node, hop by hop from the seeds; -1 takes all.
+        input_nodes: (n,) int64 seeds or (N,) bool mask; None takes all nodes.
+        replace: draw with replacement.
+        subgraph_type: "directional" (the edges that were sampled), "bidirectional" (and their reverses) or "induced"
+            (all edges among the sampled nodes).
+        directed: the older setting; False stands for "induced".
+        labor: LABOR-0 in place of a sample of its own for each node: fewer distinct nodes, `num_neighbors` on average.
+        transform, transform_sampler_output, filter_per_worker, is_sorted: as there; is_sorted changes nothing here.
+        more: of `torch.utils.data.DataLoader`: batch_size, shuffle, drop_last, num_workers, ...
+
+    Raises:
+        ConfigError: an argument of torch-geometric's loader that cannot be honoured, by name; or one that cannot work.
+        DataError: data of several kinds of nodes, without edges, or (when drawn) a seed twice in one batch.
+    """
+
+    def __init__(
+        self,
+        data: Data | Graph,
+        num_neighbors: Sequence[int],
+        input_nodes: Any = None,
+        *,
+        replace: bool = False,
+        subgraph_type: Literal["directional", "bidirectional", "induced"] | Any = "directional",
+        directed: bool = True,
+        labor: bool = False,
+        is_sorted: bool = False,
+        **more: Any,
+    ) -> None:
+        for name, why in REFUSED.items():
+            value = more.pop(name, None)
+            if value is not None and value != USUAL.get(name):
+                raise ConfigError(f"NeighborLoader does not take {name}: {why}")
+        data = data.to_pyg() if isinstance(data, Graph) else data
+        if not isinstance(data, Data) or data.edge_index is None:
+            raise DataError(f"NeighborLoader takes one Data with edge_index, or a Graph; got {type(data).__name__}")
+        kind = str(subgraph_type.value if isinstance(subgraph_type, SubgraphType) else subgraph_type)
+        if kind not in KINDS:
+            raise ConfigError(f"subgraph_type is one of {', '.join(KINDS)}; got {kind!r}{nearest(kind, KINDS)}")
+        if not directed and kind != "directional":
+            raise ConfigError(f"directed=False stands for subgraph_type='induced', not {kind!r}; leave directed out")
+        if isinstance(num_neighbors, dict) or any(type(k) is not int or k < -1 for k in num_neighbors):
+            raise ConfigError(f"num_neighbors is a list of counts, -1 for all; got {num_neighbors}")
+        if replace and labor:
+            raise ConfigError("labor draws without replacement; leave replace out")
+        sampler = _Sampler(data, tuple(num_neighbors), kind if directed else "induced", replace, labor)
+        super().__init__(data, sampler, input_nodes=input_nodes, **more)
+
+
+class _Sampler(BaseSampler):
+    """Samples hop by hop; a node's in-neighbours are drawn once, in the hop after the one that reached it."""
+
+    def __init__(self, data: Data, fanouts: tuple[int, ...], kind: str, replace: bool, labor: bool) -> None:
+        self.fanouts, self.kind, self.replace, self.labor = fanouts, kind, replace, labor
+        source, target = data.edge_index.detach().cpu().numpy()
+        count = int(data.num_nodes)
+        if len(source) and not 0 <= min(source.min(), target.min()) <= max(source.max(), target.max()) < count:
+            raise DataError(f"edge_index leaves 0..{count - 1}, the nodes of the graph")
+        order = np.argsort(target, kind="stable")
+        self._permutation = torch.from_numpy(order)
+        self._cutter = Neighborhoods(bounds_of(np.bincount(target, minlength=count)), source[order])
+        self._place = np.full(count, -1, np.int64)
+
+    @property
+    def edge_permutation(self) -> torch.Tensor:
+        """(E,) position in edge_index of each place of the CSR that is sampled from."""
+        return self._permutation
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **_: Any) -> SamplerOutput:
+        """Return the sample around the seeds of one batch."""
+        seeds = index.node.detach().cpu().numpy().astype(np.int64)
+        rng = named_rng(DRAWS, int(torch.randint(2**62, ())), 8)
+        nodes, hops = self._sampled(seeds, rng)
+        all_nodes = np.concatenate(nodes)
+        if self.kind == "induced":
+            local = self._cutter.induced(all_nodes)
+            assert local.edges is not None
+            row, col, edge = local.indices, _receivers(local), local.edges
+        else:
+            self._place[all_nodes] = np.arange(len(all_nodes))
+            source, target, edge = (np.concatenate([np.empty(0, np.int64), *part]) for part in zip(*hops, strict=True))
+            row, col = self._place[source], self._place[target]
+            self._place[all_nodes] = -1
+        counted = self.kind == "directional"
+        out = SamplerOutput(
+            node=torch.from_numpy(all_nodes),
+            row=torch.from_numpy(row),
+            col=torch.from_numpy(col),
+            edge=torch.from_numpy(edge),
+            num_sampled_nodes=[len(found) for found in nodes] if counted else None,
+            num_sampled_edges=[len(found[2]) for found in hops] if counted else None,
+            metadata=(index.input_id, index.time),
+        )
+        return out.to_bidirectional() if self.kind == "bidirectional" else out
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
+        """Raise ConfigError: links are not sampled."""
+        raise ConfigError("this sampler draws around nodes, not around links")
+
+    def _sampled(self, seeds: np.ndarray, rng: np.random.Generator) -> tuple[list[np.ndarray], list[HopEdges]]:
+        """Return the nodes that each hop reached anew, seeds first, and the edges of each hop."""
+        nodes, hops, rim = [seeds], [], seeds
+        for fanout in self.fanouts:
+            near, hop = self._hop(rim, fanout, rng)
+            self._place[np.concatenate(nodes)] = 0
+            rim = near[self._place[near] < 0]
+            self._place[np.concatenate(nodes)] = -1
+            nodes.append(rim)
+            hops.append(hop)
+        return nodes, hops or [(np.empty(0, np.int64),) * 3]
+
+    def _hop(self, rim: np.ndarray, fanout: int, rng: np.random.Generator) -> tuple[np.ndarray, HopEdges]:
+        """Return the distinct nodes around a rim in the order in which they are met, the rim too, and its edges."""
+        if fanout == 0:
+            return rim, (np.empty(0, np.int64),) * 3
+        if fanout > 0 and self.replace:
+            return self._replaced(rim, fanout, rng)
+        if fanout < 0:
+            local = self._cutter.induced(rim, halo=True)
+        else:
+            local = self._cutter.sample(rim, fanout, seed=int(rng.integers(2**62)), labor=self.labor)
+        assert local.edges is not None
+        return local.nodes, (local.nodes[local.indices], rim[_receivers(local)], local.edges)
+
+    def _replaced(self, rim: np.ndarray, fanout: int, rng: np.random.Generator) -> tuple[np.ndarray, HopEdges]:
+        """Draw with replacement: fanout edges of each node that has any."""
+        first = self._cutter.indptr[rim]
+        degree = self._cutter.indptr[rim + 1] - first
+        has = degree > 0
+        drawn = (first[has, None] + rng.integers(0, degree[has, None], (int(has.sum()), fanout))).reshape(-1)
+        source = self._cutter.indices[drawn]
+        met, where = np.unique(np.concatenate([rim, source]), return_index=True)
+        return met[np.argsort(where)], (source, np.repeat(rim[has], fanout), drawn)
+
+
+def _receivers(local: LocalGraph) -> np.ndarray:
+    """Return (e,) the receiver of each edge of a local graph."""
+    return np.repeat(np.arange(local.num_receivers), np.diff(local.indptr))

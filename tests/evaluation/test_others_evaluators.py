@@ -1,0 +1,70 @@
+"""What our models score is scored the same by torch-geometric's metrics and by TGB's own evaluators."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredNDCG, LinkPredRecall
+
+from hopstate.evaluation.link import LinkScores
+from hopstate.evaluation.ranking import gains, hits, mrr, ranks
+from hopstate.runs.api import fit
+from hopstate.runs.load import load_run
+from made_events import LOOP, SMALL, repeating
+
+METHODS = ("recency", "graphmixer", "ctdg-ssm")
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def judged(request, tmp_path_factory):
+    """Return the report of a model on its test events, each among every destination."""
+    many = {"evaluation.strategies": ["many"], "evaluation.num_negatives": "all"}
+    run = fit(
+        request.param,
+        repeating(),
+        out=tmp_path_factory.mktemp("runs") / request.param,
+        config={**LOOP, **SMALL[request.param], **many},
+    )
+    with load_run(run.path) as (_, task):
+        return task.report("test")
+
+
+def lists(scored: LinkScores):
+    """Return for each positive its candidates' scores, its own first."""
+    parts = zip(scored.offsets, scored.offsets[1:])
+    return [np.append(own, scored.negative[a:b]) for own, (a, b) in zip(scored.positive, parts, strict=True)]
+
+
+def test_torch_geometric_ranks_as_we_do_where_nothing_is_tied(judged):
+    scored = judged.scores["test", "many"]
+    untied = [row for row in lists(scored) if not (row[1:] == row[0]).any()]
+    rank = np.array([(row[1:] > row[0]).sum() + 1 for row in untied])
+    if not len(untied):
+        pytest.skip("every event is tied with another candidate")
+    wide = max(map(len, untied))
+    order = torch.full((len(untied), wide), 10**6)
+    for i, row in enumerate(untied):
+        order[i, : len(row)] = torch.from_numpy(np.argsort(-row, kind="stable").copy())
+    truth = torch.stack([torch.arange(len(untied)), torch.zeros(len(untied), dtype=torch.long)])
+    bounds = np.concatenate([[0], np.cumsum([len(row) - 1 for row in untied])])
+    own = ranks(np.array([row[0] for row in untied]), np.concatenate([row[1:] for row in untied]), bounds)
+    assert np.array_equal(own, rank)
+    wanted = {
+        LinkPredMRR(wide): mrr(own),
+        LinkPredHitRatio(3): hits(own, 3),
+        LinkPredRecall(3): hits(own, 3),  # each has one relevant candidate
+        LinkPredNDCG(10): gains(own, 10).mean(),
+    }
+    for metric, value in wanted.items():
+        metric.update(order[:, : metric.k], truth)
+        assert float(metric.compute()) == pytest.approx(value, abs=1e-6), type(metric).__name__
+
+
+def test_tgbs_evaluator_gives_our_mrr_and_hits(judged):
+    evaluate = pytest.importorskip("tgb.linkproppred.evaluate", reason="py-tgb is not installed")
+    evaluator = evaluate.Evaluator(name="tgbl-wiki", k_value=10)
+    found = [
+        evaluator.eval({"y_pred_pos": row[:1], "y_pred_neg": row[1:], "eval_metric": ["mrr"]})
+        for row in lists(judged.scores["test", "many"])
+    ]
+    for name in ("mrr", "hits@10"):
+        assert judged.value(name, "many") == pytest.approx(np.mean([one[name] for one in found]), abs=1e-6)
