@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shlex
 import shutil
 import warnings
@@ -233,15 +234,21 @@ def test_probabilities_rise_with_scores_and_are_kept(name: str, runs: dict[str, 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_reasons_name_what_weighed_most(name: str, runs: dict[str, Run]) -> None:
+    """An event says when who met whom, and what it adds; EdgeBank tells what it knows of the pair."""
     why = runs[name].score([("u1", "v2")], explain=True)["why"][0]
     own = table(0, 160)
-    if name == "pair-trees":
-        assert "(" in why
-    elif name == "dyg-mamba":
-        assert why.count(" with ") == 3
-    else:
-        count = len(own[(own.src == "u1") & (own.dst == "v2")])
+    count = len(own[(own.src == "u1") & (own.dst == "v2")])
+    if name == "edgebank" or (name == "recency" and not count):
         assert why.startswith(f"meetings: {count}, " if count else "never met")
+        return
+    events = [part for part in why.split("; ") if " with " in part]
+    assert 1 <= len(events) <= 3
+    for text in events:
+        who, other, when = re.fullmatch(r"(\w+) with (\w+) at (\d+) \([+-]\d[\d.e-]*\)", text).groups()
+        ends = own[own.t == int(when)][["src", "dst"]].to_numpy().tolist()
+        assert who in ("u1", "v2")
+        assert [who, other] in ends or [other, who] in ends
+    assert (name == "pair-trees") == (len(events) < len(why.split("; ")))
 
 
 # ---- dates, files, the command line ----------------------------------------------------------------------

@@ -61,7 +61,7 @@ class FollowingMemory(MemoryScorer):
     def _move(self, batch: EventBatch) -> None:
         for active in self.inputs.batches(batch):
             nodes = active.nodes.numpy()
-            self._fetch(nodes)
+            self.fetch(nodes)
             with evaluating(self.model):
                 self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
             self._moved[nodes] = True
@@ -78,17 +78,17 @@ class FollowingMemory(MemoryScorer):
 
     def vectors(self, nodes: np.ndarray) -> np.ndarray:
         """Return (n, d) what the decoder sees of nodes (n,) as the memory stands."""
-        self._fetch(nodes)
+        self.fetch(nodes)
         with evaluating(self.model):
             rows = torch.from_numpy(nodes).to(self._device)
             found = self.model.represent(self.memory, rows, back=True)
         return found.detach().cpu().numpy()
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
-        self._fetch(np.concatenate(nodes))
+        self.fetch(np.concatenate(nodes))
         return super()._scores(logits, nodes, gaps)
 
-    def _fetch(self, nodes: np.ndarray) -> None:
+    def fetch(self, nodes: np.ndarray) -> None:
         """Take the rows of nodes from the past, where that was not done yet."""
         nodes = np.unique(nodes)
         nodes = nodes[~self._held[nodes]]

@@ -6,6 +6,7 @@ that time would fall into (see `streaming.live`). A score depends on its pair an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from hopstate.data.past import Past
 from hopstate.sampling.event_batches import batch_boundaries
 from hopstate.streaming.following import asked_alone
-from hopstate.streaming.protocols import LinkFollower, LiveTask
+from hopstate.streaming.protocols import LinkFollower, LiveTask, Scores
 from hopstate.streaming.scores import check_scores
 
 
@@ -49,19 +50,36 @@ class PairQueries:
         for b in np.unique(place):
             mine = np.flatnonzero(place == b)
             self._move_to(int(b))
-            found[mine] = self._scores(src[mine], dst[mine], t[mine])
+            found[mine] = self.asked(partial(self.task.ask, self.follower), src[mine], dst[mine], t[mine])
         return check_scores(found)
+
+    def asked(self, score: Callable[..., Scores], src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) what a function of columns src, dst and t gives pairs, each as if asked alone.
+
+        Args:
+            score: of the follower as it stands, or of one like it.
+            src, dst, t: (Q,).
+        """
+        follower = self.follower
+        # where the next event would stand in its block; each alone in one of its own
+        at = len(self.past) % follower.block + np.arange(len(t)) * follower.block
+        return asked_alone(follower, score, (src, dst), t, at)
+
+    def at(self, t: int | float) -> LinkFollower:
+        """Return the follower as it stands for a query at a time, until the next query."""
+        position = np.searchsorted(self._open.t, t, side="left")
+        self._move_to(int(np.searchsorted(self._boundaries, position, side="right")) - 1)
+        return self.follower
+
+    @property
+    def moved(self) -> int:
+        """The id of the first event that has not moved the follower's memory, as the last query left it."""
+        return self.past.settled + int(self._boundaries[self._moved])
 
     def latest(self) -> LinkFollower:
         """Return the follower as it stands for whatever comes after the past's last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
-
-    def _scores(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        follower = self.follower
-        # where the next event would stand in its block; each alone in one of its own
-        at = len(self.past) % follower.block + np.arange(len(t)) * follower.block
-        return asked_alone(follower, partial(self.task.ask, follower), (src, dst), t, at)
 
     def _restart(self) -> None:
         self.follower: LinkFollower = self.task.follow(self.past)

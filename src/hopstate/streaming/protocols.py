@@ -124,6 +124,19 @@ class LooksUp(LinkFollower, Protocol):
         ...
 
 
+@runtime_checkable
+class OnlyLooksUp(LinkFollower, Protocol):
+    """A scorer that holds nothing of the events: put over a past, it scores from that past's look-ups alone."""
+
+    def over(self, past: Past) -> LinkFollower:
+        """Return the same over all events of a past."""
+        ...
+
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) log-odds of pairs before they are calibrated; scores where these are no probabilities."""
+        ...
+
+
 # ---- live runs -----------------------------------------------------------------------------------------
 FollowerT = TypeVar("FollowerT", bound=Follower)
 

@@ -49,6 +49,10 @@ class Recency:
         last, met = self.store.last_meeting(src, dst, t, directed=self.directed)
         return np.where(met, -self.clock.log_gaps(t, last, -NEVER), NEVER)
 
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return `score`, which is no probability."""
+        return self.score(src, dst, t)
+
     def observe(self, batch: EventBatch) -> None:
         """Nothing to do: the store holds the events."""
 

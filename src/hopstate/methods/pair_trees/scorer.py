@@ -58,7 +58,11 @@ class PairTreesScorer:
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) calibrated probabilities of pairs src (Q,), dst (Q,) at times t (Q,)."""
-        return self.model.calibrated(self.forest.scores(self.features.pairs(src, dst, t)))
+        return self.model.calibrated(self.log_odds(src, dst, t))
+
+    def log_odds(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) log-odds of pairs src (Q,), dst (Q,) at times t (Q,), before they are calibrated."""
+        return self.forest.scores(self.features.pairs(src, dst, t))
 
     def feature_shares(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray

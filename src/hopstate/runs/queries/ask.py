@@ -93,7 +93,7 @@ def scored(
         columns: of sources, targets and times, where a table names them otherwise than the run's own.
     """
     u, v, t = _pairs(asked, pairs, time, columns)
-    return _table(asked, u, v, t, asked.scores(u, v, t), explain=explain)
+    return finished(_table(asked, u, v, t, asked.scores(u, v, t), explain=explain))
 
 
 def chances(asked: Session, pairs: Any, time: Any = None) -> Steps[tuple[np.ndarray, np.ndarray]]:
@@ -213,7 +213,7 @@ def ranking(
     src, dst = _joined(asked, [answer[0] for answer in parts]), _joined(asked, [answer[1] for answer in parts])
     _, _, *columns = zip(*parts, strict=True)
     place, times, found = (np.concatenate(column) for column in columns)
-    table = _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
+    table = yield from _table(asked, src, dst, times.astype(t.dtype), found, explain=explain)
     table.insert(1, "rank", place)
     table.attrs |= pool.told()
     return table
@@ -244,14 +244,16 @@ def _joined(asked: Session, parts: list[Nodes]) -> Nodes:
     return Nodes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("names", "rows", "met")))
 
 
-def _table(asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool) -> pd.DataFrame:
-    """Return the columns of an answer."""
+def _table(
+    asked: Session, u: Nodes, v: Nodes, t: np.ndarray, scores: np.ndarray, *, explain: bool
+) -> Steps[pd.DataFrame]:
+    """Return the columns of an answer, in slices where reasons are asked for."""
     import pandas as pd
 
     found, said = probabilities(asked, scores)
     columns = {"src": u.names, "dst": v.names, "t": asked.shown(t), "score": scores, "probability": found}
     if explain:
-        columns["why"] = reasons(asked, u, v, t)
+        columns["why"] = yield from reasons(asked, u, v, t)
     table = pd.DataFrame(columns)
     table.attrs["probability"] = said
     return table

@@ -1,7 +1,7 @@
-"""Why a pair got its score, a short text a pair: the events or features that weighed most, else what the past holds.
+"""Why a pair got its score, a short text a pair: the events that weighed most, and of trees the features before them.
 
-Of trees, the features that added most to the log-odds; of models whose logit is a sum over the events of both histories
-(dyg-mamba), the events that did. Others tell no shares: then the text says what is known of the pair, and no weights.
+An event's weight is what the score loses in log-odds where the event is taken out (`influences`), the same for every
+model. EdgeBank answers yes or no: there, and where no event changes the score, the text says what is known of the pair.
 """
 
 from __future__ import annotations
@@ -9,29 +9,33 @@ from __future__ import annotations
 import numpy as np
 
 from hopstate.data.layered_store import LayeredStore
+from hopstate.runs.queries.influences import Influence, influences, tells_influences
 from hopstate.runs.queries.names import Nodes, with_rows
 from hopstate.runs.queries.session import Session
-from hopstate.streaming.history_scorer import HistoryScorer, to_device
-from hopstate.tokens.history import HistoryTokens
-from hopstate.training.tasks.protocols import ExplainsEvents, ExplainsPairs
+from hopstate.streaming.slices import Steps
+from hopstate.training.tasks.protocols import ExplainsPairs
 
 SHOWN = 3  # events or features a pair
 TOGETHER = 64  # pairs taken apart at once
 
 
-def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> np.ndarray:
-    """Return (Q,) texts of pairs u (Q,), v (Q,) at t (Q,)."""
+def reasons(asked: Session, u: Nodes, v: Nodes, t: np.ndarray) -> Steps[np.ndarray]:
+    """Return (Q,) texts of pairs u (Q,), v (Q,) at t (Q,), in slices; the past must stay as it is between them."""
     src, dst = with_rows(asked.past, u, v)
-    follower, found = asked.queries.follower, []
+    follower, found = asked.queries.follower, np.full(len(t), "", object)
     for start in range(0, len(t), TOGETHER):
         chunk = slice(start, start + TOGETHER)
+        pairs = src[chunk], dst[chunk], t[chunk]
+        weights: list[list[Influence]] = [[] for _ in pairs[0]]
+        if tells_influences(follower):
+            weights = yield from influences(asked.queries, *pairs)
+        texts = [_told(asked, a, b, each) for a, b, each in zip(src[chunk], dst[chunk], weights, strict=True)]
+        for i, fact in enumerate(_facts(asked, *pairs)):
+            texts[i] = texts[i] or fact
         if isinstance(follower, ExplainsPairs):
-            found += _features(follower, src[chunk], dst[chunk], t[chunk])
-        elif isinstance(follower, HistoryScorer) and isinstance(follower.model, ExplainsEvents):
-            found += _events(asked, follower, src[chunk], dst[chunk], t[chunk])
-        else:
-            found += _facts(asked, src[chunk], dst[chunk], t[chunk])
-    return np.array(found, dtype=object)
+            texts = ["; ".join(part) for part in zip(_features(follower, *pairs), texts, strict=True)]
+        found[chunk] = texts
+    return found
 
 
 def _features(scorer: ExplainsPairs, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
@@ -47,34 +51,22 @@ def _features(scorer: ExplainsPairs, u: np.ndarray, v: np.ndarray, t: np.ndarray
     ]
 
 
-def _events(asked: Session, scorer: HistoryScorer, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
-    model, tokens = scorer.model, scorer.tokenizer.pairs(u, v, t)
-    assert isinstance(model, ExplainsEvents)
-    assert isinstance(tokens, HistoryTokens)
-    was, device = model.training, next(model.parameters()).device
-    model.eval()
-    shares = model.contributions(to_device(tokens, device))[0].double().cpu().numpy()
-    model.train(was)
-    ids, offsets, nodes = tokens.event_ids.numpy(), tokens.offsets.numpy(), tokens.nodes.numpy()
+def _told(asked: Session, source: int, target: int, weights: list[Influence]) -> str:
+    """Return the events that weigh most, "" where none does: who met whom, when, and what it adds."""
+    best = sorted((one for one in weights if one.weight), key=lambda one: -abs(one.weight))[:SHOWN]
+    kind = asked.queries.past.layers[-1].t.dtype if best else np.int64
+    when = asked.shown(np.array([one.event.t for one in best], kind))
     told = []
-    for i in range(len(u)):
-        at = [np.arange(offsets[k], offsets[k + 1]) for k in (i, len(u) + i)]
-        ends = np.repeat([int(u[i]), int(v[i])], [len(part) for part in at])
-        place = np.concatenate(at)
-        real = ids[place] >= 0
-        place, ends = place[real], ends[real]
-        best = np.argsort(-np.abs(shares[place]), kind="stable")[:SHOWN]
-        when = asked.shown(_times(asked, ids[place[best]]))
-        told.append(
-            "; ".join(
-                f"{_name(asked, end)} with {_name(asked, node)} at {time} ({share:+.2f})"
-                for end, node, time, share in zip(
-                    ends[best], nodes[place[best]], when, shares[place[best]], strict=True
-                )
-            )
-            or "no earlier event of either"
-        )
-    return told
+    for one, time in zip(best, when, strict=True):
+        ends = (one.event.src, one.event.dst)
+        end = source if source in ends else target
+        other = ends[0] if end == ends[1] else ends[1]
+        told.append(f"{_name(asked, end)} with {_name(asked, other)} at {time} ({_weight(one.weight)})")
+    return "; ".join(told)
+
+
+def _weight(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) >= 0.01 else f"{value:+.1g}"
 
 
 def _facts(asked: Session, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> list[str]:
@@ -92,14 +84,6 @@ def _shared(store: LayeredStore, u: int, v: int, t: float) -> int:
     near = store.last(np.array([u, v]), np.array([t, t]), 32)
     first, second = (set(near.of(k)[0].tolist()) - {u, v} for k in (0, 1))
     return len(first & second)
-
-
-def _times(asked: Session, ids: np.ndarray) -> np.ndarray:
-    """Return (q,) times of events."""
-    layers = asked.past.layers
-    of = np.searchsorted([layer.first for layer in layers], ids, side="right") - 1
-    kind = layers[-1].t.dtype
-    return np.array([layers[k].t[i - layers[k].first] for k, i in zip(of, ids, strict=True)], kind)
 
 
 def _name(asked: Session, row: int) -> str:

@@ -1,0 +1,170 @@
+"""What events weigh in a score: what it loses without them, alone and in company, for every kind of model."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.data.events import EventStream
+from hopstate.data.layered_store import LayeredStore
+from hopstate.data.layers import Layer
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.without import OneEvent, StoreWithout
+from hopstate.errors import HopstateWarning
+from hopstate.runs.api import Run
+from hopstate.runs.queries.influences import influences
+from hopstate.runs.queries.session import session
+from hopstate.streaming.slices import finished
+from made_events import repeating, small_run
+
+METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
+MORE = {
+    "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.num_layers": 1, "model.max_length": 20},
+    "ctdg-ssm": {"model.node_gaps": True, "evaluation.batch_size": 16},
+}
+PAIRS = [("u1", "v12"), ("u3", "v13"), ("u1", "v17"), ("u9", "v15")]
+
+
+def _table() -> pd.DataFrame:
+    made = repeating(300)
+    return pd.DataFrame({"src": [f"u{i}" for i in made.src], "dst": [f"v{i}" for i in made.dst], "t": made.t})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of each method, in a folder of its own."""
+    home = tmp_path_factory.mktemp("influences")
+    found = {}
+    for name in METHODS:
+        (home / f"{name}-data").mkdir()
+        found[name] = small_run(name, home / f"{name}-data", _table(), **MORE.get(name, {}), **{"loop.epochs": 3})
+    return found
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p / (1 - p)))
+
+
+def _without(run: Run, number: int, pair: tuple[str, str], when: int) -> float:
+    """Return what a run scores a pair where an event is missing in its own file."""
+    file = run.path.parent / "own.csv"
+    whole = file.read_text()
+    _table().drop(index=number).to_csv(file, index=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HopstateWarning)  # the file has changed since
+            return float(run.score([pair], when)["score"][0])
+    finally:
+        file.write_text(whole)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: str, runs: dict[str, Run]) -> None:
+    """And by just its weight where histories are read; a memory's are told from its latest updates."""
+    run, plainly = runs[name], (lambda p: p) if name == "recency" else _logit
+    slope = 1.0
+    with session(run.path) as asked:
+        when = int(asked.now())
+        assert asked.past.node_ids is not None
+        u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*PAIRS, strict=True))
+        found = finished(influences(asked.queries, u, v, np.full(len(u), when)))
+        if name == "pair-trees":
+            slope = float(asked.queries.follower.model.platt[0])  # log-odds of trees are calibrated afterwards
+    whole = run.score(PAIRS, when)["score"]
+    for i, weights in enumerate(found):
+        assert len(weights) > 8
+        ordered = sorted(weights, key=lambda one: abs(one.weight))
+        least, most = ordered[0], ordered[-1]
+        moved = [plainly(whole[i]) - plainly(_without(run, one.event.id, PAIRS[i], when)) for one in (least, most)]
+        assert abs(moved[1]) > abs(moved[0]) or most.weight == 0
+        if name == "ctdg-ssm":
+            assert abs(most.weight - moved[1]) < 0.2 * abs(moved[1])
+        else:
+            np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_are_the_same_alone_and_in_company_and_texts_too(name: str, runs: dict[str, Run]) -> None:
+    with session(runs[name].path) as asked:
+        assert asked.past.node_ids is not None
+        u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*PAIRS, strict=True))
+        t = np.array([asked.now(), asked.now(), asked.now() + 40, asked.now()])
+        together = finished(influences(asked.queries, u, v, t))
+        for i in (2, 0, 3):
+            assert finished(influences(asked.queries, u[[i]], v[[i]], t[[i]])) == [together[i]]
+    both = runs[name].score(PAIRS, explain=True)["why"]
+    assert runs[name].score(PAIRS[2:3], explain=True)["why"][0] == both[2]
+    ranked = runs[name].rank("u1", top=4, explain=True, candidates=["v12", "v17", "v13", "v14"]).set_index("dst")
+    assert ranked["why"]["v12"] == both[0]
+    for text in both:
+        assert re.search(r" with [uv]\d+ at \d+ \([+-]", text) or text.count("shared among")
+
+
+def test_slices_may_be_asked_between(runs: dict[str, Run]) -> None:
+    """Questions of another time, between the slices of one, change nothing of it: memories go back and on."""
+    for name in ("ctdg-ssm", "graphmixer"):
+        with session(runs[name].path) as asked:
+            assert asked.past.node_ids is not None
+            u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*PAIRS, strict=True))
+            now = np.full(len(u), asked.past.last_time)
+            expected = finished(influences(asked.queries, u, v, now))
+            steps, found = influences(asked.queries, u, v, now), None
+            while found is None:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found = end.value
+                asked.queries.scores(u, v, now + 500)
+            assert found == expected
+
+
+def test_what_has_no_events_is_told_by_what_is_known(runs: dict[str, Run]) -> None:
+    for name in METHODS:
+        with pytest.warns(HopstateWarning, match="never met"):
+            why = runs[name].score([("who", "whom")], explain=True)["why"][0]
+        assert "never met" in why
+
+
+def test_edgebank_tells_facts(tmp_path: Path) -> None:
+    run = small_run("edgebank", tmp_path, _table())
+    assert run.score([("u1", "v12")], explain=True)["why"][0].startswith(("meetings: ", "never met"))
+
+
+# ---- look-ups without an event -----------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(6))
+def test_look_ups_without_an_event_are_those_of_a_store_that_never_had_it(seed: int) -> None:
+    """With ties, meetings with oneself, and layers."""
+    rng = np.random.default_rng(seed)
+    src, dst, t = rng.integers(0, 5, 60), rng.integers(0, 5, 60), np.sort(rng.integers(0, 30, 60))
+    stream = EventStream(src=src, dst=dst, t=t, num_nodes=5)
+    first = Layer.of(EventStream(src=src[:25], dst=dst[:25], t=t[:25], num_nodes=5))
+    second = Layer.of(EventStream(src=src[25:], dst=dst[25:], t=t[25:], num_nodes=5, first_id=25))
+    u, v, when = rng.integers(0, 5, 80), rng.integers(0, 5, 80), rng.integers(0, 34, 80)
+    for number in rng.integers(0, 60, 6).tolist():
+        hidden = OneEvent(number, int(src[number]), int(dst[number]), int(t[number]))
+        found = StoreWithout((first, second), 5, hidden)
+        kept = np.delete(np.arange(60), number)
+        expected = NeighborStore.from_stream(stream, kept)
+        for k in (1, 3, 100):
+            for name in ("offsets", "nodes", "event_ids", "times"):
+                got, want = (getattr(store.last(u, when, k), name) for store in (found, expected))
+                np.testing.assert_array_equal(got, want)
+        for directed in (False, True):
+            np.testing.assert_array_equal(
+                found.count_meetings(u, v, when, directed), expected.count_meetings(u, v, when, directed)
+            )
+            for got, want in zip(
+                found.last_meeting(u, v, when, directed), expected.last_meeting(u, v, when, directed), strict=True
+            ):
+                np.testing.assert_array_equal(got, want)
+        whole = found.histories(np.arange(5))
+        for got, want in zip(
+            (whole.last(u, when, 100).event_ids, whole.last_meeting(u, v, when)[0]),
+            (expected.last(u, when, 100).event_ids, expected.last_meeting(u, v, when)[0]),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(got, want)
+        assert isinstance(found, LayeredStore)
