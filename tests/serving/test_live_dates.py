@@ -9,9 +9,13 @@ import pytest
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
+from test_sinks import held
+
 from hopstate.cli.main import main
 from hopstate.runs.api import Run, fit, score_stream
 from hopstate.serving.live import LiveRun
+from hopstate.serving.replaying import replayed
+from hopstate.serving.sinks import Sink, open_sink
 
 
 def table(first: str, count: int) -> pd.DataFrame:
@@ -36,6 +40,35 @@ def test_a_replay_tells_dates_in_the_zone_of_the_runs_own_file(run: Run, tmp_pat
     again = pd.read_csv(tmp_path / "again.csv")
     assert again["t"].tolist() == later["t"].tolist()
     assert again["t"][0] == "2021-04-01T00:00:00+02:00"
+
+
+@pytest.mark.parametrize("kind", ["folder", "postgres", "kafka"])
+def test_a_sink_holds_dates_as_a_replay_does(
+    kind: str, run: Run, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Also what is taken up after a stop; and one that began with numbers goes on with them."""
+    later = table("2021-04-01", 6)
+    server = None if kind == "folder" else request.getfixturevalue(kind)
+
+    def opened(name: str) -> Sink:
+        places = {"folder": str(tmp_path / name), "postgres": f"{server}&table={name}"}
+        return open_sink(places[kind] if kind in places else server(name))  # type: ignore[misc]
+
+    for part in (later[:2], later[2:4]):
+        with LiveRun(run.path, sink=opened("dated")) as live:
+            live.take(part.to_dict("records"))
+    assert held(opened("dated"))["t"].tolist() == later["t"][:4].tolist()
+    assert held(opened("dated"))["t"].tolist() == pd.concat(replayed(run.path))["t"].tolist()
+
+    numbers = opened("numbered")
+    numbers.take(0, [{"src": "n1", "dst": "n7", "t": 1617228000}] * 4, np.full(4, 0.5))
+    numbers.flush()
+    numbers.close()
+    with LiveRun(run.path, sink=opened("numbered")) as live:
+        live.take(later[4:].to_dict("records"))
+    found = pd.to_numeric(held(opened("numbered"))["t"])
+    assert found[:4].tolist() == [1617228000] * 4
+    assert len(found) == 6
 
 
 def test_what_stream_has_added_is_said_to_be_unknown_to_a_live_run(

@@ -39,7 +39,9 @@ def held(sink: Sink) -> pd.DataFrame:
     if isinstance(sink, PostgresSink):
         with sink._database.work() as db:
             rows = db.execute(f"select * from {sink.table} order by ctid").fetchall()
-        return pd.DataFrame(rows, columns=["position", "src", "dst", "t", "score"]).astype({"t": int})
+        return pd.DataFrame(rows, columns=["position", "src", "dst", "t", "score"]).assign(
+            t=[t if isinstance(t, str) else int(t) for *_, t, _ in rows]
+        )
     assert isinstance(sink, KafkaSink)
     reader, rows = Topic(f"{sink.topic.place}?log_level=0").consumer({0: 0}), []
     while len(rows) < sink.topic.bounds(reader, 0)[1]:

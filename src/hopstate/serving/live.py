@@ -29,6 +29,7 @@ from hopstate.runs.data import settings_of_run
 from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
+from hopstate.runs.queries.shown import dates_of
 from hopstate.serving.draft import Draft, Receipt
 from hopstate.serving.event_log import Entry, EventLog, bulks
 from hopstate.serving.incoming import ID, Incoming, Late, id_of
@@ -167,6 +168,8 @@ class LiveRun:
             known = len(past)
             self._begin({"model": self.model, "own_events": known})
         self.own_events, self.past = known, past
+        if self.sink is not None and (dates := dates_of(self.run, self.method)):
+            self.sink.clock = past.time_unit or "", dates
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError, HopstateWarning, StorageError
 from hopstate.io.files import make_folder
+from hopstate.io.opening import reading
 from hopstate.io.table import write_table
 from hopstate.serving.kafka import SECONDS, Topic
 from hopstate.serving.postgres import Database, is_postgres
@@ -28,6 +30,7 @@ _FILE = re.compile(r"scores-(\d{12,})-(\d{12,})\.parquet")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?")
 _TABLE = """create table if not exists {table} (
     position bigint primary key, src text not null, dst text not null, t numeric not null, score double precision)"""
+_KIND = "select format_type(atttypid, null) from pg_attribute where attrelid = %s::regclass and attname = 't'"
 
 
 class Sink:
@@ -38,7 +41,12 @@ class Sink:
         seconds: how long a row waits for others at most, once more come.
 
     next: the first position that is not there.
+    clock: unit and zone (`EventStream.dates`) in which times are written as dates, None for numbers.
+    numbers: whether what is there already has times as numbers; then more numbers follow.
     """
+
+    clock: tuple[str, str] | None = None
+    numbers = False
 
     def __init__(self, together: int = 1, seconds: float = 60.0) -> None:
         self.together, self.seconds = together, seconds
@@ -79,8 +87,14 @@ class Sink:
         """
         if self._held:
             table = pd.concat(self._held, ignore_index=True)
-            self._write(table)
+            self._write(table if self.numbers or self.clock is None else self._dated(table, *self.clock))
             self._held, self.next = [], int(table["position"].iloc[-1]) + 1
+
+    @staticmethod
+    def _dated(table: pd.DataFrame, unit: str, dates: str) -> pd.DataFrame:
+        if isinstance(table["t"].iloc[0], str):  # it waits once more
+            return table
+        return table.assign(t=shown_times(np.array(table["t"].tolist()), unit, dates).astype(object))
 
     def _end(self) -> int:
         raise NotImplementedError
@@ -101,8 +115,12 @@ class ParquetSink(Sink):
         super().__init__(together)
 
     def _end(self) -> int:
-        found = [_FILE.fullmatch(path.name) for path in self.folder.iterdir()]
-        return max((int(match[2]) + 1 for match in found if match), default=0)
+        found = [match for path in self.folder.iterdir() if (match := _FILE.fullmatch(path.name))]
+        last = max(found, key=lambda match: int(match[2]), default=None)
+        if last is None:
+            return 0
+        self.numbers = _has_numbers(self.folder / last[0])
+        return int(last[2]) + 1
 
     def _write(self, table: pd.DataFrame) -> None:
         first, last = table["position"].iloc[[0, -1]]
@@ -123,16 +141,23 @@ class PostgresSink(Sink):
         with self._database.work() as db:
             db.execute("set client_min_messages = warning")
             db.execute(_TABLE.format(table=self.table))
-            return int(db.execute(f"select coalesce(max(position) + 1, 0) from {self.table}").fetchone()[0])
+            end = int(db.execute(f"select coalesce(max(position) + 1, 0) from {self.table}").fetchone()[0])
+            kind = db.execute(_KIND, (self.table,)).fetchone()[0]
+            self.numbers, self._alter = kind != "text" and end > 0, kind != "text" and end == 0
+            return end
 
     def _write(self, table: pd.DataFrame) -> None:
+        dated = self.clock is not None and not self.numbers
         rows = [
-            (int(p), str(s), str(d), Decimal(str(t)), None if np.isnan(score) else float(score))
+            (int(p), str(s), str(d), str(t) if dated else Decimal(str(t)), None if np.isnan(score) else float(score))
             for p, s, d, t, score in table.itertuples(index=False)
         ]
         query = f"insert into {self.table} values (%s, %s, %s, %s, %s) on conflict do nothing"
         with self._database.work() as db, db.transaction():
+            if dated and self._alter:  # still empty
+                db.execute(f"alter table {self.table} alter column t type text")
             db.cursor().executemany(query, rows)
+        self._alter = False
 
     def close(self) -> None:
         """Let go of it."""
@@ -172,7 +197,9 @@ class KafkaSink(Sink):
         try:
             while time.monotonic() < until:
                 for _, _, value in self.topic.polled(reader, 1):
-                    return int(json.loads(value or b"{}")["position"]) + 1
+                    row = json.loads(value or b"{}")
+                    self.numbers = not isinstance(row["t"], str)
+                    return int(row["position"]) + 1
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{self.topic.place} holds other messages than scores; choose another topic") from None
         finally:
@@ -220,6 +247,15 @@ class KafkaSink(Sink):
     def _told(self, error: Any, sent: Any) -> None:
         self._acknowledged += error is None
         self._lost = self._lost or error
+
+
+def _has_numbers(path: Path) -> bool:
+    """Return whether times are numbers in a file of scores."""
+    from pyarrow import parquet, types
+
+    with reading(path, "scores"):
+        kind = parquet.read_schema(path).field("t").type
+    return not (types.is_string(kind) or types.is_large_string(kind))
 
 
 def open_sink(place: str) -> Sink:
