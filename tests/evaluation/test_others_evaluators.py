@@ -9,21 +9,29 @@ from hopstate.evaluation.link import LinkScores
 from hopstate.evaluation.ranking import gains, hits, mrr, ranks
 from hopstate.runs.api import fit
 from hopstate.runs.load import load_run
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
+from hopstate.sampling.negatives import one_against_many
+from hopstate.streaming.replay import replay
 from made_events import LOOP, SMALL, repeating
 
 METHODS = ("recency", "graphmixer", "ctdg-ssm")
 
 
 @pytest.fixture(scope="module", params=METHODS)
-def judged(request, tmp_path_factory):
-    """Return the report of a model on its test events, each among every destination."""
+def run(request, tmp_path_factory):
+    """Return a run of a model that ranks each test event among every destination."""
     many = {"evaluation.strategies": ["many"], "evaluation.num_negatives": "all"}
-    run = fit(
+    return fit(
         request.param,
         repeating(),
         out=tmp_path_factory.mktemp("runs") / request.param,
         config={**LOOP, **SMALL[request.param], **many},
     )
+
+
+@pytest.fixture(scope="module")
+def judged(run):
+    """Return its report."""
     with load_run(run.path) as (_, task):
         return task.report("test")
 
@@ -68,3 +76,30 @@ def test_tgbs_evaluator_gives_our_mrr_and_hits(judged):
     ]
     for name in ("mrr", "hits@10"):
         assert judged.value(name, "many") == pytest.approx(np.mean([one[name] for one in found]), abs=1e-6)
+
+
+def test_a_batch_at_once_gives_the_scores_of_one_event_at_a_time(run, judged):
+    """A call of the model for each event and its negatives, all between the same batches."""
+    with load_run(run.path) as (_, task):
+        stream, rows, scorer = task.stream, task.split.rows("test"), task.scorer("test")
+        drawn = one_against_many(stream, task.split, "test", num_negatives="all")
+        alone = np.zeros(len(rows))
+
+        def score(mine):
+            for i in mine:
+                dst = np.append(stream.dst[rows[i]], drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]])
+                found = np.asarray(
+                    scorer.score(np.full(len(dst), stream.src[rows[i]]), dst, stream.t[[rows[i]] * len(dst)])
+                )
+                alone[i] = ranks(found[:1].astype(np.float64), found[None, 1:].astype(np.float64))[0]
+            return alone[mine]
+
+        replay(
+            scorer, score, stream, np.arange(len(rows)), rows=rows,
+            boundaries=batch_boundaries(stream.t[rows], task.evaluation.batch_size),
+            history=event_batches(stream, np.arange(rows[0]), batch_size=task.evaluation.batch_size),
+        )  # fmt: skip
+    scored = judged.scores["test", "many"]
+    together = ranks(scored.positive, scored.negative, scored.offsets)
+    assert (together == alone).mean() > 0.98  # the last bit of a score, in other company, may settle what was tied
+    assert judged.value("mrr", "many") == pytest.approx(mrr(alone), abs=1e-3)

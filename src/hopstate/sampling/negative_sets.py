@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from hopstate.errors import DataError, FormatError, MissingFileError
 from hopstate.io.arrays import Archive
 from hopstate.io.files import replace_file
 from hopstate.io.opening import exists, parse_json
+from hopstate.ops.rows import ranges
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +42,20 @@ class Negatives:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def take(self, rows: np.ndarray) -> Negatives:
+        """Return those of the events at some positions (n,), ascending.
+
+        Raises:
+            DataError: an event that has no negatives here.
+        """
+        place = np.minimum(np.searchsorted(self.rows, rows), max(len(self.rows) - 1, 0))
+        if len(rows) and (not len(self.rows) or not np.array_equal(self.rows[place], rows)):
+            raise DataError(f"these negatives are of {len(self.rows)} other events")
+        counts = np.diff(self.offsets)[place]
+        held = ranges(self.offsets[:-1][place], counts)
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        return replace(self, rows=rows, offsets=bounds, src=self.src[held], dst=self.dst[held])
 
     def save(self, path: Path | str) -> None:
         """Write as .npz, atomically.

@@ -1,0 +1,109 @@
+"""Ranking every test event among many destinations: a batch at once beside one event at a time, the same figures.
+
+    python benchmarks/one_against_many.py [--events 4000] [--negatives 20,100] [--methods recency,edgebank,ctdg-ssm]
+
+One event at a time: for each event of a batch of 200 a call of the model with its own pair and those of its negatives,
+and the formula of TGB's evaluator on the scores. Both move the model by the same batches. Models are trained for one
+epoch at small sizes. Seconds are the processor's; `history_s` of both are what moving the model takes before the split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from common import machine, require_green
+from hopstate.datasets.registry import load_dataset
+from hopstate.evaluation.link import score_split
+from hopstate.evaluation.ranking import mrr, ranks
+from hopstate.runs.api import fit
+from hopstate.runs.load import load_run
+from hopstate.sampling.event_batches import batch_boundaries, event_batches
+from hopstate.sampling.negatives import one_against_many
+from hopstate.streaming.replay import replay
+
+SMALL = {
+    "graphmixer": {"model.num_links": 10},
+    "dyg-mamba": {"model.channel_dim": 16, "model.time_dim": 16, "model.out_dim": 32, "history.max_length": 16},
+    "ctdg-ssm": {"model.dim": 32, "model.time_dim": 16, "model.hidden": 32},
+}
+
+
+def one_at_a_time(scorer, stream, rows, drawn, batch_size=200):
+    """Return the reciprocal ranks of a split's events, each scored by a call of its own."""
+
+    def reciprocal(mine):
+        found = []
+        for i in mine:
+            dst = np.append(stream.dst[rows[i]], drawn.dst[drawn.offsets[i] : drawn.offsets[i + 1]])
+            src, t = np.full(len(dst), stream.src[rows[i]]), np.full(len(dst), stream.t[rows[i]])
+            score = np.asarray(scorer.score(src, dst, t), np.float64)
+            found.append(1 / (((score[1:] > score[0]).sum() + (score[1:] >= score[0]).sum()) / 2 + 1))
+        return np.array(found)
+
+    return replay(
+        scorer,
+        reciprocal,
+        stream,
+        np.arange(len(rows)),
+        rows=rows,
+        boundaries=batch_boundaries(stream.t[rows], batch_size),
+        history=event_batches(stream, np.arange(rows[0]), batch_size=batch_size),
+    )
+
+
+def at_once(scorer, stream, rows, drawn):
+    """Return the same by batches."""
+    scored = score_split(scorer, stream, rows, {("test", "many"): drawn})["test", "many"]
+    return 1 / ranks(scored.positive, scored.negative, scored.offsets)
+
+
+def measured(method, stream, counts, folder):
+    """Return a row for each number of negatives."""
+    config = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "evaluation.strategies": ["random"]}
+    run = fit(method, stream, out=folder / method, config=config | SMALL.get(method, {}))
+    found = []
+    with load_run(run.path) as (_, task):
+        rows = task.split.rows("test")
+        scorer = task.scorer("test")
+        for count in counts:
+            drawn = one_against_many(task.stream, task.split, "test", num_negatives=count)
+            times, values = {}, {}
+            for name, way in (("batch", at_once), ("one", one_at_a_time)):
+                way(scorer, task.stream, rows[:5], drawn.take(rows[:5]))  # kernels are compiled
+                begin = time.process_time()
+                values[name] = way(scorer, task.stream, rows, drawn)
+                times[name] = time.process_time() - begin
+            begin = time.process_time()
+            for batch in event_batches(task.stream, np.arange(rows[0]), batch_size=200):
+                scorer.observe(batch)
+            times["history"] = time.process_time() - begin
+            row = {"method": method, "events": len(rows), "negatives": count}
+            row |= {f"{name}_s": round(seconds, 3) for name, seconds in times.items()}
+            row |= {"ratio": round(times["one"] / times["batch"], 1), "mrr": mrr(1 / values["batch"])}
+            found.append(row | {"largest_difference": float(np.abs(values["batch"] - values["one"]).max())})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=4000)
+    parser.add_argument("--negatives", default="20,100")
+    parser.add_argument("--methods", default="recency,edgebank,graphmixer,ctdg-ssm,dyg-mamba")
+    o = parser.parse_args()
+    require_green("tests/evaluation/test_others_evaluators.py", "tests/evaluation/test_ranking.py")
+    print(json.dumps(machine()))
+    stream = load_dataset("messages-generated", num_events=o.events)
+    with tempfile.TemporaryDirectory() as folder:
+        for method in o.methods.split(","):
+            for row in measured(method, stream, [int(n) for n in o.negatives.split(",")], Path(folder)):
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
