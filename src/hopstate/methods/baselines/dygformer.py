@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hopstate.data.events import EventStream
 from hopstate.methods.baselines.dygformer_model import DyGFormer
+from hopstate.methods.baselines.export import dygformer_form
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
@@ -53,6 +54,6 @@ METHODS = {
             "model.dropout": DYGLIB_DROPOUT,
         },
         budget=300_000,
-        export="its packed patches have no program yet",
+        export=dygformer_form,
     )
 }

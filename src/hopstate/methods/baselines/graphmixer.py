@@ -11,6 +11,7 @@ from hopstate.data.clock import Clock
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range, refuse_idle
+from hopstate.methods.baselines.export import graphmixer_form
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.baselines.graphmixer_tokens import RecentLinkTokenizer
 from hopstate.methods.baselines.search import DYGLIB_DROPOUT
@@ -71,6 +72,6 @@ METHODS = {
         floors=link_floors,
         space={"model.num_links": [10, 20, 30], "model.dropout": DYGLIB_DROPOUT},
         budget=600_000,
-        export="its packed histories have no program yet",
+        export=graphmixer_form,
     )
 }

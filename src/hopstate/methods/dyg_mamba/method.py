@@ -13,6 +13,7 @@ import numpy as np
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range
+from hopstate.methods.dyg_mamba.export import export_form
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig, DyGMambaNodes
 from hopstate.methods.dyg_mamba.token_memory import METHODS as MEMORIES
 from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenizer
@@ -164,7 +165,7 @@ METHODS = {
         floors=amount_floors,
         earlier=SECONDS,
         space=SPACE,
-        export="its scans over packed histories have no program yet",
+        export=export_form,
     ),
     "dyg-mamba": history_method(
         "dyg-mamba",
@@ -176,6 +177,6 @@ METHODS = {
         space=SPACE,
         budget=200_000,
         explains=True,
-        export="its scans over packed histories have no program yet",
+        export=export_form,
     ),
 }

@@ -194,7 +194,7 @@ class _Direction(StateSpace):
             both = self.to_maps(u if self.maps == "data" else ratio.unsqueeze(-1))
         else:
             assert self.fixed_maps is not None
-            both = self.fixed_maps.expand(len(u), -1)
+            both = self.fixed_maps.expand(u.shape[0], -1)
         return both[:, : self.state_dim].contiguous(), both[:, self.state_dim :].contiguous()
 
 

@@ -1,0 +1,91 @@
+"""Programs of models of histories give the runs' own logits, for any number of pairs and tokens."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hopstate.errors import ConfigError
+from hopstate.methods.baselines.graphmixer_tokens import RecentLinks
+from hopstate.methods.shared.history_export import history_inputs
+from hopstate.runs.export import export_run
+from hopstate.runs.load import load_run
+from hopstate.testing.asserts import F32
+from made_events import small_run, table
+
+ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("dyg-mamba", {"model.pair_history": True}),
+    ("dygformer", FORMER | {"model.patch_size": 2, "model.padding": "masked"}),
+    ("graphmixer", {}),
+]
+MORE: list[tuple[str, dict[str, Any]]] = [
+    ("dyg-mamba", {"model.encoders": "independent", "model.block.step": "both", "model.block.conv_width": 0}),
+    ("dyg-mamba", {"model.block.step_function": "unnormalized", "model.block.bidirectional": False}),
+    ("dyg-mamba", {"model.block.maps": "fixed", "model.block.gate": False, "model.cooccurrence": False}),
+    ("dygformer", FORMER | {"model.pair_history": True}),
+    ("graphmixer", {"model.pair_history": True}),
+]
+
+
+def asked(run: Path, count: int, names: list[str]) -> tuple[dict[str, Tensor], Tensor]:
+    """Return a program's inputs for the last pairs of a run's data, and the run's own logits."""
+    with load_run(run, device="cpu") as (_, task), torch.no_grad():
+        stream, rows = task.stream, np.arange(len(task.stream) - count, len(task.stream))
+        tokens = task.source.inputs.pairs(stream.src[rows], stream.dst[rows], stream.t[rows])
+        wanted, like, ends = task.model(tokens), next(task.model.parameters()), None
+        if isinstance(tokens, RecentLinks):
+            tokens, ends = tokens.tokens._replace(pair=tokens.pair), tokens.ends.flatten()
+        if ends is not None:  # a node that several pairs share stands once in the run's own tokens
+            rows = torch.cat([torch.arange(int(tokens.offsets[i]), int(tokens.offsets[i + 1])) for i in ends])
+            bounds = torch.nn.functional.pad(tokens.lengths[ends].cumsum(0), (1, 0))
+            moved = {key: getattr(tokens, key) for key in ("nodes", "gaps", "spans", "edge_attr")}
+            moved = {key: None if x is None else x[rows] for key, x in moved.items()}
+            tokens = tokens._replace(offsets=bounds, **moved)
+        found = history_inputs(tokens, [name for name in names if name != "lengths"], like)
+        return {name: found[name] for name in names}, wanted
+
+
+def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None:
+    run = small_run(method, folder, table(0, 160, amount=True), **settings).path
+    path = export_run(run, to, folder / "program")
+    told = json.loads((path.parent / "export.json").read_text())
+    for count in (1, 5):
+        inputs, wanted = asked(run, count, [port["name"] for port in told["inputs"]])
+        assert [str(x.dtype) for x in inputs.values()] == [f"torch.{port['dtype']}" for port in told["inputs"]]
+        if to == "torch":
+            got = torch.export.load(path).module()(*inputs.values())
+        else:
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            got = torch.from_numpy(session.run(None, {name: x.numpy() for name, x in inputs.items()})[0])
+        torch.testing.assert_close(got, wanted, rtol=F32, atol=F32)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)], ids=str
+)
+def test_a_program_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "torch", **settings)
+
+
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+@pytest.mark.parametrize(
+    ("method", "settings"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])], ids=str
+)
+def test_onnx_gives_the_runs_own_logits(method: str, settings: dict[str, object], tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "onnx", **settings)
+
+
+def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
+    run = small_run("dyg-mamba", tmp_path, **{"model.cross_attention": 2}).path
+    with pytest.raises(ConfigError, match=r"model\.cross_attention"):
+        export_run(run, "torch", tmp_path / "program")
+    assert not (tmp_path / "program").exists()
