@@ -101,7 +101,7 @@ def export_form(task: EventTask[Any]) -> ExportForm:
     """
     model = bare(task.model)
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
-    if hasattr(model, "memory"):
+    if "memory" in dict(model.named_children()):
         raise ConfigError("its tokens carry the memory of another run (--memory), which has to be asked beside it")
     if model.config.cross_attention:
         raise ConfigError("attention between the two ends (model.cross_attention) has no program")
