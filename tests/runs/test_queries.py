@@ -392,6 +392,13 @@ def test_what_cannot_be_asked(runs: dict[str, Run], tmp_path: Path, capsys: pyte
     assert main(["rank", where]) == 2
     assert main(["rank", where, "--source", "u1", "--out", "x.xls"]) == 1
     assert main(["score", str(tmp_path), "--pairs", "u1,v1"]) == 1
+    assert main(["score", where, "--pairs", "u1"]) == 1
+    assert "--pairs is a table, or one pair written out" in capsys.readouterr().err
+    shutil.copytree(run.path, tmp_path / "moved")
+    settings = (tmp_path / "moved" / "config.json").read_text()
+    (tmp_path / "moved" / "config.json").write_text(settings.replace("own.csv", "gone.csv"))
+    assert main(["rank", str(tmp_path / "moved"), "--source", "u1"]) == 1
+    assert "gone.csv; this run answers from its own data, which are its past" in capsys.readouterr().err
     (tmp_path / "ids.csv").write_text("src,dst\nu1,v1\n")
     assert main(["rank", where, "--source-file", str(tmp_path / "ids.csv")]) == 1
     assert "columns src and dst could all hold the sources" in capsys.readouterr().err

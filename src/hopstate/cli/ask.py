@@ -93,9 +93,13 @@ def _pairs(given: str) -> Any:
     """Return a path, or the pair that is written out where no such file is there."""
     import csv
 
+    from hopstate.errors import MissingFileError
+
     ends = next(csv.reader([given], skipinitialspace=True), [])
     if len(ends) == 2 and not Path(given).expanduser().exists():
         return [tuple(ends)]
+    if not Path(given).expanduser().exists():
+        raise MissingFileError(f"no file at {given}; --pairs is a table, or one pair written out: alice,bob")
     return given
 
 

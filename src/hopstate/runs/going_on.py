@@ -48,7 +48,8 @@ def check_temporal(folder: RunFolder, named: str | None = None) -> None:
     kind = method.data
     if kind != "events":
         raise ConfigError(
-            f"{folder.path} is a run of {method.name}, which works on {kind} and has no past to go on from"
+            f"{folder.path} is a run of {method.name}, which works on {kind} and has no past to go on from; for links "
+            "choose a method for events, or fit a graph with --task link"
         )
 
 
@@ -108,7 +109,13 @@ def own_past(folder: RunFolder, task: LiveTask[Any], own: Any = None) -> Past:
             "or fresh=True to do without"
         )
     if record is None:
-        record = load_data(config.data if own is None else str(own), config.read, method.data)
+        try:
+            record = load_data(config.data if own is None else str(own), config.read, method.data)
+        except MissingFileError as error:
+            raise MissingFileError(
+                f"{error}; this run answers from its own data, which are its past: put them back, or give them again "
+                "(own= in Python)"
+            ) from None
     if not same_data(folder, record):
         what = own if isinstance(own, (str, Path)) else config.data if own is None else record.name
         warnings.warn(

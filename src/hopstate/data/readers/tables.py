@@ -142,7 +142,7 @@ def read_layout(path: Path, id_columns: Sequence[str], num_ids: int) -> tuple[Te
     skip = next((i for i, line in enumerate(lines) if line.strip() and line.lstrip()[0] not in "#%"), len(lines))
     lines = [line for line in lines[skip:] if line.strip()]
     if not lines:
-        raise FormatError(f"{path} is empty")
+        raise FormatError(f"{path} is empty: write it again, with a line a row")
     if lines[0].lstrip().lower().startswith(("<html", "<!doctype", "<?xml")):
         raise FormatError(f"{path} is a web page, not a table; fetch the file itself")
     if lines[0].lstrip().startswith(("{", "[")):
