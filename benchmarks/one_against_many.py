@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from common import machine, require_green
 from hopstate.datasets.registry import load_dataset
 from hopstate.evaluation.link import score_split
-from hopstate.evaluation.ranking import mrr, ranks
+from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.runs.api import fit
 from hopstate.runs.load import load_run
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -63,6 +64,29 @@ def at_once(scorer, stream, rows, drawn):
     return 1 / ranks(scored.positive, scored.negative, scored.offsets)
 
 
+def beside_tgb(events, count):
+    """Return a row of MRR and Hits@10 of given scores: py-tgb's evaluator an event at a time, and ours at once."""
+    from tgb.linkproppred.evaluate import Evaluator
+
+    rng, evaluator = np.random.default_rng(0), Evaluator(name="tgbl-wiki", k_value=10)
+    positive, negative = rng.integers(0, 50, events) / 50, rng.integers(0, 50, (events, count)) / 50
+    begin = time.process_time()
+    told = [
+        evaluator.eval({"y_pred_pos": positive[i : i + 1], "y_pred_neg": negative[i], "eval_metric": ["mrr"]})
+        for i in range(events)
+    ]
+    theirs = [float(np.mean([one[name] for one in told], dtype=np.float64)) for name in ("mrr", "hits@10")]
+    one, times = time.process_time() - begin, []
+    for _ in range(3):
+        begin = time.process_time()
+        rank = ranks(positive, negative)
+        ours = [mrr(rank), hits(rank, 10)]
+        times.append(time.process_time() - begin)
+    row = {"evaluator": "scores given", "events": events, "negatives": count, "tgb_s": round(one, 3)}
+    row |= {"ours_s": round(min(times), 4), "ratio": round(one / min(times), 1)}
+    return row | {"mrr": ours[0], "largest_difference": max(abs(a - b) for a, b in zip(ours, theirs, strict=True))}
+
+
 def measured(method, stream, counts, folder):
     """Return a row for each number of negatives."""
     config = {"loop.epochs": 1, "loop.progress": False, "loop.device": "cpu", "evaluation.strategies": ["random"]}
@@ -98,6 +122,9 @@ def main() -> None:
     o = parser.parse_args()
     require_green("tests/evaluation/test_others_evaluators.py", "tests/evaluation/test_ranking.py")
     print(json.dumps(machine()))
+    if find_spec("tgb") is not None:
+        for count in (20, 100, 999):
+            print(json.dumps(beside_tgb(23_621, count)), flush=True)
     stream = load_dataset("messages-generated", num_events=o.events)
     with tempfile.TemporaryDirectory() as folder:
         for method in o.methods.split(","):

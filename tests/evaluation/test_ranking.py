@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hopstate.errors import DataError
+from hopstate.evaluation import ranking
 from hopstate.evaluation.ranking import hits, mrr, ranks
 from hopstate.testing.asserts import F32_TIGHT
 
@@ -18,7 +19,9 @@ def test_check_cases():
     assert hits(np.array([1, 10, 10.5]), 10) == pytest.approx(2 / 3)
 
 
-def test_packed_rows_equal_one_by_one():
+@pytest.mark.parametrize("block", [1, 3, 17, 1 << 15])
+def test_packed_rows_equal_one_by_one(block, monkeypatch):
+    monkeypatch.setattr(ranking, "_BLOCK", block)  # blocks end between rows, and longer rows are blocks of their own
     rng = np.random.default_rng(0)
     positive, counts = rng.integers(0, 5, 50), rng.integers(0, 9, 50)
     offsets = np.concatenate([[0], np.cumsum(counts)])

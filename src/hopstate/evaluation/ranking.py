@@ -11,6 +11,8 @@ import numpy as np
 from hopstate.errors import DataError
 from hopstate.streaming.scores import check_scores
 
+_BLOCK = 1 << 15  # negatives that are compared at a time
+
 
 def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
     """Return (P,) ranks (#(n > p) + #(n >= p)) / 2 + 1 of each positive among its negatives.
@@ -30,10 +32,23 @@ def ranks(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray | None
     negative = negative.reshape(-1)
     if not len(positive) or len(offsets) != len(positive) + 1 or offsets[-1] != len(negative):
         raise DataError(f"{len(positive)} positives, {len(offsets) - 1} rows of negatives, {len(negative)} negatives")
-    own = np.repeat(positive, np.diff(offsets))
-    above = (negative > own).astype(np.int64) + (negative >= own)
-    total = np.concatenate([[0], np.cumsum(above)])
-    return (total[offsets[1:]] - total[offsets[:-1]]) / 2 + 1
+    return _above(positive, negative, np.asarray(offsets, np.int64)) / 2 + 1
+
+
+def _above(positive: np.ndarray, negative: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return (P,) #(n > p) + #(n >= p), some rows at a time, so that what is in between stays in the cache."""
+    found, counts = np.zeros(len(positive), np.int64), np.diff(offsets)
+    rows = np.flatnonzero(counts)  # an empty segment has no sum to reduce
+    starts, positive, counts = offsets[rows], positive[rows], counts[rows]
+    first = 0
+    while first < len(rows):
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + _BLOCK)))
+        begin, end = starts[first], starts[last - 1] + counts[last - 1]
+        own, other = np.repeat(positive[first:last], counts[first:last]), negative[begin:end]
+        above = (other > own).view(np.int8) + (other >= own).view(np.int8)
+        found[rows[first:last]] = np.add.reduceat(above, starts[first:last] - begin, dtype=np.int32)
+        first = last
+    return found
 
 
 def mrr(rank: np.ndarray) -> float:

@@ -14,7 +14,8 @@ def check_scores(scores: np.ndarray, what: str = "scores") -> np.ndarray:
         DataError: a score is NaN or infinite; the first is named.
     """
     scores = np.asarray(scores, np.float64)
-    bad = np.flatnonzero(~np.isfinite(scores).reshape(len(scores), -1).all(1)) if scores.size else scores
-    if len(bad):
+    finite = np.isfinite(scores)
+    if not finite.all():
+        bad = np.flatnonzero(~finite.reshape(len(scores), -1).all(1))
         raise DataError(f"{len(bad)} of {len(scores)} {what} are NaN or infinite, the first at row {bad[0]}")
     return scores
