@@ -16,6 +16,7 @@ from hopstate.methods.shared.history_export import history_inputs
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
+from hopstate.tokens.pair_features import NAMES
 from made_events import small_run, table
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
@@ -52,6 +53,16 @@ def asked(run: Path, count: int, names: list[str]) -> tuple[dict[str, Tensor], T
         return {name: found[name] for name in names}, wanted
 
 
+def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
+    """Return what a program says."""
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()(*inputs.values())
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {name: x.numpy() for name, x in inputs.items()})[0])
+
+
 def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None:
     run = small_run(method, folder, table(0, 160, amount=True), **settings).path
     path = export_run(run, to, folder / "program")
@@ -59,14 +70,7 @@ def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None
     for count in (1, 5):
         inputs, wanted = asked(run, count, [port["name"] for port in told["inputs"]])
         assert [str(x.dtype) for x in inputs.values()] == [f"torch.{port['dtype']}" for port in told["inputs"]]
-        if to == "torch":
-            got = torch.export.load(path).module()(*inputs.values())
-        else:
-            import onnxruntime
-
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            got = torch.from_numpy(session.run(None, {name: x.numpy() for name, x in inputs.items()})[0])
-        torch.testing.assert_close(got, wanted, rtol=F32, atol=F32)
+        torch.testing.assert_close(answer(path, inputs), wanted, rtol=F32, atol=F32)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +93,22 @@ def test_attention_between_the_ends_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.cross_attention"):
         export_run(run, "torch", tmp_path / "program")
     assert not (tmp_path / "program").exists()
+
+
+@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
+def test_what_a_memory_says_in_a_given_state(to: Any, tmp_path: Path) -> None:
+    settings = {"model.pair_history": True, "model.static": "random", "model.static_dim": 3, "model.pair_dim": 5}
+    run = small_run("ctdg-ssm", tmp_path, **settings, **{"model.node_gaps": True, "model.read_norm": True}).path
+    path = export_run(run, to, tmp_path / "program")
+    with load_run(run, device="cpu") as (_, task), torch.no_grad():
+        model = task.model
+        state = model.initial_state(9)
+        state.output.copy_(torch.randn(state.output.shape))
+        source, target, gap = torch.tensor([0, 4, 8, 1]), torch.tensor([3, 3, 2, 7]), torch.rand(4, 3)
+        pair = torch.randn(4, len(NAMES))
+        pair[0, 2] = torch.nan
+        wanted = model.link_logits(state, source, target, torch.cat([gap, pair], 1))
+        ends = torch.stack([source, target])
+        static = model.static(ends.flatten()).view(2, 4, -1)
+        inputs = {"memory": state.output[ends], "static": static, "gap": gap, "pair": pair}
+    torch.testing.assert_close(answer(path, inputs), wanted, rtol=F32, atol=F32)

@@ -16,6 +16,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import check_range, refuse_idle
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
+from hopstate.methods.ctdg_ssm.export import export_form
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.ctdg_ssm.suit import suit_memory
 from hopstate.methods.method import Context, Method
@@ -214,7 +215,7 @@ METHODS = {
         suit=suit_memory,
         earlier={**RAW, **RANDOM, "cut_ties": False},
         space=SPACE | {"model.static": ["none", "onehot", "random", "learnable"]},
-        export="how its memory moves with the graph's change has no program yet",
+        export=export_form,
     ),
     "ctdg-ssm-nodes": Method(
         "ctdg-ssm-nodes",
@@ -227,6 +228,6 @@ METHODS = {
         floors=amount_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,
-        export="how its memory moves with the graph's change has no program yet",
+        export=export_form,
     ),
 }
