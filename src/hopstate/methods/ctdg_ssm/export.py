@@ -6,8 +6,6 @@ has no operation. The state comes from `hopstate stream` (its folder) or `hopsta
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +13,7 @@ from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
-from hopstate.training.tasks.events import EventTask
+from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.link import LinkTask
 
 ABOUT = (
@@ -53,13 +51,13 @@ class StateProgram(nn.Module):
         return logits[:, 0] if memory.shape[0] == 2 else logits
 
 
-def export_form(task: EventTask[Any]) -> ExportForm:
+def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
     """Return the program of a trained task."""
     model, links = bare(task.model), isinstance(task, LinkTask)
     assert isinstance(model, CTDGSSM)
     ends, what = (2, "the sources, then of the targets") if links else (1, "the nodes")
     rows = "pair" if links else "node"
-    ports = [
+    ports: list[tuple[str, str, tuple[int, ...]]] = [
         (
             "memory",
             f"output of the memory's last layer of {what}; zeros of one not met",
