@@ -321,8 +321,9 @@ def test_the_page_begins_with_which_method_how_good_above_which_floor_at_what_co
     page = write_report([tmp_path], tmp_path / "r.html")
     assert page.read_text().index("Verdict</h2>") < page.read_text().index("Results</h2>")
     assert verdict(page) == [
-        "dyg-mamba is best: AP 91.00 ± 1.00 (95% interval 88.52 to 93.48). That is 15.00 points better than the best "
-        "floor, pair-trees (76.00). Training took 2.5 s and 456 MB. Next is ctdg-ssm, 10.00 points behind. "
+        "dyg-mamba is best by validation (91.00 ± 1.00): test AP 91.00 ± 1.00 (95% interval 88.52 to 93.48). That is "
+        "15.00 points better than the best floor, pair-trees (76.00). Training took 2.5 s and 456 MB. Next is "
+        "ctdg-ssm, on test 10.00 points behind. "
         "1 run was not finished."
     ]
     for seed in range(3):  # trees above all: said, and not called a method
@@ -337,8 +338,8 @@ def test_means_within_chance_are_too_near_to_call_and_one_run_says_so(tmp_path: 
             make_run(tmp_path / f"{name}-{seed}", name, "cora", {"accuracy": value + 0.01 * seed}, seed=seed)
     make_run(tmp_path / "alone", "gcn", "photo", {"mae": 0.5})
     near, alone = verdict(write_report([tmp_path], tmp_path / "r.html"))
-    assert "Next is gcn, 0.10 points behind, too near to call." in near
-    assert alone.startswith("gcn reached: MAE 0.5000.")
+    assert "Next is gcn, on test 0.10 points behind, too near to call." in near
+    assert alone.startswith("gcn reached: test MAE 0.5000.")
     assert "One run: how far chance moves it was not measured." in alone
 
 

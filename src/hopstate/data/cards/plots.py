@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,10 @@ from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
-from hopstate.io.figure import draw_figure
+from hopstate.io.figure import draw_figure, plain_numbers
+
+COLOUR = "#0b62b0"  # the first of a report's
+MOST_CLASSES = 24
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,51 +52,84 @@ def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
 def _plot_stream(stream: EventStream, axes: Any) -> None:
     stream = stated(stream)
     unit = f" ({stream.time_unit})" if stream.time_unit else ""
-    axes[0].hist(drawn_times(stream.t, stream.time_unit, stream.dates), bins=80)
+    axes[0].hist(drawn_times(stream.t, stream.time_unit, stream.dates), bins=80, color=COLOUR)
     if stream.dates:
         axes[0].tick_params(axis="x", rotation=30)
+    else:
+        plain_numbers(axes[0])
+    plain_numbers(axes[0], "y")
     axes[0].set(xlabel="time" if stream.dates else f"time{unit}", ylabel="events", title="activity")
     _ranked(axes[1], stream_degrees(stream), "events of a node")
     gaps = node_gaps(stream)
     gaps = gaps[gaps > 0]
     if len(gaps):
-        axes[2].hist(gaps, bins=np.geomspace(gaps.min(), max(gaps.max(), gaps.min() * 2), 60))
+        axes[2].hist(gaps, bins=np.geomspace(gaps.min(), max(gaps.max(), gaps.min() * 2), 60), color=COLOUR)
         axes[2].set_xscale("log")
     axes[2].set(xlabel=f"time between a node's events{unit}", ylabel="count", title="inter-event times")
     new = np.zeros(len(stream))
     new[np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)[1]] = 1
     cuts = np.linspace(0, len(stream), min(60, len(stream)) + 1).astype(int)
     share = [1 - new[a:b].mean() for a, b in pairwise(cuts)]
-    axes[3].plot(cuts[:-1], share)
+    axes[3].plot(cuts[:-1], share, color=COLOUR)
+    plain_numbers(axes[2], "y")
+    plain_numbers(axes[3])
     axes[3].set(xlabel="event", ylabel="share of repeated pairs", ylim=(0, 1), title="repetition")
 
 
 def _plot_graph(graph: Graph, axes: Any) -> None:
     _ranked(axes[0], graph.degree, "degree")
     if graph.num_classes:
-        axes[1].bar(class_names(graph), class_counts(graph))
-        axes[1].set(xlabel="class", ylabel="nodes", title="classes")
+        _classes(axes[1], class_names(graph), class_counts(graph), "nodes")
     else:
         axes[1].set_axis_off()
 
 
 def _plot_set(graphs: GraphSet, axes: Any) -> None:
-    axes[0].hist(np.diff(graphs.offsets), bins=60)
+    _counted(axes[0], np.diff(graphs.offsets))
     axes[0].set(xlabel="nodes of a graph", ylabel="graphs", title="sizes")
     if graphs.y is None or graphs.y.ndim > 1:
         axes[1].set_axis_off()
     elif graphs.y.dtype.kind == "f":
-        axes[1].hist(graphs.y[~np.isnan(graphs.y)], bins=60)
+        axes[1].hist(graphs.y[~np.isnan(graphs.y)], bins=60, color=COLOUR)
+        plain_numbers(axes[1], "y")
         axes[1].set(xlabel="target", ylabel="graphs", title="targets")
     else:
         counts = np.bincount(graphs.y[graphs.y >= 0])
-        axes[1].bar(graphs.class_names or [str(i) for i in range(len(counts))], counts)
-        axes[1].set(xlabel="class", ylabel="graphs", title="classes")
+        _classes(axes[1], graphs.class_names or [str(i) for i in range(len(counts))], counts, "graphs")
 
 
 def _ranked(axis: Axes, counts: np.ndarray, what: str) -> None:
-    """Draw the share of nodes with at least so many, on two logarithmic axes."""
+    """Draw the share of nodes with at least so many, on two logarithmic axes; how many there are where all are near."""
     ordered = np.sort(counts[counts > 0])
+    if len(ordered) and ordered[-1] < 10 * ordered[0]:  # no tail to show: bars tell more
+        _counted(axis, ordered)
+        axis.set(xlabel=what, ylabel="nodes", title="degrees")
+        return
     if len(ordered):
-        axis.loglog(ordered, 1 - np.arange(len(ordered)) / len(ordered), drawstyle="steps-post")
+        share = 1 - np.arange(len(ordered)) / len(ordered)
+        axis.loglog(ordered, share, drawstyle="steps-post", color=COLOUR)
+        axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axis.set(xlabel=what, ylabel="share of nodes with at least so many", title="degrees")
+
+
+def _counted(axis: Axes, values: np.ndarray) -> None:
+    """Draw how often whole numbers occur: a bar for each, or for several where they reach far."""
+    if len(values):
+        low, high = int(values.min()), int(values.max())
+        step = -(-(high - low + 1) // 60)
+        axis.hist(values, bins=(np.arange(low, high + step + 1, step) - 0.5).tolist(), color=COLOUR)
+    plain_numbers(axis, whole=True)
+    plain_numbers(axis, "y", whole=True)
+
+
+def _classes(axis: Axes, names: Sequence[str], counts: np.ndarray, of: str) -> None:
+    """Draw how many are of each class, the first at the top; of many classes the largest."""
+    some = np.sort(np.argsort(-counts, kind="stable")[:MOST_CLASSES])
+    shown = [name if len(name) <= 24 else f"{name[:23]}…" for name in (str(names[i]) for i in some)]
+    axis.barh(np.arange(len(some)), counts[some], color=COLOUR)
+    axis.set_yticks(np.arange(len(some)), shown, fontsize=10 if len(some) <= 12 else 6)
+    axis.invert_yaxis()
+    plain_numbers(axis)
+    title = "classes" if len(some) == len(counts) else f"the {len(some)} largest of {len(counts)} classes"
+    axis.set(xlabel=of, ylabel="class", title=title)

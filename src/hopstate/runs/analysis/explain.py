@@ -18,7 +18,7 @@ from hopstate.data.dates import drawn_times, shown_time, shown_times
 from hopstate.data.event_splits import parse_time
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError
-from hopstate.io.figure import draw_figure
+from hopstate.io.figure import apart, draw_figure, few_dates, plain_numbers
 from hopstate.streaming.history_scorer import to_device
 from hopstate.tokens.history import HistoryTokens
 from hopstate.training.precision import bare
@@ -72,6 +72,11 @@ class Explanation:
         """The logistic function of the logit."""
         return float(1 / (1 + np.exp(-self.logit)))
 
+    @property
+    def _unit(self) -> str:
+        """The unit of times without dates, in words."""
+        return f", in {self.time_unit}" if self.time_unit and not self.dates else ""
+
     def plot(self, path: str | Path) -> None:
         """Draw the timeline of contributions as .png, .pdf or .svg.
 
@@ -84,20 +89,25 @@ class Explanation:
     def _paint(self, figure: Figure) -> None:
         axis, drawn = figure.subplots(), drawn_times(self.events["t"].to_numpy(), self.time_unit, self.dates)
         real = self.events.assign(t=drawn)[self.events.event_id >= 0]
+        named: list[tuple[float, float, str]] = []
         for end in ("source", "target"):
             rows = real[real.end == end]
             lines = axis.vlines(rows.t, 0, rows.contribution, colors=COLORS[end], alpha=0.6)
             lines.set_label(f"{end}: past of {self.source if end == 'source' else self.target}")
             axis.plot(rows.t, rows.contribution, "o", color=COLORS[end], ms=4)
             largest = rows.iloc[np.argsort(-rows.contribution.abs().to_numpy())].drop_duplicates("neighbor")
-            for _, row in largest.head(3).iterrows():
-                axis.annotate(str(row.neighbor), (row.t, row.contribution), textcoords="offset points", xytext=(4, 3))
+            top = largest.head(3)
+            named += zip(axis.convert_xunits(top.t.to_numpy()), top.contribution, map(str, top.neighbor), strict=True)
         axis.axhline(0, color="grey", lw=0.8)
         axis.axvline(drawn_times(self.t, self.time_unit, self.dates), color="grey", ls=":", lw=1)
-        axis.set(xlabel="time of the event (dotted: the query)", ylabel="added to the logit")
+        axis.set(xlabel=f"time of the event{self._unit} (dotted: the query)", ylabel="added to the logit")
         axis.set_title(f"{self.source} - {self.target}: probability {self.probability:.3f}")
         if len(real):
-            axis.legend(loc="best", frameon=False)
+            figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        axis.margins(x=0.06, y=0.12)
+        (few_dates if drawn.dtype.kind == "M" else plain_numbers)(axis)
+        figure.draw_without_rendering()  # the layout stands before labels look for room
+        apart(axis, sorted(named, key=lambda one: -abs(one[1])))
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,9 @@ class Bar:
         return self.limits or (self.value - (self.spread or 0), self.value + (self.spread or 0))
 
 
-def with_best(bars: Sequence[Bar]) -> list[Bar]:
-    """Return bars, best first, of which the first that is no floor is marked where there are several."""
-    best = next((i for i, bar in enumerate(bars) if not bar.kind), None)
-    return [replace(bar, kind="best") if i == best and len(bars) > 1 else bar for i, bar in enumerate(bars)]
+def with_best(bars: Sequence[Bar], name: str | None) -> list[Bar]:
+    """Return bars of which that of a name is marked as the best, where there are several."""
+    return [replace(bar, kind="best") if bar.name == name and len(bars) > 1 else bar for bar in bars]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hopstate.runs.report import charts
+from hopstate.runs.report import charts, choice
 from hopstate.runs.report.collect import Group
 from hopstate.runs.report.page import Page
 from hopstate.runs.report.sections import by_data
@@ -28,7 +28,7 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
     page.section(
         "Link prediction by kind of negatives",
         "Test split, in percent; mean ± standard deviation over runs. Floors need no such model; what a method does "
-        "not stand above is said beside it.",
+        "not stand above is said beside it. Best is what validation puts first, by the metric that chose its epoch.",
     )
     for data, members in found.items():
         for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
@@ -42,12 +42,19 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
             words = [tables.metric_words(name.removeprefix("new_")) for name in present]
             marks = {n: "floor" for n, row in enumerate(rows) if row[0] in rivals}
             columns = ["method", "no better than", *words]
-            page.figures(_charts(data, setting, values | floors, rivals))
+            page.figures(_charts(data, setting, values | floors, rivals, _first(members)))
             page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
 
 
-def _charts(data: str, setting: str, values: Sets, floors: Sets) -> list[charts.Chart]:
-    """Return a chart for each kind of negatives, of the first metric that there are several kinds of."""
+def _first(groups: Sequence[Group]) -> str | None:
+    """Return the group that validation puts first, by the metric of the first of them."""
+    metric = next((group.metric for group in groups if group.metric), "")
+    best = choice.chosen([group for group in groups if group.metric == metric], metric)
+    return None if best is None else best.label
+
+
+def _charts(data: str, setting: str, values: Sets, floors: Sets, best: str | None) -> list[charts.Chart]:
+    """Return a chart for each kind of negatives, of the first metric with several of them; best is marked."""
     metrics = dict.fromkeys(name for own in values.values() for name in own)
     bases = dict.fromkeys(base for base in ("average_precision", "roc_auc", "mrr") for m in metrics if m.endswith(base))
     kinds = next(([m for m in metrics if m.endswith(base)] for base in bases), [])
@@ -64,7 +71,7 @@ def _charts(data: str, setting: str, values: Sets, floors: Sets) -> list[charts.
                 note, kind = tables.figure(metric, found.mean, found.std), "floor" if label in floors else ""
                 bar = charts.Bar(label, 100 * found.mean, None, note, kind, limits=ends)
                 ranked.append((tables.rank(metric, found.mean), bar))
-        bars = charts.with_best([bar for _, bar in sorted(ranked, key=lambda one: one[0])])[:MOST_BARS]
+        bars = charts.with_best([bar for _, bar in sorted(ranked, key=lambda one: one[0])], best)[:MOST_BARS]
         title = f"{tables.metric_words(metric)}: {data}, {setting}"
         made.append(charts.bar_chart(title, "; ".join(f"{bar.name}: {bar.note}" for bar in bars) + ".", bars))
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hopstate.runs.report import charts
+from hopstate.runs.report import charts, choice
 from hopstate.runs.report.collect import FeatureTable, Group, Influence
 from hopstate.runs.report.page import Page
 from hopstate.runs.report.verdict import floors_of, interval
@@ -31,7 +31,7 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
         "Results",
         "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
         "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
-        "bootstrap where it was asked for.",
+        f"bootstrap where it was asked for. {choice.WORDS}",
     )
     for data, members in by_data(groups).items():
         done = sorted((g for g in members if g.values(g.metric)), key=_best)
@@ -40,8 +40,9 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
             floors = [row for metric in dict.fromkeys(g.metric for g in done) for row in _floor_rows(done, metric)]
             rows = [_result(group) for group in done] + floors
             marks = dict.fromkeys(range(len(done), len(rows)), "floor")
-            if len(done) > 1:
-                marks |= {n: "best" for n, g in enumerate(done) if g.metric not in {h.metric for h in done[:n]}}
+            for metric in dict.fromkeys(g.metric for g in done):
+                best = choice.chosen([g for g in done if g.metric == metric], metric)
+                marks |= {n: "best" for n, g in enumerate(done) if g is best}
             page.table(f"Results on {data}", columns, rows, words=2, marks=marks)
         for group in members:
             waiting = [run.path.name for run in group.runs if not run.result]
@@ -162,13 +163,14 @@ def recipes(page: Page, lines: Sequence[results.Line]) -> None:
     made = []
     rows = results.rows(lines)
     for data in dict.fromkeys(row.data for row in rows):
-        bars = _bars([(r.label, r.metric, r.values(r.metric)) for r in rows if r.data == data])
+        bars = _bars([r for r in rows if r.data == data])
         made += [(f"{words}, recipes on {data}", some) for words, some in bars.items() if len(some) > 1]
     if not made:
         return
     page.section(
         "Recipes side by side",
-        "Test metric, mean over runs; whiskers are one standard deviation. Bars begin at 0; the best is green.",
+        "Test metric, mean over runs; whiskers are one standard deviation. Bars begin at 0; what validation "
+        "puts first is green.",
     )
     page.figures(
         [
@@ -178,18 +180,25 @@ def recipes(page: Page, lines: Sequence[results.Line]) -> None:
     )
 
 
-def _bars(series: Sequence[tuple[str, str, list[float]]]) -> dict[str, list[charts.Bar]]:
-    """Return bars by metric, best first; the best is marked."""
+def _bars(rows: Sequence[results.Row]) -> dict[str, list[charts.Bar]]:
+    """Return bars by metric, highest test figure first; the best by validation is marked."""
     found: dict[str, list[tuple[float, charts.Bar]]] = {}
-    for label, metric, values in series:
-        one = summary(values)
-        if one is not None:
-            spread = None if one.std is None else tables.scaled(metric, one.std)
-            note = tables.figure(metric, one.mean, one.std)
-            bar = charts.Bar(label, tables.scaled(metric, one.mean), spread, note)
-            found.setdefault(tables.metric_words(metric), []).append((tables.rank(metric, one.mean), bar))
+    first: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        metric, one, val = row.metric, summary(row.values(row.metric)), summary(row.values(row.metric, "val"))
+        if one is None:
+            continue
+        spread = None if one.std is None else tables.scaled(metric, one.std)
+        bar = charts.Bar(row.label, tables.scaled(metric, one.mean), spread, tables.figure(metric, one.mean, one.std))
+        words = tables.metric_words(metric)
+        found.setdefault(words, []).append((tables.rank(metric, one.mean), bar))
+        if val is not None and row.method not in tables.FLOORS:
+            own = (tables.rank(metric, val.mean), row.label)
+            first[words] = min(first.get(words, own), own)
     return {
-        words: charts.with_best([bar for _, bar in sorted(ranked, key=lambda each: each[0])])
+        words: charts.with_best(
+            [bar for _, bar in sorted(ranked, key=lambda each: each[0])], first[words][1] if words in first else None
+        )
         for words, ranked in found.items()
     }
 

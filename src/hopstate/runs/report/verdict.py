@@ -1,11 +1,14 @@
-"""What a reader wants first: which method, how good, above which floor, at what cost; in words and in one chart."""
+"""What a reader wants first: which method, how good, above which floor, at what cost; in words and in one chart.
+
+The best is what validation puts first; the test figure beside it is what is measured of it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from hopstate.runs.report import charts
+from hopstate.runs.report import charts, choice
 from hopstate.runs.report.collect import Group
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import tables
@@ -35,7 +38,8 @@ def verdict(page: Page, groups: Sequence[Group]) -> None:
             left = "" if len(shown) == len(bars) else f" {len(bars) - len(shown)} more are in the table below."
             about = "; ".join(f"{bar.name}: {bar.note}" for bar in shown) + f".{left}"
             page.figures([charts.bar_chart(f"{words} on the test split, from 0", about, shown)])
-            said = ["Whiskers are 95% confidence intervals."] if any(bar.limits for bar in shown) else []
+            said = [choice.WORDS] if any(bar.kind == "best" for bar in shown) else []
+            said += ["Whiskers are 95% confidence intervals."] if any(bar.limits for bar in shown) else []
             said += ["Dashed bars are floors."] if any(bar.kind == "floor" for bar in shown) else []
             if said or left:
                 page.paragraph(" ".join(said) + left)
@@ -70,21 +74,47 @@ def told(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -
         groups: finished runs on the same data.
         floors: values of what they must stand above, from the runs.
     """
-    rivals = [g for g in groups if g.method not in tables.FLOORS] or list(groups)
-    ranked = sorted(rivals, key=lambda g: tables.rank(metric, _of(g, metric).mean))
-    best, found = ranked[0], _of(ranked[0], metric)
-    said = [f"{best.label} {'is best' if len(groups) > 1 else 'reached'}: {tables.metric_words(metric)} "]
+    rivals, ranked = choice.rivals(groups), choice.ranked(groups, metric)
+    if not ranked and len(rivals) > 1:
+        return "No run has a validation figure, so that none is called best: choosing by test would be no measurement."
+    best = (ranked or rivals)[0]
+    found = _of(best, metric)
+    said = [_beginning(metric, best, several=len(groups) > 1 and bool(ranked))]
     said[0] += tables.figure(metric, found.mean, found.std) + _limits(metric, interval(best, metric)) + "."
     said.append(_above(metric, found.mean, _floor(metric, groups, rivals, floors)))
     said.append(_cost(best))
     if len(ranked) > 1:
-        other = _of(ranked[1], metric)
-        said.append(
-            f"Next is {ranked[1].label}, {_points(metric, found.mean - other.mean)} behind{_doubt(found, other)}."
-        )
+        said.append(_next(metric, ranked[1], found))
+        said.append(_higher(metric, best, rivals))
     elif found.runs == 1:
         said.append("One run: how far chance moves it was not measured.")
     return " ".join(filter(None, said))
+
+
+def _beginning(metric: str, best: Group, *, several: bool) -> str:
+    """Return the words before the test figure of the best: what validation said of it, where it chose."""
+    words = tables.metric_words(metric)
+    val = summary(best.values(metric, "val"))
+    if not several or val is None:
+        return f"{best.label} reached: test {words} "
+    return f"{best.label} is best by validation ({tables.figure(metric, val.mean, val.std)}): test {words} "
+
+
+def _next(metric: str, group: Group, found: Summary) -> str:
+    """Return how far the second by validation is from the best, on test."""
+    other = _of(group, metric)
+    ahead = tables.rank(metric, other.mean) < tables.rank(metric, found.mean)
+    by = _points(metric, found.mean - other.mean)
+    return f"Next is {group.label}, on test {by} {'ahead' if ahead else 'behind'}{_doubt(found, other)}."
+
+
+def _higher(metric: str, best: Group, rivals: Sequence[Group]) -> str:
+    """Return a warning where another group has the better test figure."""
+    first = min(rivals, key=lambda group: tables.rank(metric, _of(group, metric).mean))
+    if tables.rank(metric, _of(first, metric).mean) >= tables.rank(metric, _of(best, metric).mean):
+        return ""
+    shown = tables.figure(metric, _of(first, metric).mean, None)
+    return f"The best test figure is that of {first.label} ({shown}); validation did not choose it."
 
 
 def _waiting(count: int) -> str:
@@ -144,8 +174,8 @@ def _cost(group: Group) -> str:
 
 
 def _bars(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) -> list[charts.Bar]:
-    """Return bars, best first: the best that is no floor and the floors are marked, cost stands beside the name."""
-    rivals = [g for g in groups if g.method not in tables.FLOORS] or list(groups)
+    """Return bars, highest test figure first: validation's best and the floors are marked, cost is beside the name."""
+    rivals, best = choice.rivals(groups), choice.chosen(groups, metric)
     found: list[tuple[float, charts.Bar]] = []
     for group in groups:
         one, limits, seconds = _of(group, metric), interval(group, metric), group.numbers("seconds")
@@ -159,4 +189,5 @@ def _bars(metric: str, groups: Sequence[Group], floors: dict[str, list[float]]) 
         mean = sum(values) / len(values)
         note = tables.figure(metric, mean, None)
         found.append((tables.rank(metric, mean), charts.Bar(name, tables.scaled(metric, mean), None, note, "floor")))
-    return charts.with_best([bar for _, bar in sorted(found, key=lambda each: each[0])])
+    bars = [bar for _, bar in sorted(found, key=lambda each: each[0])]
+    return charts.with_best(bars, None if best is None else best.label)

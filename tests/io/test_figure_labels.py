@@ -1,0 +1,98 @@
+"""Figures as a reader sees them: numbers written out, labels that do not lie on each other or outside."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from hopstate.data.cards import plots
+from hopstate.data.events import EventStream
+from hopstate.io.figure import apart, plain_numbers
+from hopstate.runs.analysis.explain import Explanation
+
+
+def blank() -> Figure:
+    """A figure as `draw_figure` makes it."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def boxes(figure: Figure) -> list:
+    """Where the labels beside points are."""
+    figure.draw_without_rendering()
+    return [text.get_window_extent() for axes in figure.axes for text in axes.texts]
+
+
+def assert_apart(figure: Figure) -> None:
+    found = boxes(figure)
+    edge = figure.axes[0].get_window_extent()
+    for i, one in enumerate(found):
+        assert edge.x0 - 3 <= one.x0
+        assert one.x1 <= edge.x1 + 3
+        assert not any(one.overlaps(other) for other in found[i + 1 :])
+
+
+@pytest.mark.parametrize("big", [1.2e7, 1.1e9, 3.4e14])
+def test_times_are_written_out_and_their_numbers_do_not_meet(big: float) -> None:
+    t = np.linspace(0, big, 200)
+    stream = EventStream(src=np.arange(200) % 7, dst=7 + np.arange(200) % 5, t=t)
+    figure = blank()
+    axes = figure.subplots(2, 2).reshape(-1)
+    plots._plot_stream(stream, axes)
+    figure.draw_without_rendering()
+    for axis in (one for each in (axes[0], axes[3]) for one in (each.xaxis, each.yaxis)):
+        assert not axis.get_offset_text().get_text()
+    drawn = [label.get_window_extent() for label in axes[0].get_xticklabels() if label.get_text()]
+    assert all(a.x1 < b.x0 for a, b in pairwise(drawn))
+
+
+def test_small_shares_keep_their_digits() -> None:
+    axes = blank().subplots()
+    axes.plot([0, 0.004])
+    plain_numbers(axes, "y")
+    axes.figure.draw_without_rendering()
+    assert "0.002" in {label.get_text() for label in axes.get_yticklabels()}
+
+
+def test_many_classes_with_long_names_do_not_meet() -> None:
+    figure = blank()
+    axes = figure.subplots()
+    plots._classes(axes, [f"a class with a very long name {i}" for i in range(70)], np.arange(70), "nodes")
+    figure.draw_without_rendering()
+    drawn = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert len(drawn) == plots.MOST_CLASSES
+    assert not any(a.overlaps(b) for a, b in pairwise(drawn))
+
+
+def test_labels_beside_points_are_apart_or_left_out() -> None:
+    figure = blank()
+    axes = figure.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    figure.draw_without_rendering()
+    apart(axes, [(x, 0.5, "somebody") for x in (0.001, 0.5, 0.5, 0.501, 0.5005, 0.999)] + [(0.5, 0.5, "last")] * 9)
+    assert len(boxes(figure)) == 2 + 4  # four places around what lies at one point
+    assert_apart(figure)
+
+
+def test_labels_of_an_explanation_are_apart() -> None:
+    events = pd.DataFrame(
+        {
+            "end": ["source", "target"] * 6,
+            "neighbor": [f"neighbour {i}" for i in range(12)],
+            "t": np.repeat([1_000_000_000, 1_000_000_500], 6),
+            "event_id": range(12),
+            "contribution": np.linspace(0.1, 0.101, 12),
+        }
+    )
+    figure = blank()
+    Explanation("a", "b", 1_000_001_000, 0.5, 0.0, events, "s")._paint(figure)
+    assert_apart(figure)
+    axes = figure.axes[0]
+    assert not axes.xaxis.get_offset_text().get_text()
+    assert "in s" in axes.get_xlabel()

@@ -1,0 +1,72 @@
+"""What is called best is what validation puts first, wherever a report marks it; test figures choose nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_report import make_run, result_line, table, verdict
+
+from hopstate.runs.report import write_report
+from hopstate.runs.reproduce import results
+
+
+def with_validation(folder: Path, **val: float | None) -> None:
+    """Give a run other validation figures than its test ones."""
+    path = folder / "result.json"
+    found = json.loads(path.read_text())
+    found["metrics"]["val"] = val
+    path.write_text(json.dumps(found))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Validation prefers sage, test gcn."""
+    for name, test, val in (("gcn", 0.9, 0.7), ("sage", 0.8, 0.75)):
+        for seed in range(3):
+            folder = tmp_path / f"runs/{name}-{seed}"
+            make_run(folder, name, "cora", {"accuracy": test + 0.01 * seed}, seed=seed)
+            with_validation(folder, accuracy=val + 0.01 * seed)
+    return tmp_path / "runs"
+
+
+def test_validation_chooses_and_the_test_figure_is_shown(runs: Path, tmp_path: Path) -> None:
+    page = write_report([runs], tmp_path / "r.html")
+    (said,) = verdict(page)
+    assert said.startswith("sage is best by validation (76.00 ± 1.00): test accuracy 81.00 ± 1.00 ")
+    assert "Next is gcn, on test 10.00 points ahead." in said
+    assert "The best test figure is that of gcn (91.00); validation did not choose it." in said
+    assert [row[0] for row in table(page, "Results on cora")[1:]] == ["gcn", "sage best"]
+    words = page.read_text()
+    assert "sage (best)" in words
+    assert "gcn (best)" not in words
+    assert "its test figure is shown and chose nothing" in words
+
+
+def test_without_validation_nothing_is_called_best(runs: Path, tmp_path: Path) -> None:
+    for folder in runs.iterdir():
+        with_validation(folder)
+    page = write_report([runs], tmp_path / "r.html")
+    assert "No run has a validation figure" in verdict(page)[0]
+    assert "best" not in "".join(row[0] for row in table(page, "Results on cora"))
+    assert "(best)" not in page.read_text()
+
+
+def test_kinds_of_negatives_are_marked_by_the_metric_that_chose(tmp_path: Path) -> None:
+    kinds = {"average_precision": 0.9, "historical_average_precision": 0.8}
+    make_run(tmp_path / "a/high", "dyg-mamba", "uci", kinds)
+    make_run(tmp_path / "a/low", "ctdg-ssm", "uci", {name: value - 0.2 for name, value in kinds.items()})
+    with_validation(tmp_path / "a/high", average_precision=0.5)
+    page = write_report([tmp_path / "a"], tmp_path / "r.html").read_text()
+    assert page.count("ctdg-ssm (best)") == 3  # the verdict's chart and one a kind
+    assert "dyg-mamba (best)" not in page
+
+
+def test_recipes_are_marked_by_validation(tmp_path: Path) -> None:
+    for recipe, test, val in (("gcn/minesweeper", 0.9, 0.6), ("sage/minesweeper", 0.8, 0.7)):
+        line = result_line(recipe, 0, roc_auc=test) | {"metrics": {"val": {"roc_auc": val}, "test": {"roc_auc": test}}}
+        results.append(tmp_path / "results.jsonl", line)
+    page = write_report([], tmp_path / "r.html", results_file=tmp_path / "results.jsonl").read_text()
+    assert "sage/minesweeper (best)" in page
+    assert "gcn/minesweeper (best)" not in page
