@@ -104,6 +104,7 @@ def measured(method, stream, counts, folder):
                 values[name] = way(scorer, task.stream, rows, drawn)
                 times[name] = time.process_time() - begin
             begin = time.process_time()
+            scorer.reset()
             for batch in event_batches(task.stream, np.arange(rows[0]), batch_size=200):
                 scorer.observe(batch)
             times["history"] = time.process_time() - begin
