@@ -64,6 +64,10 @@ class BusyError(StorageError):
     """A folder or file that another process is at work on; the message names the process."""
 
 
+class RanksError(HopstateError, RuntimeError):
+    """A process that trained one model together with this one has ended; the message says how to go on."""
+
+
 class TimeOrderError(DataError):
     """Events offered out of time order where order is a promise."""
 

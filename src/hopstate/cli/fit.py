@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hopstate.cli.answer import INTERRUPTED, Answer, usage_of
+from hopstate.cli.answer import DONE, INTERRUPTED, Answer, usage_of
 from hopstate.cli.option_table import check_names, fit_parser, help_of, listed, with_device
 from hopstate.cli.resumed import with_its_data
 from hopstate.errors import ConfigError
@@ -42,10 +42,13 @@ def run(argv: list[str]) -> Answer:
     from hopstate.methods.settings import parse_words
     from hopstate.runs.api import fit_config
     from hopstate.runs.data import settle
+    from hopstate.training.ranks import present
 
     parse = parse_words(method, parser, argv[2:], ("out", "resume", "no_suit"))
     config, record = settle(method, parse, out=out, resume=resume, suit=not plain)
     done = fit_config(method, config, out=out, resume=resume, record=record, say=_say, floors=True, settled=True)
+    if not present().first:
+        return Answer({}, lambda: None, INTERRUPTED if done.interrupted else DONE)
     record = {"method": done.method, "run": done.path, "interrupted": done.interrupted, "best_epoch": done.best_epoch}
     record |= {"metrics": done.metrics, "floors": done.floors, "no_better_than": no_better_than(done)}
     if done.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -46,6 +47,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Run a command; return the exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     manner, argv = Manner.of(list(sys.argv[1:] if argv is None else argv))
+    if argv[:1] == ["fit"] and "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
+        manner = Manner(quiet=True, debug=manner.debug)  # rank 0 speaks for all
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
@@ -98,7 +101,12 @@ def _answered(argv: list[str], manner: Manner) -> int:
 
 
 def _failed(manner: Manner, kind: str, message: str, status: int) -> int:
-    """Say why there is no result, and return the status."""
+    """Say why there is no result, and return the status; of torchrun's ranks one says it."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from hopstate.training.ranks import first_to_say
+
+        if not first_to_say(message):
+            return status
     if manner.json:
         print(json_text({"error": {"kind": kind, "message": message, "exit_code": status}}), flush=True)
     _say(message if status == INTERRUPTED else f"error: {message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hopstate.data.events import EventStream
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, idle_reset
 from hopstate.io.cache import cache_folder
-from hopstate.io.lock import locked
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
-from hopstate.runs.beginnings import begun, new_folder, undone_if_refused
+from hopstate.runs.beginnings import held, new_folder
 from hopstate.runs.data import (
     check_same_data,
     data_metrics,
@@ -43,9 +42,12 @@ from hopstate.runs.options import (
 )
 from hopstate.runs.prepare import notes_of, prepared
 from hopstate.streaming.protocols import MemoryModel
+from hopstate.training.divided import check_divided
 from hopstate.training.loggers.choose import check_loggers
-from hopstate.training.precision import bare
+from hopstate.training.onlooker import Onlooker, onlooking
+from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
+from hopstate.training.ranks import Ranks, present
 from hopstate.training.room import within_memory
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
@@ -234,28 +236,51 @@ def fit_config(
         config = config if settled or not stored else as_made(resumed(method, config, stored), stored)
         defaults = stored_config(method, as_made(config_from(method, {"data": config.data, **method.earlier}), stored))
     record = load_data(config.data, config.read, method.data) if record is None else record
-    with begun(out, method.name, config.data) as folder, locked(folder), undone_if_refused(RunFolder(folder)):
-        run = RunFolder.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
+    ranks = present()
+    if ranks.size > 1:
+        _connect(method, config, record, ranks)
+    with held(out, method.name, config.data, ranks) as folder:
+        run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
+        if ranks.first:
+            run.create(folder, stored_config(method, config), resume=resume, defaults=defaults, idle=idle)
+            if (run.path / "data.json").is_file():  # before anything of the run is rewritten
+                check_same_data(run, record)
+            keep_ids(run, record)
+            told = kept(run, record) if kept is not None else ""
+        else:
+            ranks.wait()  # what rank 0 has made ready is there
+            config = replace(config, loop=onlooking(config.loop))
         seed_everything(config.loop.seed)
         context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
-        if (run.path / "data.json").is_file():  # before anything of the run is rewritten
-            check_same_data(run, record)
-        keep_ids(run, record)
-        told = kept(run, record) if kept is not None else ""
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
+        check_divided(ranks, task, method.name)  # before the others begin
         run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
+        if ranks.first:
+            ranks.wait()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)
-        wanted = floors and "test" in result.metrics
+        wanted = floors and "test" in result.metrics and ranks.first
         found = _floors(method, ready, config, context, task) if wanted else {}
         if wanted and isinstance(record, EventStream) and isinstance(bare(task.model), MemoryModel):
             keep_past(run, record, method.name)
         best, in_memory = result.progress.best_epoch, record if kept is not None else None
         return Run(run.path, method.name, result.metrics, result.interrupted, best, found, in_memory)
+
+
+def _connect(method: Method, config: RunConfig, record: Record, ranks: Ranks) -> None:
+    """Connect the ranks of torchrun, and check that they are to train one model on one record.
+
+    Raises:
+        ConfigError: they were given different settings or data.
+        RanksError: another has ended.
+    """
+    make_fabric(config.loop.device, config.loop.precision)
+    ranks.check_same("settings", stored_config(method, config), "start all with one command")
+    ranks.check_same("data", record.content_hash, f"{config.data} must hold the same on every machine")
 
 
 def _floors(

@@ -64,6 +64,10 @@ class SeedSource(Protocol):
         """Return the batch of distinct seeds, whose rows come in their order."""
         ...
 
+    def seeds(self, epoch: int, number: int) -> np.ndarray:
+        """Return the seeds of one batch; what is sampled around each depends on (epoch, number) and it alone."""
+        ...
+
 
 class Compensation(Protocol):
     """What stands for the neighbours that a batch lacks."""
@@ -171,6 +175,10 @@ class LayerSource:
         """Return the batch of distinct seeds, its rows in their order."""
         return self._of(self.sampler.layers(epoch, number, seeds))
 
+    def seeds(self, epoch: int, number: int) -> np.ndarray:
+        """Return the seeds of one batch."""
+        return self.sampler.seeds.node_set(epoch, number).nodes
+
     def _of(self, layers: list[LocalGraph]) -> GraphBatch:
         seeds = layers[-1].nodes[: layers[-1].num_receivers]
         graph = Layered([around_adjacency(self.graph, local) for local in layers])
@@ -199,6 +207,10 @@ class ShadowSource:
     def around(self, seeds: np.ndarray, epoch: int, number: int) -> GraphBatch:
         """Return the batch of distinct seeds, its rows in their order."""
         return self._of(*self.sampler.subgraphs(epoch, number, seeds))
+
+    def seeds(self, epoch: int, number: int) -> np.ndarray:
+        """Return the seeds of one batch."""
+        return self.sampler.seeds.node_set(epoch, number).nodes
 
     def _of(self, local: LocalGraph, roots: np.ndarray) -> GraphBatch:
         graph = inside_adjacency(self.graph, local)

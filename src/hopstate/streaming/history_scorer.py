@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hopstate.data.past import Past
 
 Input = tuple[Any, ...]  # nested tuples of CPU tensors
+Shared = Callable[[Callable[[np.ndarray], Tensor], np.ndarray], Tensor]
 
 
 class Tokenizer(Protocol):
@@ -72,6 +73,7 @@ class _HistoryScorer(Generic[TokenizerT]):
             a query's time alone decide what is seen, earlier events of the same batch included.
         max_queries: queries computed at once.
         alike: compute so that no score depends on company; see `hopstate.layers.alike`.
+        shared: (rows → their answers, all rows) → all answers, where several processes find a share each.
     """
 
     block = 1  # where a score must not depend on company by a bit: how much others hold moves the rows of a product
@@ -85,7 +87,9 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: bool = False,
         max_queries: int = 512,
         alike: bool = False,
+        shared: Shared | None = None,
     ) -> None:
+        self.shared = shared
         self.alike = alike
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
@@ -125,6 +129,11 @@ class _HistoryScorer(Generic[TokenizerT]):
         self._seen = self.tokenizer.store = store
 
     def _run(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
+        if self.shared is None:
+            return self._found(tokens, *columns)
+        return self.shared(lambda own: self._found(tokens, *(c[own] for c in columns)), np.arange(len(columns[0])))
+
+    def _found(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
         parts = []
         device = next(self.model.parameters()).device
         with evaluating(self.model), alike() if self.alike else nullcontext():

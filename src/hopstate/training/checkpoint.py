@@ -6,6 +6,7 @@ whatever goes wrong (disk full, a killed process), the previous checkpoint survi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import CheckpointError, MissingFileError
-from hopstate.io.files import replace_file
+from hopstate.io.files import replace_file, replace_files
 from hopstate.io.opening import exists, shown
 from hopstate.io.tensor_file import fill_tensor_file, header_record, safe_tensors
 
@@ -42,6 +43,19 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint straight to path, for `replace_file` and the like."""
     flat = {f"{group}/{name}": t for group, ts in checkpoint.tensors.items() for name, t in ts.items()}
     fill_tensor_file(path, flat, checkpoint.record, format=str(FORMAT))
+
+
+def write_result(weights: Path, checkpoint: Checkpoint, marker: Path, result: str) -> None:
+    """Write a checkpoint of the chosen weights, and after it a text that says that they are there.
+
+    Raises:
+        StorageError: one could not be written; earlier files are untouched.
+    """
+    writes: dict[Path, Callable[[Path], object]] = {
+        weights: lambda part: write_checkpoint(part, checkpoint),
+        marker: lambda part: part.write_text(result, encoding="utf-8"),
+    }
+    replace_files(writes, marker=marker)
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +13,17 @@ from torch import nn
 
 from hopstate.errors import ConfigError
 from hopstate.training.config import MatmulPrecision, Precision
+from hopstate.training.ranks import present
 
 if TYPE_CHECKING:  # lightning takes as long to import as torch does, and nothing but training needs it
     from lightning_fabric import Fabric
 
 
 def make_fabric(device: str, precision: Precision) -> Fabric:
-    """Return what moves a run's tensors to its device and scales its losses.
+    """Return what moves a run's tensors to its device and scales its losses; under torchrun it connects the ranks.
 
     Raises:
-        ConfigError: an unknown device, or a CUDA device that torch does not see.
+        ConfigError: an unknown device, a CUDA device that torch does not see, or one by its number under torchrun.
     """
     name, _, number = device.partition(":")
     told = {"32": "32-true"}.get(precision, precision)
@@ -39,6 +41,14 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
         raise ConfigError(f"device {device}: torch sees no CUDA device here; use auto or cpu (--device, loop.device)")
     if accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError(f"device {device}: torch sees no Apple GPU here; use auto or cpu (--device, loop.device)")
+    if present().size > 1:
+        from hopstate.training.together import places
+
+        for name in ("lightning_fabric", "lightning.fabric"):  # it counts the ranks aloud
+            logging.getLogger(name).setLevel(logging.WARNING)
+        fabric = Fabric(**places(accelerator, number), **how)
+        fabric.launch()
+        return fabric
     devices: Any = [int(number)] if number else 1
     if number and int(number) >= torch.cuda.device_count():
         raise ConfigError(f"device {device}: torch sees {torch.cuda.device_count()} here, counted from 0")

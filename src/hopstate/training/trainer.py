@@ -12,15 +12,13 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
-from hopstate.io.files import replace_files
+from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
 from hopstate.layers.ssm import state_parameters
 from hopstate.random import rng_state, seed_everything, set_rng_state
@@ -32,19 +30,21 @@ from hopstate.training.checkpoint import (
     load_weights,
     optimizer_tensors,
     save_checkpoint,
-    write_checkpoint,
+    write_result,
 )
 from hopstate.training.conditions import conditions, first_conditions, told_changes
 from hopstate.training.config import LoopConfig
+from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import interrupts
 from hopstate.training.optim import lr_at, make_optimizer
 from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter
+from hopstate.training.ranks import ended, joined_loss, present, step_seed
 from hopstate.training.rehearsal import step_seconds
 from hopstate.training.room import peak_memory_mb
 from hopstate.training.run_folder import RunFolder, json_text
-from hopstate.training.tasks.protocols import FitsWhole, Microbatches, Task
+from hopstate.training.tasks.protocols import FitsWhole, Task, parts_of
 
 SPLITS = ("train", "val", "test")
 
@@ -74,13 +74,15 @@ class Trainer:
     ) -> None:
         self.task, self.config, self.run, self.splits = task, config, run, splits
         self.identity = {"method": method, "data_hash": data_hash}
+        self.ranks = present()
+        check_divided(self.ranks, task, method)
         self.fabric = make_fabric(config.device, config.precision)
         self._precision = self.fabric._precision  # the loss scale of 16-mixed lives there
         self.progress = Progress()
         self.best: dict[str, torch.Tensor] = {}
         self.optimizer: Any = None
         self._losses: list[torch.Tensor] = []  # of steps whose loss has not been read from the device yet
-        self._last_save = time.monotonic()
+        self._last_save, self._agreed, self._stop = time.monotonic(), False, threading.Event()
         self._conditions = conditions(self.fabric.device.type)
 
     def fit(self, *, resume: bool = False) -> FitResult:
@@ -96,20 +98,24 @@ class Trainer:
             optimizer = make_optimizer(self.config.optim, parameters, state_parameters(task.model))
             task.model, self.optimizer = self.fabric.setup(task.model, optimizer)
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
+        self.ranks.wait()  # all have read the checkpoint
         self.run.start_metrics(rows)
         with interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+            self._stop = stop
             if isinstance(task, FitsWhole) and not self.progress.epoch:
                 self._fit_whole(task, reporter)
                 if stop.is_set():
                     return FitResult(True, self.progress, {})
             if not self._finished():
                 self._begin(reporter, sum(p.numel() for p in parameters))
+                if self.ranks.size > 1:  # so that a run whose ranks end can go on
+                    self.save()
             while not self._finished():
                 row = self._epoch(stop, reporter)
                 if row is not None:
                     self.run.append_metrics(row)
                     reporter.epoch(row, self.progress)
-                if stop.is_set():
+                if self._stopped(stop):
                     self.save()
                     reporter.draw(self.run.history(), self.progress)
                     return FitResult(True, self.progress, {})
@@ -123,7 +129,7 @@ class Trainer:
     def _begin(self, reporter: Reporter, size: int) -> None:
         """Say before the first step how large the run is, and how long it may take."""
         p, count, seconds = self.progress, self.task.num_batches(self.progress.epoch), None
-        if self.config.progress and count:
+        if self.config.progress and count and self.ranks.size == 1:
             left = self.config.epochs * count - p.total_steps
             seconds = step_seconds(self.task, self._backward, epoch=p.epoch, start=p.step, steps=left)
         reporter.begin(size, count, p, seconds)
@@ -158,7 +164,7 @@ class Trainer:
             reporter.step(p, count)
             if 0 < self.config.checkpoint_seconds <= time.monotonic() - self._last_save:
                 self.save()
-            if stop.is_set() and p.step < count:
+            if self._stopped(stop) and p.step < count:
                 p.seconds += time.perf_counter() - begin
                 return None
         self._sum_losses()
@@ -176,12 +182,16 @@ class Trainer:
         p.seconds += spent
         return row | {"seconds": round(spent, 4)}
 
+    def _stopped(self, stop: threading.Event) -> bool:
+        """Return whether to stop here: all ranks do so after the same step."""
+        return stop.is_set() if self.ranks.size == 1 else self._agreed
+
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(p.total_steps, count) * group["share"]
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._backward(batch)
+        loss = self._backward(batch) if self.ranks.size == 1 else self._together(batch)
         if loss is not None:
             self._learn(loss)
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
@@ -200,14 +210,25 @@ class Trainer:
         self.optimizer.step()
         self.progress.learned += 1
 
+    def _together(self, batch: Any) -> torch.Tensor | None:
+        """Do what `_backward` does, each rank on its share; what is drawn depends on seed, rank and step alone."""
+        seed_everything(step_seed(self.config.seed, self.ranks, self.progress.total_steps))
+        try:
+            loss, self._agreed = joined_loss(self.optimizer, self._backward(batch), self._stop.is_set())
+        except RanksError as error:
+            self.save()  # of rank 0: the weights are still those before this step
+            raise ended(error, self.progress, self.run.path, self.ranks) from None
+        return loss
+
     def _backward(self, batch: Any) -> torch.Tensor | None:
         """Add the gradients of a batch, or of its microbatches, and return its loss; None where it has none."""
         losses = []
-        for microbatch in batch if isinstance(batch, Microbatches) else (batch,):
+        for microbatch, part in parts_of(batch):
             with self.precision():
                 loss = self.task.loss(self.fabric.to_device(microbatch))
             if loss is None:
                 continue
+            loss = loss if part == 1 else loss * part
             with matmul_precision(self.config.matmul_precision):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
@@ -255,6 +276,8 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint; an earlier one survives any failure."""
         self._sum_losses()
+        if not self.ranks.first:
+            return
         groups = {
             "model": self.task.model.state_dict(),
             "best": self.best,
@@ -267,7 +290,7 @@ class Trainer:
             "progress": vars(self.progress),
             "precision": self._precision.state_dict(),
             "conditions": self._conditions,
-        }
+        } | ({"ranks": self.ranks.size} if self.ranks.size > 1 else {})
         self.run.sync_metrics()
         save_checkpoint(self.run.checkpoint, Checkpoint(tensors=groups, record=record))
         self._last_save = time.monotonic()
@@ -279,6 +302,7 @@ class Trainer:
             if saved.record.get(key, value) != value:
                 what = "the data have changed since" if key == "data_hash" else f"this is a {value} run"
                 raise CheckpointError(f"{where} is of a {saved.record['method']} run and {what}; choose another --out")
+        check_ranks(saved.record, self.ranks, where)
         load_weights(self.task.model, saved.tensors.get("model", {}), where)
         if self.optimizer is not None:
             load_optimizer(self.optimizer, saved.tensors.get("optimizer", {}), where)
@@ -300,15 +324,12 @@ class Trainer:
         if self.best:
             load_weights(self.task.model, self.best, "the best epoch")
         metrics = {split: self.evaluate(split) for split in self.splits}
+        if not self.ranks.first:
+            return metrics
         weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights_file, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
-        marker = self.run.path / "result.json"  # says that the weights are there, so it comes last
-        writes: dict[Path, Callable[[Path], object]] = {
-            self.run.weights: lambda part: write_checkpoint(part, weights_file),
-            marker: lambda part: part.write_text(result, encoding="utf-8"),
-        }
-        replace_files(writes, marker=marker)
+        write_result(self.run.weights, weights_file, self.run.path / "result.json", result)
         return metrics
 
     def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.streaming.protocols import Follower, LinkFollower, LooksUp
+from hopstate.training.ranks import ALONE, Ranks
 from hopstate.training.tasks.protocols import TaskFacts
 
 ScorerT_co = TypeVar("ScorerT_co", bound=Follower, covariant=True)
@@ -39,6 +40,11 @@ class EventSource(Generic[ScorerT_co]):
         self, model: nn.Module, stream: EventStream, split: EventSplit, *, feature_dims: tuple[int, int] = (0, 0)
     ) -> None:
         self.model, self.stream, self.split, self.feature_dims = model, stream, split, feature_dims
+        self.ranks = ALONE
+
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
+        return "its events move one memory, one batch after another, which several processes would each have to hold"
 
     # ---- training --------------------------------------------------------------------------------------
     def num_batches(self, epoch: int) -> int:
@@ -98,6 +104,10 @@ class EventTask(Generic[ScorerT_co]):
         self.source, self.clock = source, clock
         self.model, self.stream, self.split = source.model, source.stream, source.split
 
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch; return why the source cannot, or nothing."""
+        return self.source.divide(ranks)
+
     def num_batches(self, epoch: int) -> int:
         """Return the source's number of batches."""
         return self.source.num_batches(epoch)
@@ -155,6 +165,10 @@ class Untrained(EventSource[LinkFollower]):
     def __init__(self, scorer: Callable[[EventStream], LooksUp], stream: EventStream, split: EventSplit) -> None:
         super().__init__(nn.Module(), stream, split)
         self._make, self._scorer = scorer, scorer(stream)
+
+    def divide(self, ranks: Ranks) -> str:
+        """Return that there is nothing to share."""
+        return "it has nothing to train"
 
     def num_batches(self, epoch: int) -> int:
         """Return 0."""

@@ -23,13 +23,15 @@ from hopstate.streaming.history_scorer import (
     Input,
     NodeTokenizer,
     PairTokenizer,
+    Shared,
     chances,
     plain,
 )
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
+from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.events import EventSource
-from hopstate.training.tasks.protocols import Microbatches
+from hopstate.training.tasks.protocols import Microbatches, Portion
 from hopstate.training.tasks.target import Target, is_known
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside, link_loss
 
@@ -37,6 +39,7 @@ TOGETHER = 128  # pairs scored at once: more are slower, as what they need no lo
 
 
 Labelled = tuple[Input, Tensor, int]  # a model's input, labels, and the pairs of the whole batch
+Classified = tuple[Input, Tensor]  # a model's input, and classes
 
 
 class HistoryPairs(EventSource[HistoryScorer]):
@@ -87,6 +90,11 @@ class HistoryPairs(EventSource[HistoryScorer]):
         """Return how many batches hold the training events."""
         return -(-len(self._rows) // self.batch_size)
 
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch of events, each with the pairs beside it."""
+        self.ranks = ranks
+        return ""
+
     def batches(self, epoch: int, start: int = 0) -> Iterator[Microbatches[Labelled]]:
         """Yield (input, labels, pairs of the batch): events in time order, negatives drawn from (seed, epoch)."""
         made = self._batches(epoch, start)
@@ -96,17 +104,22 @@ class HistoryPairs(EventSource[HistoryScorer]):
         rows, stream = self._rows, self.stream
         drawn = self.drawn.of(epoch)
         for first in range(start * self.batch_size, len(rows), self.batch_size):
-            own = slice(first, first + self.batch_size)
+            count = min(self.batch_size, len(rows) - first)
+            share = self.ranks.own(count)
+            own = slice(first + share.start, first + share.stop)
             src, dst, t = stream.src[rows[own]], stream.dst[rows[own]], stream.t[rows[own]]
-            yield self._microbatches(*beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group))
+            pairs = beside(src, dst, t, drawn[0][own], drawn[1][own], self.mixture.group)
+            yield self._microbatches(*pairs, count * (1 + drawn[0].shape[1]))
 
-    def _microbatches(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor) -> Microbatches[Labelled]:
+    def _microbatches(
+        self, u: np.ndarray, v: np.ndarray, t: np.ndarray, labels: Tensor, count: int
+    ) -> Microbatches[Labelled]:
         group, found = self.mixture.group, []
         size = max(group, (self.microbatch_size or len(u)) // group * group)
         for first in range(0, len(u), size):
             p = slice(first, first + size)
             for tokens, q in split_by_tokens(self.train_inputs, u[p], v[p], t[p], self.microbatch_tokens, group):
-                found.append((tokens, labels[p][q], len(labels)))
+                found.append((tokens, labels[p][q], count))
         return Microbatches(found)
 
     def loss(self, model: nn.Module, batch: Labelled) -> Tensor:
@@ -135,7 +148,7 @@ class HistoryPairs(EventSource[HistoryScorer]):
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
         alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
         most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
-        return HistoryScorer(model, inputs, max_queries=most, alike=alone)
+        return HistoryScorer(model, inputs, max_queries=most, alike=alone, shared=_sharing(self.ranks))
 
 
 class HistoryNodes(EventSource[HistoryNodeScorer]):
@@ -175,15 +188,26 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         """Return how many batches hold the training events with a class."""
         return -(-len(self._rows) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Input, Tensor]]:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch of events."""
+        self.ranks = ranks
+        return ""
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Classified | Portion[Classified]]:
         """Yield (input, classes) of the events with a class, in time order."""
         yield from Prefetcher(self._batches(start))
 
-    def _batches(self, start: int) -> Iterator[tuple[Input, Tensor]]:
+    def _batches(self, start: int) -> Iterator[Classified | Portion[Classified]]:
         rows, stream = self._rows, self.stream
         for first in range(start * self.batch_size, len(rows), self.batch_size):
-            own = rows[first : first + self.batch_size]
-            yield self.train_inputs.nodes(stream.src[own], stream.t[own]), torch.from_numpy(self.y[own])
+            every = rows[first : first + self.batch_size]
+            own = every[self.ranks.own(len(every))]
+            batch = self.train_inputs.nodes(stream.src[own], stream.t[own]), torch.from_numpy(self.y[own])
+            if self.ranks.size == 1:
+                yield batch
+            else:
+                y, known = self.target.rows(self.y[own]), self.target.rows(self.y[every])
+                yield Portion(batch if len(own) else None, self.target.part(y, known))
 
     def loss(self, model: nn.Module, batch: tuple[Input, Tensor]) -> Tensor:
         """Return the mean cross-entropy."""
@@ -204,7 +228,12 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
 
     def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
         scorer.answer = plain if self.target.goal == "values" else chances
+        scorer.shared = _sharing(self.ranks)
         return scorer
+
+
+def _sharing(ranks: Ranks) -> Shared | None:
+    return None if ranks.size == 1 else ranks.shared
 
 
 def own_features(model: HistoryModel, marked: bool) -> tuple[int, int]:

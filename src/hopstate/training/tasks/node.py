@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, check_range
 from hopstate.random import named_rng
-from hopstate.training.tasks.protocols import TaskFacts
+from hopstate.training.ranks import ALONE, Ranks
+from hopstate.training.tasks.protocols import Portion, TaskFacts
 from hopstate.training.tasks.target import Target
 
 Rows = np.ndarray
@@ -89,13 +90,17 @@ class NodeBatches(Generic[BatchT]):
     """
 
     def __init__(self, labels: NodeLabels) -> None:
-        self.labels = labels
+        self.labels, self.ranks = labels, ALONE
 
     def num_batches(self, epoch: int) -> int:
         """Return the number of batches of an epoch."""
         raise NotImplementedError
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[BatchT]:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch from now on; return why that cannot be, or nothing."""
+        return "a step is the whole graph at once; cut it into batches"
+
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
         """Yield an epoch's batches from position start on: nested tuples of CPU tensors."""
         raise NotImplementedError
 
@@ -120,7 +125,7 @@ class NodeBatches(Generic[BatchT]):
         """Return (n, C) outputs for the nodes that `around` gave a batch for."""
         raise NotImplementedError
 
-    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT] | None:
+    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
         """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
         return (batch for _ in range(3) for batch in self.batches(model, epoch, start))  # an epoch may be one batch
 
@@ -152,11 +157,15 @@ class NodeTask(Generic[BatchT]):
         """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT]:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch; return why the source cannot, or nothing."""
+        return self.source.divide(ranks)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[BatchT | Portion[BatchT]]:
         """Yield the source's batches."""
         return self.source.batches(self.model, epoch, start)
 
-    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT] | None:
+    def rehearsal(self, epoch: int, start: int) -> Iterator[BatchT | Portion[BatchT]] | None:
         """Return batches that cost what an epoch's do; None where taking them leaves a trace."""
         return self.source.rehearsal(self.model, epoch, start)
 
@@ -221,12 +230,27 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
         """Return how many batches hold the training nodes."""
         return -(-len(self.labels.split["train"]) // self.batch_size)
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[tuple[Any, Tensor]]:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of every batch."""
+        self.ranks = ranks
+        return ""
+
+    def batches(
+        self, model: nn.Module, epoch: int, start: int = 0
+    ) -> Iterator[tuple[Any, Tensor] | Portion[tuple[Any, Tensor]]]:
         """Yield (inputs, labels) in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.labels.split["train"])
         for i in range(start, self.num_batches(epoch)):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            yield self.inputs(rows), torch.from_numpy(self.labels.y[rows])
+            if self.ranks.size == 1:
+                yield self._batch(rows)
+            else:
+                own = rows[self.ranks.own(len(rows))]
+                part = self.labels.target.part(self.labels.y[own], self.labels.y[rows])
+                yield Portion(self._batch(own) if len(own) else None, part)
+
+    def _batch(self, rows: Rows) -> tuple[Any, Tensor]:
+        return self.inputs(rows), torch.from_numpy(self.labels.y[rows])
 
     def outputs(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Seen:
         """Return the outputs of all nodes of the batch."""
@@ -243,6 +267,9 @@ class RowBatches(NodeBatches[tuple[Any, Tensor]]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) outputs, eval_batch_size nodes at a time."""
+        return self.ranks.shared(lambda own: self._logits(model, own), rows)
+
+    def _logits(self, model: nn.Module, rows: Rows) -> Tensor:
         batches = np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size))
         return torch.cat([model(as_taken(self.inputs(batch), model)).float().cpu() for batch in batches])
 

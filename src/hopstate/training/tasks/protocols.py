@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, runtime_checkable
 
 import numpy as np
 from torch import Tensor, nn
@@ -26,6 +27,28 @@ ScorerT_co = TypeVar("ScorerT_co", bound=Replayable, covariant=True)
 
 class Microbatches(tuple[BatchT, ...]):
     """A batch that is computed a microbatch at a time, to hold less memory; their losses add up to the batch's loss."""
+
+
+@dataclass(frozen=True)
+class Portion(Generic[BatchT_co]):
+    """A rank's share of a batch.
+
+    Args:
+        batch: of its rows, or None where it has none.
+        part: what its loss counts by: the part of the batch's mean that its rows make up.
+    """
+
+    batch: BatchT_co | Microbatches[BatchT_co] | None
+    part: float = 1.0
+
+
+def parts_of(batch: Any) -> Iterator[tuple[Any, float]]:
+    """Yield what is computed at a time of a batch, and what its loss counts by."""
+    part = 1.0
+    if isinstance(batch, Portion):
+        batch, part = Microbatches() if batch.batch is None else batch.batch, batch.part
+    for own in batch if isinstance(batch, Microbatches) else (batch,):
+        yield own, part
 
 
 class Task(Protocol[BatchT]):
@@ -182,10 +205,12 @@ __all__ = [
     "HistoryModel",
     "MemoryModel",
     "Microbatches",
+    "Portion",
     "ReadsEdges",
     "Rehearses",
     "Remembers",
     "Streams",
     "Task",
     "TaskFacts",
+    "parts_of",
 ]

@@ -21,7 +21,8 @@ from hopstate.evaluation.metrics import classification_metrics
 from hopstate.random import named_rng
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.protocols import MemoryModel
-from hopstate.training.tasks.protocols import TaskFacts
+from hopstate.training.ranks import ALONE, Ranks
+from hopstate.training.tasks.protocols import Portion, TaskFacts
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class SequenceTask:
         check_range(least=1, batch_size=batch_size, eval_batch_size=eval_batch_size, tbptt_window=tbptt_window)
         check_range(least=1, neighbors=neighbors)
         check_range(least=0, hops=hops)
-        self.num_nodes = data.x.shape[1]
+        self.num_nodes, self.ranks = data.x.shape[1], ALONE
         if not -1 <= read < self.num_nodes:
             raise ConfigError(f"read is a node of a sequence, 0..{self.num_nodes - 1}, or -1; got {read}")
         self.model: nn.Module = model  # as the loop wraps it
@@ -85,11 +86,19 @@ class SequenceTask:
         """Return how many batches hold the training sequences."""
         return -(-len(self.data.split["train"]) // self.batch_size)
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor]]:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of the sequences of every batch."""
+        self.ranks = ranks
+        return ""
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[dict[str, Tensor] | Portion[dict[str, Tensor]]]:
         """Yield the columns of batch_size sequences in an order drawn from (seed, epoch)."""
         order = named_rng(self.seed, "batches", epoch).permutation(self.data.split["train"])
         for i in range(start, self.num_batches(epoch)):
-            yield self._columns(order[i * self.batch_size : (i + 1) * self.batch_size])
+            rows = order[i * self.batch_size : (i + 1) * self.batch_size]
+            own = rows[self.ranks.own(len(rows))]
+            columns = self._columns(own) if len(own) else None
+            yield Portion(columns, len(own) / len(rows)) if self.ranks.size > 1 or columns is None else columns
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the mean cross-entropy."""
@@ -135,6 +144,9 @@ class SequenceTask:
 
     def _probabilities(self, split: str) -> np.ndarray:
         rows = self._rows(split)
+        return self.ranks.shared(self._found, rows).numpy()
+
+    def _found(self, rows: np.ndarray) -> Tensor:
         device = next(self.model.parameters()).device
         parts = []
         for batch in np.split(rows, range(self.eval_batch_size, len(rows), self.eval_batch_size)):
@@ -142,7 +154,7 @@ class SequenceTask:
             logits = self._logits(columns).double().cpu()
             both = torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
             parts.append(both.softmax(1))
-        return torch.cat(parts).numpy()
+        return torch.cat(parts)
 
     def _logits(self, columns: dict[str, Tensor]) -> Tensor:
         """Return (R, C) logits of sequences streamed event by event from an empty memory."""

@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.gas import GasBatch
+from hopstate.compensation.gas import GasBatch, GasCache
 from hopstate.errors import DataError
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.sampling.subgraph import BatchSource, GraphBatch, SeedSource
+from hopstate.sampling.subgraph import BatchSource, GraphBatch, NodeSetSource, SeedSource
+from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.node import NodeBatches, NodeLabels, Rows, Seen
+from hopstate.training.tasks.protocols import Portion
+from hopstate.training.tasks.spread import Cuttable, Spread
 
 Batch = tuple[Tensor, Any, Tensor, Tensor, Tensor | None]
 
@@ -51,14 +54,52 @@ class Subgraphs(NodeBatches[Batch]):
         """Return the source's number of batches."""
         return self.source.num_batches(epoch)
 
-    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch]:
+    def batches(self, model: nn.Module, epoch: int, start: int = 0) -> Iterator[Batch | Portion[Batch]]:
         """Yield (x, propagator, rows, labels, weights) from position start of an epoch."""
         if self._refresh is not None and start == 0:
             self._refresh(model, epoch)
-        made = (self._batch(self.source.batch(epoch, i)) for i in range(start, self.num_batches(epoch)))
+        numbers = range(start, self.num_batches(epoch))
+        alone = self.ranks.size == 1
+        made = (self._batch(self.source.batch(epoch, i)) if alone else self._portion(epoch, i) for i in numbers)
         yield from Prefetcher(made, self.ahead) if self.ahead else made
 
-    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[Batch] | None:
+    def divide(self, ranks: Ranks) -> str:
+        """Take this rank's share of the seeds of every batch, or of the nodes of a set."""
+        if isinstance(self.source, NodeSetSource) and isinstance(self.source.missing, GasCache):
+            return "what nodes sent last is kept in one cache, which every batch writes; take --batching.kind top"
+        self.ranks = ranks
+        return ""
+
+    def _portion(self, epoch: int, number: int) -> Portion[Batch]:
+        """Return this rank's share of a batch: seeds stand alone, the nodes of a set send to each other at each layer.
+
+        A set of fewer nodes than ranks is rank 0's.
+        """
+        ranks, target = self.ranks, self.labels.target
+        if isinstance(self.source, SeedSource):
+            seeds = self.source.seeds(epoch, number)
+            own = seeds[ranks.own(len(seeds))]
+            made = self._batch(self.source.around(own, epoch, number)) if len(own) else None
+            return Portion(made, target.part(self.labels.y[own], self.labels.y[seeds]))
+        whole = self.source.batch(epoch, number)
+        if len(whole.nodes) < ranks.size:
+            return Portion(self._batch(whole) if ranks.first else None)
+        if not len(whole.rows):
+            return Portion(None)
+        every, place = self._batch(whole), ranks.own(len(whole.nodes))
+        inside = (whole.rows >= place.start) & (whole.rows < place.stop)
+        part = 1.0 if whole.weight is not None else target.part(every[3][inside].numpy(), every[3].numpy())
+        if inside.any():
+            rows, weight = whole.rows[inside] - place.start, None if whole.weight is None else whole.weight[inside]
+            y = every[3][inside]
+        else:  # the others' gradients come through this rank all the same
+            rows, weight, y = torch.zeros(1, dtype=torch.int64), torch.zeros(1), every[3][:1]
+            part = 1.0
+        assert isinstance(whole.graph, Cuttable)
+        graph = Spread(whole.graph, ranks, len(whole.nodes))
+        return Portion((whole.x[place], graph, rows, y, weight), part)
+
+    def rehearsal(self, model: nn.Module, epoch: int, start: int) -> Iterator[Batch | Portion[Batch]] | None:
         """Return batches from position start on; None where training moves what stands for missing neighbours."""
         return self.batches(model, epoch, start) if self._state is None and self._refresh is None else None
 
@@ -94,7 +135,7 @@ class Subgraphs(NodeBatches[Batch]):
 
     def logits(self, model: nn.Module, rows: Rows) -> Tensor:
         """Return (n, C) logits of rows, on the CPU."""
-        return self.predict_all(model)[torch.from_numpy(rows)]
+        return self.ranks.told(lambda: self.predict_all(model))[torch.from_numpy(rows)]
 
     def state(self) -> dict[str, Tensor]:
         """Return what stands for missing neighbours, where that depends on training."""
