@@ -1,7 +1,9 @@
 """Several processes train as one does: losses, weights and metrics; one that dies ends all, and the run goes on."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +16,11 @@ from safetensors.torch import load_file
 
 import hopstate
 from hopstate.cli.main import main
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, RanksError
 from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.divided import check_ranks
+from hopstate.training.interrupts import interrupts
 from hopstate.training.ranks import ALONE, Ranks, first_to_say, step_seed
 from hopstate.training.tasks.target import Target
 
@@ -194,3 +197,17 @@ def test_a_rank_with_other_data_is_named(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "rank 1 has other data than rank 0 (" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_that_lost_the_others_is_not_ended_before_it_says_so() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with contextlib.suppress(RanksError), interrupts():
+            raise RanksError("gone")
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        signal.signal(signal.SIGTERM, before)
+        with contextlib.suppress(ValueError), interrupts():
+            raise ValueError
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hopstate.errors import RanksError
+
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
@@ -24,6 +26,9 @@ def interrupts() -> Iterator[threading.Event]:
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
+    except RanksError:
+        before[signal.SIGTERM] = signal.SIG_IGN  # torchrun now ends the ranks that are left: first they say what happened
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
