@@ -38,5 +38,5 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows loader, address and licence.")
+    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows address, licence and where it was read.")
     console.print(f"cache: {cache_folder()}", soft_wrap=True)

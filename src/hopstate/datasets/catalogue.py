@@ -1,6 +1,7 @@
 """The data sets of the five papers, and the generated ones: facts only; `registry` finds and loads them.
 
-Checksums are of files that were looked at; None elsewhere. "not checked" stands where a licence was not looked up.
+Checksums are of files that were looked at; None elsewhere. Beside each licence stands where it was read; what was read
+nowhere is unknown, and no licence is written from memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hopstate.datasets.entry import (
     OFFICIAL,
     RANDOM,
     TOP,
+    UNKNOWN,
     Dataset,
     gnn_benchmark,
     heterophilous,
@@ -134,6 +136,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         "accuracy",
         "MIT (repository)",
         NAG,
+        read_at="https://github.com/kimiyoung/planetoid/blob/master/LICENSE",
     ),
     Dataset(
         name="aminer-cs",
@@ -142,7 +145,8 @@ CATALOGUE: tuple[Dataset, ...] = (
         address="https://github.com/THUDM/GRAND-plus",
         split=PER_CLASS,
         metric="accuracy",
-        licence="not stated",
+        licence=UNKNOWN,
+        sizes_at="https://github.com/THUDM/GRAND-plus (README: where the files are; it states no licence)",
         papers=(NAG,),
     ),
     Dataset(
@@ -152,7 +156,8 @@ CATALOGUE: tuple[Dataset, ...] = (
         address="http://snap.stanford.edu/ogb/data/nodeproppred/products.zip",
         split=PER_CLASS,
         metric="accuracy",
-        licence="Amazon licence",
+        licence=UNKNOWN,
+        sizes_at="https://ogb.stanford.edu/docs/nodeprop/",
         papers=(NAG,),
     ),
     of_pyg(
@@ -163,15 +168,15 @@ CATALOGUE: tuple[Dataset, ...] = (
         "https://data.dgl.ai/dataset/reddit.zip",
         OFFICIAL,
         "accuracy",
-        "not stated",
+        UNKNOWN,
         NAG,
         TOP,
     ),
-    of_pyg("yelp", "node", "Yelp", "", _SAINT, OFFICIAL, "micro_f1", "not checked", TOP),
-    of_pyg("flickr", "node", "Flickr", "", _SAINT, OFFICIAL, "accuracy", "not checked", TOP),
-    of_ogb("ogbn-arxiv", "arxiv", "ODC-BY", GMN, TOP),
-    of_ogb("ogbn-products", "products", "Amazon licence", TOP),
-    of_ogb("ogbn-papers100m", "papers100M-bin", "ODC-BY", TOP),
+    of_pyg("yelp", "node", "Yelp", "", _SAINT, OFFICIAL, "micro_f1", UNKNOWN, TOP),
+    of_pyg("flickr", "node", "Flickr", "", _SAINT, OFFICIAL, "accuracy", UNKNOWN, TOP),
+    of_ogb("ogbn-arxiv", "arxiv", GMN, TOP),
+    of_ogb("ogbn-products", "products", TOP),
+    of_ogb("ogbn-papers100m", "papers100M-bin", TOP),
     of_pyg(
         "peptides-func",
         "graph",
@@ -182,8 +187,20 @@ CATALOGUE: tuple[Dataset, ...] = (
         "average_precision",
         "CC BY-NC 4.0",
         GMN,
+        read_at=f"{_LRGB}#license-information",
     ),
-    of_pyg("peptides-struct", "graph", "LRGBDataset", "Peptides-struct", _LRGB, OFFICIAL, "mae", "CC BY-NC 4.0", GMN),
+    of_pyg(
+        "peptides-struct",
+        "graph",
+        "LRGBDataset",
+        "Peptides-struct",
+        _LRGB,
+        OFFICIAL,
+        "mae",
+        "CC BY-NC 4.0",
+        GMN,
+        read_at=f"{_LRGB}#license-information",
+    ),
     of_pyg(
         "pascalvoc-sp",
         "graph",
@@ -194,10 +211,31 @@ CATALOGUE: tuple[Dataset, ...] = (
         "macro_f1",
         "Pascal VOC's own (Flickr terms)",
         GMN,
+        read_at=f"{_LRGB}#license-information",
     ),
-    of_pyg("coco-sp", "graph", "LRGBDataset", "COCO-SP", _LRGB, OFFICIAL, "macro_f1", "CC BY 4.0", GMN),
     of_pyg(
-        "mnist", "graph", "GNNBenchmarkDataset", "MNIST", _BENCHMARKING, OFFICIAL, "accuracy", "MIT (repository)", GMN
+        "coco-sp",
+        "graph",
+        "LRGBDataset",
+        "COCO-SP",
+        _LRGB,
+        OFFICIAL,
+        "macro_f1",
+        "CC BY 4.0",
+        GMN,
+        read_at=f"{_LRGB}#license-information",
+    ),
+    of_pyg(
+        "mnist",
+        "graph",
+        "GNNBenchmarkDataset",
+        "MNIST",
+        _BENCHMARKING,
+        OFFICIAL,
+        "accuracy",
+        "MIT (repository)",
+        GMN,
+        read_at=f"{_BENCHMARKING}/blob/master/LICENSE",
     ),
     of_pyg(
         "cifar10",
@@ -209,6 +247,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         "accuracy",
         "MIT (repository)",
         GMN,
+        read_at=f"{_BENCHMARKING}/blob/master/LICENSE",
     ),
     of_pyg(
         "pattern",
@@ -220,6 +259,7 @@ CATALOGUE: tuple[Dataset, ...] = (
         "balanced_accuracy",
         "MIT (repository)",
         GMN,
+        read_at=f"{_BENCHMARKING}/blob/master/LICENSE",
     ),
     of_pyg(
         "malnet-tiny",
@@ -229,11 +269,11 @@ CATALOGUE: tuple[Dataset, ...] = (
         "http://malnet.cc.gatech.edu",
         OFFICIAL,
         "accuracy",
-        "not checked",
+        UNKNOWN,
         GMN,
     ),
-    of_pyg("mutag", "graph", "TUDataset", "MUTAG", _TU, "10 folds", "accuracy", "not stated"),
-    of_pyg("proteins", "graph", "TUDataset", "PROTEINS", _TU, "10 folds", "accuracy", "not stated"),
+    of_pyg("mutag", "graph", "TUDataset", "MUTAG", _TU, "10 folds", "accuracy", UNKNOWN),
+    of_pyg("proteins", "graph", "TUDataset", "PROTEINS", _TU, "10 folds", "accuracy", UNKNOWN),
     *(
         temporal(name, DYG, CTDG)
         for name in ("wikipedia", "reddit-temporal", "mooc", "lastfm", "enron", "social-evo", "uci")

@@ -10,8 +10,10 @@ from hopstate.datasets.download import RemoteFile
 
 Kind = Literal["node", "graph", "edge", "link", "sequence"]
 GMN, NAG, TOP, DYG, CTDG = "GMN", "NAGphormer", "TOP", "DyG-Mamba", "CTDG-SSM"
+UNKNOWN = "unknown"  # said of what was read nowhere
 RANDOM = "60/20/20 random, seeded"
 OFFICIAL = "official train/val/test"
+PYG = "torch-geometric 2.8.1, the table of sizes in datasets"  # of a class's own file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,11 @@ class Dataset:
         address: its official address.
         split: how it is divided.
         metric: its published metric.
-        licence: "not stated" where its address states none.
+        licence: as read at `read_at`; "unknown" where it was read nowhere. A repository's licence is that of what the
+            repository holds; what it was made from may have others.
+        read_at: where the licence was read, "" where it was not.
+        sizes_at: where nodes, features and classes, or the split and the metric, were read; "" where they were not.
+        reachable: what is known of the address itself.
         papers: which of the five papers use it.
         files: what is downloaded; empty where nothing has a stable address.
         make: generator of an embedded data set.
@@ -41,6 +47,9 @@ class Dataset:
     split: str
     metric: str
     licence: str
+    read_at: str = ""
+    sizes_at: str = ""
+    reachable: str = "not tried by a test: it is public and may have moved"
     papers: tuple[str, ...] = ()
     files: tuple[RemoteFile, ...] = ()
     make: Callable[..., Any] | None = None
@@ -65,6 +74,8 @@ def heterophilous(
         split="10 stored 50/25/25",
         metric=metric,
         licence="MIT (repository)",
+        read_at=f"{home}/blob/main/LICENCE.txt",
+        sizes_at=f"{PYG}/heterophilous_graph_dataset.py",
         papers=(GMN, TOP) if name != "questions" else (TOP,),
         files=(RemoteFile(url=f"{home}/raw/main/data/{file}", path=f"heterophilous/{file}", sha256=sha256),),
         nodes=nodes,
@@ -84,6 +95,8 @@ def gnn_benchmark(name: str, file: str, nodes: int, features: int, classes: int,
         split=RANDOM,
         metric="accuracy",
         licence="MIT (repository)",
+        read_at=f"{home}/blob/master/LICENSE",
+        sizes_at=f"{PYG}/amazon.py, coauthor.py, citation_full.py, planetoid.py",
         papers=(NAG,),
         files=(
             RemoteFile(url=f"{home}/raw/master/data/npz/{file}.npz", path=f"gnn-benchmark/{file}.npz", sha256=sha256),
@@ -95,8 +108,9 @@ def gnn_benchmark(name: str, file: str, nodes: int, features: int, classes: int,
 
 
 def of_pyg(
-    name: str, kind: Kind, cls: str, argument: str, address: str, split: str, metric: str, licence: str, *papers: str
-) -> Dataset:
+    name: str, kind: Kind, cls: str, argument: str, address: str, split: str, metric: str, licence: str, *papers: str,
+    read_at: str = "",
+) -> Dataset:  # fmt: skip
     """Return the entry of a data set that a torch-geometric class reads."""
     return Dataset(
         name=name,
@@ -106,12 +120,13 @@ def of_pyg(
         split=split,
         metric=metric,
         licence=licence,
+        read_at=read_at,
         papers=papers,
         pyg=f"pyg:{cls}:{argument}" if argument else f"pyg:{cls}",
     )
 
 
-def of_ogb(name: str, file: str, licence: str, *papers: str) -> Dataset:
+def of_ogb(name: str, file: str, *papers: str) -> Dataset:
     """Return the entry of a data set that the package ogb reads."""
     return Dataset(
         name=name,
@@ -120,7 +135,8 @@ def of_ogb(name: str, file: str, licence: str, *papers: str) -> Dataset:
         address=f"http://snap.stanford.edu/ogb/data/nodeproppred/{file}.zip",
         split=OFFICIAL,
         metric="accuracy",
-        licence=licence,
+        licence=UNKNOWN,
+        sizes_at="https://ogb.stanford.edu/docs/nodeprop/",
         papers=papers,
         ogb=name,
     )
@@ -135,7 +151,9 @@ def temporal(name: str, *papers: str) -> Dataset:
         address="https://zenodo.org/record/7213796",
         split="70/15/15 by time",
         metric="average_precision",
-        licence="not stated",
+        licence="MIT or Apache 2.0, as the collection's authors state of all of it",
+        read_at="https://openreview.net/forum?id=1GVpwr2Tfdg",
+        sizes_at="https://github.com/yule-BUAA/DyGLib (README: which streams, and this address)",
         papers=papers,
     )
 
@@ -154,7 +172,9 @@ def of_tgb(name: str, *papers: str) -> Dataset:
         address=f"{TGB_ADDRESS}/{name}-v2.zip",
         split="official, by time",
         metric="mrr",
-        licence="not checked",
+        licence=UNKNOWN,
+        sizes_at="tgb/utils/info.py of py-tgb 2.3.0 (this address), whose README sends to TGB's site for licences",
+        reachable="as py-tgb 2.3.0 has it; the earlier object-arbutus.cloud.computecanada.ca of older versions is dead",
         papers=papers,
     )
 
@@ -171,6 +191,9 @@ def made_here(
         split=split,
         metric=metric,
         licence="MIT (hopstate)",
+        read_at="LICENSE of hopstate",
+        sizes_at=f"{loader}: options of its own",
+        reachable="made on this machine",
         papers=papers,
         make=make,
     )

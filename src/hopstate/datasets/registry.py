@@ -8,7 +8,7 @@ from typing import Any
 from hopstate.data.graph import Graph
 from hopstate.datasets.catalogue import CATALOGUE
 from hopstate.datasets.download import RemoteFile, fetch
-from hopstate.datasets.entry import Dataset
+from hopstate.datasets.entry import UNKNOWN, Dataset
 from hopstate.errors import DataError, DownloadError, FormatError, nearest
 from hopstate.io.cache import cache_folder
 
@@ -68,7 +68,10 @@ def load_dataset(name: str, **options: Any) -> Any:
 
 
 def dataset_table() -> list[dict[str, str]]:
-    """Return one row a data set: name, kind, loader, split, metric, on_disk, address, licence, papers."""
+    """Return a row a data set: name, kind, loader, split, metric, on_disk, address, reachable, licence, papers.
+
+    "read_at" says where the licence was read, "sizes_at" where sizes and split were; "unknown" where nowhere.
+    """
     return [
         {
             "name": entry.name,
@@ -78,7 +81,10 @@ def dataset_table() -> list[dict[str, str]]:
             "metric": entry.metric,
             "on_disk": on_disk(entry),
             "address": entry.address,
+            "reachable": entry.reachable,
             "licence": entry.licence,
+            "read_at": entry.read_at or UNKNOWN,
+            "sizes_at": entry.sizes_at or UNKNOWN,
             "papers": ", ".join(entry.papers),
         }
         for entry in CATALOGUE
