@@ -27,7 +27,8 @@ def interrupts() -> Iterator[threading.Event]:
     try:
         yield stop
     except RanksError:
-        before[signal.SIGTERM] = signal.SIG_IGN  # torchrun now ends the ranks that are left: first they say what happened
+        # torchrun now ends the ranks that are left: first they say what happened
+        before[signal.SIGTERM] = signal.SIG_IGN
         raise
     finally:
         for number, handler in before.items():
