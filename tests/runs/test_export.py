@@ -26,7 +26,7 @@ from hopstate.training.tasks.node import RowBatches
 from made_events import small_run
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-EXPORTED = [name for name in MODULES if callable(get_method(name).export)]
+EXPORTED = [name for name in MODULES if callable(get_method(name).export) and get_method(name).data == "graph"]
 QUICK = ("nagphormer", "gcn")
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
 OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}

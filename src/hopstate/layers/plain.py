@@ -69,7 +69,8 @@ class Sequences:
             return h.clone(), (h * out[None]).sum(1)
 
         columns = [x.flip(0) if reverse else x for x in (u, delta, B, C, keep)]
-        y = scan(step, u.new_zeros(A.shape), tuple(columns))[1]
+        columns = [torch.cat([x, x.new_zeros(1, *x.shape[1:])]) for x in columns]  # a scan over nothing is refused
+        y = scan(step, u.new_zeros(A.shape), tuple(columns))[1].narrow(0, 0, u.shape[0])
         return y.flip(0) if reverse else y
 
 

@@ -19,9 +19,11 @@ from hopstate.io.files import replace_files
 from hopstate.io.opening import shown
 from hopstate.methods import method_of_run
 from hopstate.methods.method import AnyMethod
+from hopstate.runs.exported_pairs import curve_of_run, with_probabilities
 from hopstate.runs.load import load_run
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.run_folder import RunFolder, json_text
+from hopstate.training.tasks.link import LinkTask
 
 Format = Literal["torch", "onnx"]
 FILES: dict[str, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
@@ -52,6 +54,8 @@ def export_run(run: str | Path, to: Format, out: str | Path, *, data: Any = None
     with load_run(run, data, device="cpu", method=method) as (_, task):
         assert callable(known.export)
         form: ExportForm = known.export(task)
+        if isinstance(task, LinkTask):
+            form = with_probabilities(form, curve_of_run(folder.path, data, method))
         form.module.eval()
         program = traced(form)
         target, told = Path(out), json_text({"format": to, "method": known.name, **described(form)})
@@ -87,7 +91,7 @@ class _Named(nn.Module):
         super().__init__()
         self.module = form.module
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         return self.module(*inputs)
 
 
@@ -100,7 +104,7 @@ def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) 
             return buffer.getvalue()
         names = [port.name for port in form.inputs]
         made = torch.onnx.export(
-            program, dynamo=True, verbose=False, input_names=names, output_names=[form.output.name]
+            program, dynamo=True, verbose=False, input_names=names, output_names=[port.name for port in form.outputs]
         )
     if made is None:
         raise HopstateError("torch.onnx.export gave no program")
@@ -110,10 +114,11 @@ def packed(program: torch.export.ExportedProgram, form: ExportForm, to: Format) 
 def described(form: ExportForm) -> dict[str, Any]:
     """Return what export.json says of inputs, output and preprocessing."""
     with torch.no_grad():
-        output = form.module(*form.example)
+        found = form.module(*form.example)
+    outputs = (found,) if isinstance(found, Tensor) else found
     return {
         "inputs": [port_facts(port, tensor) for port, tensor in zip(form.inputs, form.example, strict=True)],
-        "outputs": [port_facts(form.output, output)],
+        "outputs": [port_facts(port, tensor) for port, tensor in zip(form.outputs, outputs, strict=True)],
         "preprocessing": form.preprocessing,
     }
 

@@ -6,7 +6,9 @@ and the outputs, nothing is kept inside but weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -32,15 +34,17 @@ class ExportForm:
     """What is exported of a run.
 
     Args:
-        module: takes the inputs in order and returns the output.
+        module: takes the inputs in order and returns the output, or a tuple of several.
         inputs: in the order of the module's arguments.
-        output: what it returns.
+        outputs: what it returns.
         example: tensors of the inputs' shapes, every axis of free length two or longer.
         preprocessing: what the caller has to have done, in words.
+        fill: what the method's tokenizer makes of queries → the inputs; None where a run has nothing to make them of.
     """
 
     module: nn.Module
     inputs: tuple[Port, ...]
-    output: Port
+    outputs: tuple[Port, ...]
     example: tuple[Tensor, ...]
     preprocessing: str
+    fill: Callable[[Any], tuple[Tensor, ...]] | None = None

@@ -44,7 +44,7 @@ class DyGFormerProgram(nn.Module):
         padded["count"] = model.count(counts.unsqueeze(-1)).sum(2)
         rows = lengths.shape[0] * lengths.shape[1]
         parts = [
-            model.project[k](padded[k].reshape(rows, slots, -1))
+            model.project[k](padded[k].unflatten(1, (slots, c.patch_size)).flatten(2))
             if k in padded
             else counts.new_zeros(rows, slots, c.channel_dim)
             for k in ("node", "edge", "time", "count")
@@ -102,7 +102,7 @@ def dygformer_form(task: LinkTask) -> ExportForm:
     widths = {"gaps": 0, "counts": 2} | _features(x=model.node_dim, edge_attr=model.edge_dim)
     widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
     program = DyGFormerProgram(model, tuple(widths))
-    return history_form(program, widths, next(model.parameters()), preprocessing=PATCHES)
+    return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=PATCHES)
 
 
 def graphmixer_form(task: LinkTask) -> ExportForm:
@@ -112,7 +112,7 @@ def graphmixer_form(task: LinkTask) -> ExportForm:
     widths = {"gaps": 0} | _features(edge_attr=model.edge_dim, nodes=model.node_dim)
     widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
     program = GraphMixerProgram(model, tuple(widths))
-    return history_form(program, widths, next(model.parameters()), preprocessing=LINKS)
+    return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=LINKS)
 
 
 def _features(**widths: int) -> dict[str, int]:

@@ -76,11 +76,14 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
         ports.append(("pair", "what the pair's own history tells; columns: " + ", ".join(NAMES), (PAIRS, len(NAMES))))
     like = next(model.parameters())
     axes = {3: ("", rows, ""), 2: (rows, "")}
-    said = "logit of each pair: sigmoid of it" if links else "a row a node, as the run's target has it before softmax"
+    said = (
+        "the model's own output for each pair" if links else "a row a node, as the run's target has it before softmax"
+    )
+    name = "logit" if links else "output"
     return ExportForm(
         module=StateProgram(model, tuple(name for name, _, _ in ports[1:])),
         inputs=tuple(Port(name=name, meaning=meaning, axes=axes[len(shape)]) for name, meaning, shape in ports),
-        output=Port(name="output", meaning=said, axes=(rows,) if links else (rows, "")),
+        outputs=(Port(name=name, meaning=said, axes=(rows,) if links else (rows, "")),),
         example=tuple(torch.rand(shape).to(like) for _, _, shape in ports),
         preprocessing=ABOUT,
     )

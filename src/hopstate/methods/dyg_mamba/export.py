@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 
 from hopstate.errors import ConfigError
 from hopstate.layers.plain import Sequences
@@ -37,9 +36,11 @@ class DyGMambaProgram(nn.Module):
     def __init__(self, model: DyGMamba | DyGMambaNodes, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model, self.names = deepcopy(model), names
-        for module in self.model.modules():
-            if is_parametrized(module):
-                remove_parametrizations(module, "weight", leave_parametrized=True)
+        if "memory" in dict(self.model.named_children()):
+            del self.model.memory
+        for module in list(self.model.modules()):
+            if isinstance(module, _Direction) and module.to_maps is not None:
+                module.to_maps = _plain(module.to_maps)
 
     def forward(self, lengths: Tensor, *columns: Tensor) -> Tensor:
         """Return the logits."""
@@ -93,25 +94,36 @@ def _direction(ssm: _Direction, x: Tensor, own: Sequences, ratio: Tensor) -> Ten
     return own.scanned(u, ssm._steps(u, ratio), -ssm.A_log.exp(), into, out, reverse=ssm.reverse)
 
 
+def _plain(linear: nn.Linear) -> nn.Linear:
+    """Return a map with its weight as it is used; to take a bound off a copy would take it off the model too."""
+    made = nn.Linear(linear.in_features, linear.out_features).to(linear.weight)
+    made.load_state_dict({"weight": linear.weight.detach(), "bias": linear.bias.detach()})
+    return made
+
+
 def export_form(task: EventTask[Any]) -> ExportForm:
     """Return the program of a trained task.
 
     Raises:
-        ConfigError: tokens that carry another run's memory, or attention between the two ends.
+        ConfigError: attention between the two ends.
     """
     model = bare(task.model)
     assert isinstance(model, (DyGMamba, DyGMambaNodes))
-    if "memory" in dict(model.named_children()):
-        raise ConfigError("its tokens carry the memory of another run (--memory), which has to be asked beside it")
     if model.config.cross_attention:
         raise ConfigError("attention between the two ends (model.cross_attention) has no program")
-    nodes, (node_dim, edge_dim) = isinstance(model, DyGMambaNodes), model.feature_dims
+    nodes, (node_dim, edge_dim), how = isinstance(model, DyGMambaNodes), model.feature_dims, ABOUT
+    if isinstance(model, DyGMamba) and "memory" in dict(model.named_children()):
+        first: Any = next(iter(model.encoders))
+        own, node_dim = node_dim, first.node_dim
+        how += (
+            f"; x has {own} features of the node, then {node_dim - own} of the memory that the run was given (memory)"
+        )
     widths = {"gaps": 0, "spans": 0}
     widths |= {} if nodes or not model.config.cooccurrence else {"counts": 2}
     widths |= {name: dim for name, dim in (("x", node_dim), ("edge_attr", edge_dim)) if dim}
     widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
     program, like = DyGMambaProgram(model, tuple(widths)), next(model.parameters())
-    return history_form(program, widths, like, preprocessing=ABOUT, nodes=nodes)
+    return history_form(program, widths, like, clock=task.clock, preprocessing=how, nodes=nodes)
 
 
 __all__ = ["DyGMambaProgram", "export_form"]

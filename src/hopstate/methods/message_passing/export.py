@@ -121,8 +121,8 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     return ExportForm(
         module=BackboneProgram(model),
         inputs=tuple(inputs),
-        output=Port(
-            name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")
+        outputs=(
+            Port(name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")),
         ),
         example=tuple(example),
         preprocessing=(

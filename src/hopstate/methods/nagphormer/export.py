@@ -31,8 +31,8 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     return ExportForm(
         module=model,
         inputs=(tokens,),
-        output=Port(
-            name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")
+        outputs=(
+            Port(name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")),
         ),
         example=(torch.randn(3, model.num_hops + 1, model.in_dim).to(next(model.parameters())),),
         preprocessing=(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hopstate.data.clock import Clock
 from hopstate.tokens.history import HistoryTokens
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportForm, Port
@@ -15,7 +16,7 @@ from hopstate.training.exported import ExportForm, Port
 PAIRS, TOKENS = 3, 9  # of the made input that a program is traced with
 MEANINGS = {
     "lengths": "tokens of each source's sequence, then of each target's; a sequence without a token is allowed",
-    "gaps": "time from each token's event to the query, in the run's own unit (config.json: gap_unit); 0 for the node",
+    "gaps": "time from each token's event to the query, in units of the run's clock; 0 for the node itself",
     "spans": "time from each event to the next of its sequence, of the last to the query; of the node itself, where it "
     "stands first, the time from the sequence's first event to the query",
     "counts": "how often the token's node stands in the source's sequence and in the target's",
@@ -28,7 +29,13 @@ MEANINGS = {
 
 
 def history_form(
-    program: nn.Module, widths: dict[str, int], like: Tensor, *, preprocessing: str, nodes: bool = False
+    program: nn.Module,
+    widths: dict[str, int],
+    like: Tensor,
+    *,
+    clock: Clock | None,
+    preprocessing: str,
+    nodes: bool = False,
 ) -> ExportForm:
     """Return the form of a program over packed tokens.
 
@@ -36,6 +43,7 @@ def history_form(
         program: takes lengths and then, in order, what widths names.
         widths: columns of each further input, 0 for one without columns.
         like: of the weights' type.
+        clock: what a gap of 1 is; None where the run does not know.
         preprocessing: how tokens come about.
         nodes: one sequence a node, not two a pair.
     """
@@ -49,22 +57,48 @@ def history_form(
         made = torch.randint(0, 3, shape) if name == "counts" else torch.rand(shape).to(like)
         ports.append(Port(name=name, meaning=MEANINGS[name], axes=axes))
         example.append(made)
-    what = "a row a node, as the run's target has it before softmax" if nodes else "logit of each pair: sigmoid of it"
-    output = Port(name="output", meaning=what, axes=("sequence", "") if nodes else ("pair",))
+    if nodes:
+        output = Port(name="output", axes=("sequence", ""), meaning="a row a node, as the run's target before softmax")
+    else:
+        output = Port(name="logit", axes=("pair",), meaning="the model's own output for each pair")
+    if clock is not None:
+        preprocessing += f"; a time of 1 is {clock.unit:.9g} {clock.time_unit or 'in the unit'} of the run's own data"
     return ExportForm(
-        module=program, inputs=tuple(ports), output=output, example=tuple(example), preprocessing=preprocessing
+        module=program,
+        inputs=tuple(ports),
+        outputs=(output,),
+        example=tuple(example),
+        preprocessing=preprocessing,
+        fill=None if nodes else partial(history_inputs, widths=widths, like=like),
     )
 
 
-def history_inputs(tokens: HistoryTokens, names: Sequence[str], like: Tensor) -> dict[str, Tensor]:
-    """Return what a program takes of packed tokens of pairs, by name; features that are zero throughout as zeros."""
-    pairs, count = tokens.num_sequences // 2, len(tokens.nodes)
-    found: dict[str, Any] = {"lengths": tokens.lengths.view(2, pairs)}
-    for name in names:
-        value = getattr(tokens, name)
-        found[name] = torch.zeros(count, 0) if value is None else value
-        found[name] = found[name] if name == "counts" else found[name].to(like)
-    return found
+def history_inputs(found: Any, widths: dict[str, int], like: Tensor) -> tuple[Tensor, ...]:
+    """Return what a program takes of a tokenizer's pairs, lengths first; features that are zero throughout as zeros.
+
+    Args:
+        found: `HistoryTokens` of pairs; or distinct ends, with fields tokens, ends, x and pair, each of which then
+            stands as often as it is an end.
+        widths, like: as in `history_form`.
+    """
+    if isinstance(found, HistoryTokens):
+        tokens, ends, rows, nodes = found, torch.arange(found.num_sequences), torch.arange(len(found.nodes)), None
+    else:
+        tokens, ends, nodes = found.tokens, found.ends.flatten(), found.x
+        many = tokens.lengths[ends]
+        first = torch.repeat_interleave(tokens.offsets[ends] - (many.cumsum(0) - many), many)
+        rows = first + torch.arange(len(first))
+    inputs = [tokens.lengths[ends].view(2, -1)]
+    for name, width in widths.items():
+        if name in ("pair", "nodes"):
+            value, places = (found.pair, slice(None)) if name == "pair" else (nodes, ends)
+        else:
+            value, places = getattr(tokens, name), rows
+        if value is None:
+            value = torch.zeros(len(tokens.nodes) if name != "nodes" else tokens.num_sequences, width)
+        value = value[places] if name == "counts" else value[places].to(like)
+        inputs.append(value.view(2, -1, width) if name == "nodes" else value)
+    return tuple(inputs)
 
 
 __all__ = ["history_form", "history_inputs"]

@@ -1,0 +1,94 @@
+"""Programs of links give the scores and probabilities that hopstate gives, from inputs that hopstate makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hopstate
+from hopstate.errors import ConfigError, DataError
+from hopstate.runs.export import Format, export_run
+from hopstate.runs.exported_pairs import Calibrated, with_probabilities
+from hopstate.runs.queries.calibrated import Curve
+from hopstate.training.exported import ExportForm, Port
+from made_events import LOOP, RANDOM, SMALL, repeating, small_run
+
+ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+EXPORTED = ("graphmixer", "dygformer", "dyg-mamba")
+PAIRS = [(i % 10, 10 + 3 * i % 10) for i in range(7)]
+OWN: dict[str, dict[str, Any]] = {
+    "dygformer": {"model.max_length": 6, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12},
+    "dyg-mamba": {"model.block.state_dim": 4, "model.num_layers": 1, "history.max_length": 4},
+}
+
+
+def answers(path: Path, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    if path.suffix == ".pt2":
+        with torch.no_grad():
+            found = torch.export.load(path).module()(*(torch.from_numpy(x) for x in inputs.values()))
+        return [x.numpy() for x in found]
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def same_answers(method: str, folder: Path, to: Format) -> None:
+    own = repeating(200)
+    settings = {**LOOP, **RANDOM, **SMALL.get(method, {}), **OWN.get(method, {})}
+    run = hopstate.fit(method, own, out=folder / "run", config=settings).path
+    path = export_run(run, to, folder / "program", data=own)
+    told = json.loads((path.parent / "export.json").read_text())
+    wanted = hopstate.score(run, PAIRS, own=own)
+    given = hopstate.export_inputs(run, PAIRS, own=own)
+    assert [(name, str(x.dtype), x.ndim) for name, x in given.items()] == [
+        (port["name"], port["dtype"], len(port["shape"])) for port in told["inputs"]
+    ]
+    assert [port["name"] for port in told["outputs"]] == ["logit", "score", "probability"]
+    one = hopstate.export_inputs(run, PAIRS[-1:], own=own)
+    for inputs, table in ((given, wanted), (one, wanted[-1:])):
+        logit, score, probability = answers(path, inputs)
+        assert logit.dtype == np.float32
+        np.testing.assert_allclose(score, table.score, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(probability, table.probability, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", EXPORTED[:1])
+def test_a_program_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "torch")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ONNX, reason="needs onnx, onnxscript and onnxruntime, which are not installed")
+@pytest.mark.parametrize("method", EXPORTED)
+def test_onnx_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
+    same_answers(method, tmp_path, "onnx")
+
+
+def test_inputs_of_a_method_without_a_program_are_refused(tmp_path: Path) -> None:
+    run = small_run("recency", tmp_path).path
+    with pytest.raises(ConfigError, match="recency has no program that takes histories"):
+        hopstate.export_inputs(run, [("u1", "v1")])
+
+
+@pytest.mark.parametrize("knots", [[0.5], [0.1, 0.4, 0.4, 0.9], [0.2, 0.7]])
+def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
+    curve = Curve(np.array(knots), np.linspace(0.1, 0.8, len(knots)), 3, 1.0, "random")
+    score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
+    logit = torch.logit(torch.from_numpy(score))
+    _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)
+    np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=1e-12)
+
+
+def test_a_run_without_a_curve_has_no_probabilities_and_says_why() -> None:
+    port = Port(name="logit", meaning="", axes=("pair",))
+    form = ExportForm(module=torch.nn.Identity(), inputs=(port,), outputs=(port,), example=(), preprocessing="as is")
+    made = with_probabilities(form, DataError("validation has no events"))
+    assert [own.name for own in made.outputs] == ["logit", "score"]
+    assert made.preprocessing == "as is; there is no output of probabilities: validation has no events"
+    assert len(made.module(torch.zeros(2))) == 2
