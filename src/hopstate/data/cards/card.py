@@ -17,7 +17,7 @@ from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 from hopstate.data.texts import OTHER
 
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "day": 86400.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
         yield f"{share}: their order is not to be trusted, and figures hang on it; --read.ties sorted makes them not"
     if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
         yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {int(gaps.argmax())}: data missing?"
-    if span * _SECONDS.get(stream.time_unit, 0) > 200 * 365.25 * 86400:
+    if span * SECONDS.get(stream.time_unit, 0) > 200 * 365.25 * 86400:
         yield f"the span is over 200 years if times are in {stream.time_unit}: is the unit right?"
     if stream.t.dtype.kind == "f" and len(stream) > 1 and (stream.t == np.floor(stream.t)).all():
         yield "times are floats but all whole numbers: integers would be exact"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.cards.card import class_counts, class_names, node_gaps, stream_degrees
+from hopstate.data.cards.card import SECONDS, class_counts, class_names, node_gaps, stream_degrees
 from hopstate.data.dates import drawn_times
 from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
@@ -19,6 +19,15 @@ from hopstate.io.figure import draw_figure, plain_numbers
 
 COLOUR = "#0b62b0"  # the first of a report's
 MOST_CLASSES = 24
+LENGTHS = {
+    "1 ms": 1e-3,
+    "1 s": 1.0,
+    "1 min": 60.0,
+    "1 h": 3_600.0,
+    "1 day": 86_400.0,
+    "30 days": 2_592_000.0,
+    "1 year": 31_557_600.0,
+}
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +74,7 @@ def _plot_stream(stream: EventStream, axes: Any) -> None:
     if len(gaps):
         axes[2].hist(gaps, bins=np.geomspace(gaps.min(), max(gaps.max(), gaps.min() * 2), 60), color=COLOUR)
         axes[2].set_xscale("log")
+        unit = "" if _lengths(axes[2], SECONDS.get(stream.time_unit or "")) else unit
     axes[2].set(xlabel=f"time between a node's events{unit}", ylabel="count", title="inter-event times")
     new = np.zeros(len(stream))
     new[np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)[1]] = 1
@@ -74,6 +84,20 @@ def _plot_stream(stream: EventStream, axes: Any) -> None:
     plain_numbers(axes[2], "y")
     plain_numbers(axes[3])
     axes[3].set(xlabel="event", ylabel="share of repeated pairs", ylim=(0, 1), title="repetition")
+
+
+def _lengths(axis: Axes, seconds: float | None) -> bool:
+    """Write the numbers of a logarithmic axis, of so many seconds each, as lengths of time; return whether some fit."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
+
+    low, high = axis.get_xlim()
+    named = [(length / (seconds or 1), name) for name, length in LENGTHS if low <= length / (seconds or 1) <= high]
+    if seconds is None or len(named) < 2:
+        return False
+    axis.xaxis.set_major_locator(FixedLocator([value for value, _ in named]))
+    axis.xaxis.set_major_formatter(FixedFormatter([name for _, name in named]))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    return True
 
 
 def _plot_graph(graph: Graph, axes: Any) -> None:
@@ -100,6 +124,8 @@ def _plot_set(graphs: GraphSet, axes: Any) -> None:
 
 def _ranked(axis: Axes, counts: np.ndarray, what: str) -> None:
     """Draw the share of nodes with at least so many, on two logarithmic axes; how many there are where all are near."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     ordered = np.sort(counts[counts > 0])
     if len(ordered) and ordered[-1] < 10 * ordered[0]:  # no tail to show: bars tell more
         _counted(axis, ordered)
@@ -109,7 +135,11 @@ def _ranked(axis: Axes, counts: np.ndarray, what: str) -> None:
         share = 1 - np.arange(len(ordered)) / len(ordered)
         axis.loglog(ordered, share, drawstyle="steps-post", color=COLOUR)
         axis.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+        few = ordered[-1] < 1_000 * ordered[0]
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        for side in (axis.xaxis, axis.yaxis):  # by themselves they write 2 x 10^1 between the others
+            side.set_minor_formatter(NullFormatter())
     axis.set(xlabel=what, ylabel="share of nodes with at least so many", title="degrees")
 
 
