@@ -1,6 +1,7 @@
 """Settings shared by all tests: shape checks on, plots without a screen, real data found or skipped."""
 
 import os
+import random
 from pathlib import Path
 
 os.environ.setdefault("HOPSTATE_TYPECHECK", "1")
@@ -25,3 +26,4 @@ def shared() -> Path:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+    random.seed()  # torch-geometric names modules by it; one that draws a name again would get the code of another

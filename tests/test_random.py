@@ -1,7 +1,10 @@
+import random
+
 import numpy as np
 import pytest
 import torch
 
+import hopstate
 from hopstate.random import named_rng, torch_rng, torch_seeded
 
 
@@ -23,3 +26,15 @@ def test_torchs_own_state_is_left_as_it_is() -> None:
     assert torch.equal(torch.rand(4), expected)
     torch.manual_seed(5)
     assert torch.equal(inside, torch.rand(4))
+
+
+def test_what_is_drawn_after_a_run_is_not_what_was_drawn_after_the_last(tmp_path) -> None:
+    """Others name what they make by python's own numbers: a name drawn twice gives the second the first one's code."""
+    random.seed(9)
+    config, drawn = {"loop.epochs": 1, "loop.seed": 3, "loop.progress": False}, []
+    for name in ("a", "b"):
+        hopstate.fit("sage", "sbm", out=tmp_path / name, config=config)
+        drawn.append(random.random())
+        hopstate.predict(tmp_path / name)
+        drawn.append(random.random())
+    assert len(set(drawn)) == 4

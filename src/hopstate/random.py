@@ -41,6 +41,20 @@ def torch_state_kept() -> Iterator[None]:
 
 
 @contextmanager
+def python_state_kept() -> Iterator[None]:
+    """Within it python's `random` may be seeded; afterwards its state is what it was.
+
+    Others draw names from it: `torch_geometric.nn.Sequential` takes the code of the one that drew the same number
+    before, so a seed that stays behind gives a second one the layers' wiring of the first.
+    """
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+@contextmanager
 def torch_seeded(seed: int, devices: Sequence[int] | None = None) -> Iterator[None]:
     """Within it torch draws from a seed; afterwards its state is what it was.
 

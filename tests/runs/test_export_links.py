@@ -16,6 +16,7 @@ from hopstate.errors import ConfigError, DataError
 from hopstate.runs.export import Format, export_run
 from hopstate.runs.exported_pairs import Calibrated, with_probabilities
 from hopstate.runs.queries.calibrated import Curve
+from hopstate.testing.asserts import F32, F64
 from hopstate.training.exported import ExportForm, Port
 from made_events import LOOP, RANDOM, SMALL, repeating, small_run
 
@@ -54,8 +55,8 @@ def same_answers(method: str, folder: Path, to: Format) -> None:
     for inputs, table in ((given, wanted), (one, wanted[-1:])):
         logit, score, probability = answers(path, inputs)
         assert logit.dtype == np.float32
-        np.testing.assert_allclose(score, table.score, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(probability, table.probability, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(score, table.score, rtol=0, atol=F32)
+        np.testing.assert_allclose(probability, table.probability, rtol=0, atol=F32)
 
 
 @pytest.mark.parametrize("method", EXPORTED[:1])
@@ -82,7 +83,7 @@ def test_a_curve_in_a_program_is_the_curve(knots: list[float]) -> None:
     score = np.array([1e-9, 0.1, 0.3, 0.4, 0.41, 0.9, 0.95, 0.5])
     logit = torch.logit(torch.from_numpy(score))
     _, given, found = Calibrated(torch.nn.Identity(), curve)(logit)
-    np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, curve(given.numpy()), rtol=0, atol=F64)
 
 
 def test_a_run_without_a_curve_has_no_probabilities_and_says_why() -> None:

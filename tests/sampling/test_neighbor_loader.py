@@ -11,6 +11,7 @@ from torch_geometric.utils import trim_to_layer
 import hopstate
 from hopstate.errors import ConfigError, DataError
 from hopstate.sampling.neighbor_loader import NeighborLoader
+from hopstate.testing.asserts import F32, F32_TIGHT
 
 
 def made(num_nodes=80, edges=400, seed=0):
@@ -85,7 +86,7 @@ def test_all_neighbours_give_the_seeds_the_logits_of_the_whole_graph():
         for kind in ("directional", "induced"):
             for batch in NeighborLoader(data, [-1, -1], batch_size=9, subgraph_type=kind):
                 own = model(batch.x, batch.edge_index)[: batch.batch_size]
-                torch.testing.assert_close(own, whole[batch.n_id[: batch.batch_size]], rtol=1e-5, atol=1e-6)
+                torch.testing.assert_close(own, whole[batch.n_id[: batch.batch_size]], rtol=F32, atol=F32_TIGHT)
         for batch in NeighborLoader(data, [-1, -1], batch_size=9):
             x, edges = batch.x, batch.edge_index
             for layer, conv in enumerate(model.convs):  # what num_sampled_nodes and num_sampled_edges are for
@@ -93,7 +94,7 @@ def test_all_neighbours_give_the_seeds_the_logits_of_the_whole_graph():
                 x = conv(x, edges)
                 x = x.relu() if layer == 0 else x
             own = whole[batch.n_id[: batch.batch_size]]
-            torch.testing.assert_close(x[: batch.batch_size], own, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(x[: batch.batch_size], own, rtol=F32, atol=F32_TIGHT)
 
 
 def test_induced_holds_every_edge_among_its_nodes_and_bidirectional_each_with_its_reverse():
@@ -225,4 +226,4 @@ def test_gcn_on_weights_of_edges_sees_those_of_its_edges():
     whole = conv(data.x, data.edge_index, data.edge_weight)
     batch = next(iter(NeighborLoader(data, [-1], batch_size=10)))
     own = conv(batch.x, batch.edge_index, batch.edge_weight)[:10]
-    torch.testing.assert_close(own, whole[:10], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(own, whole[:10], rtol=F32, atol=F32_TIGHT)

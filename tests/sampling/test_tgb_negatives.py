@@ -19,6 +19,7 @@ from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.tgb_negatives import tgb_negatives
 from hopstate.streaming.replay import replay
+from hopstate.testing.asserts import F32_TIGHT
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_the_events_and_the_split_are_tgbs(official):
     ):
         for own, theirs in (("src", "sources"), ("dst", "destinations"), ("t", "timestamps")):
             assert np.array_equal(getattr(stream, own), data[theirs]), own
-        np.testing.assert_allclose(stream.edge_attr, data["edge_feat"], rtol=1e-6)
+        np.testing.assert_allclose(stream.edge_attr, data["edge_feat"], rtol=F32_TIGHT)
         split = chronological_split(stream)
         for name in ("train", "val", "test"):
             assert np.array_equal(split.rows(name), np.flatnonzero(getattr(dataset, f"{name}_mask")))
@@ -116,7 +117,7 @@ def test_ranking_among_its_negatives_gives_what_its_evaluator_gives_one_event_at
         history=event_batches(stream, np.arange(rows[0]), batch_size=200),
     )  # fmt: skip
     for name, values in found.items():
-        assert report.value(name, "many", part) == pytest.approx(np.mean(values), abs=1e-6)
+        assert report.value(name, "many", part) == pytest.approx(np.mean(values), abs=F32_TIGHT)
 
 
 def test_nodes_that_are_numbered_otherwise_are_translated():

@@ -13,6 +13,7 @@ import pytest
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import ConfigError, HopstateError, HopstateWarning, MissingExtraError
+from hopstate.testing.asserts import F32_TIGHT
 from hopstate.training.config import LoopConfig
 from hopstate.training.loggers import choose, worker
 from hopstate.training.loggers.choose import check_loggers, logger_names
@@ -86,9 +87,9 @@ def test_tensorboard_holds_the_rows_the_final_metrics_and_the_settings(graph, as
     run = fitted(graph, "auto", **asked)
     scalars, texts = in_tensorboard("run/tensorboard")
     for name in ("train_loss", "val_accuracy", "lr"):
-        np.testing.assert_allclose([v for _, v in scalars[name]], [row[name] for row in rows_of()], rtol=1e-6)
+        np.testing.assert_allclose([v for _, v in scalars[name]], [row[name] for row in rows_of()], rtol=F32_TIGHT)
         assert [step for step, _ in scalars[name]] == [1, 2, 3]
-    assert scalars["chosen/test_accuracy"] == [(3, pytest.approx(run.metrics["test"]["accuracy"], rel=1e-6))]
+    assert scalars["chosen/test_accuracy"] == [(3, pytest.approx(run.metrics["test"]["accuracy"], rel=F32_TIGHT))]
     assert texts["status/text_summary"] == "finished"
     assert '"model.dim": 4' in texts["settings/text_summary"]
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 import hopstate
 from hopstate.cli.main import main
 from hopstate.errors import CheckpointError, ConfigError, RanksError
+from hopstate.testing.asserts import F32_TIGHT, F64
 from hopstate.training import trainer
 from hopstate.training.checkpoint import load_checkpoint
 from hopstate.training.divided import check_ranks
@@ -46,14 +47,14 @@ def compare(names: list[str], home: Path, ranks: int = 2) -> None:
     for name in names:
         ranks_worker.run(name, home / "one")
         one, many = (json.loads((home / folder / f"{name}.json").read_text()) for folder in ("one", "many"))
-        np.testing.assert_allclose(many, one, rtol=0, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(many, one, rtol=0, atol=F32_TIGHT, err_msg=name)
         one, many = (load_file(home / folder / name / "model.safetensors") for folder in ("one", "many"))
         for key, weight in one.items():
-            np.testing.assert_allclose(many[key], weight, rtol=0, atol=1e-6, err_msg=f"{name} {key}")
+            np.testing.assert_allclose(many[key], weight, rtol=0, atol=F32_TIGHT, err_msg=f"{name} {key}")
         one, many = (json.loads((home / folder / name / "result.json").read_text()) for folder in ("one", "many"))
         assert many["best_epoch"] == one["best_epoch"]
         for split, metrics in one["metrics"].items():
-            assert many["metrics"][split] == pytest.approx(metrics, abs=1e-6), (name, split)
+            assert many["metrics"][split] == pytest.approx(metrics, abs=F32_TIGHT), (name, split)
 
 
 def test_shares_are_the_batch_in_order() -> None:
@@ -74,7 +75,7 @@ def test_parts_of_a_mean_loss_add_up_to_it(weights: tuple[float, ...] | None) ->
     for rank in range(4):
         own = Ranks(rank, 4).own(31)
         total += target.part(y[own], y) * target.loss(out[own], torch.from_numpy(y[own]))
-    assert total.item() == pytest.approx(target.loss(out, torch.from_numpy(y)).item(), abs=1e-12)
+    assert total.item() == pytest.approx(target.loss(out, torch.from_numpy(y)).item(), abs=F64)
     assert target.part(y[:0], y) == 0.0
     assert target.part(y[:2] * 0 - 1, y[:2] * 0 - 1) == 0.0  # nothing is known
 
@@ -86,7 +87,7 @@ def test_parts_of_unknown_cells() -> None:
     out = torch.from_numpy(rng.normal(size=(9, 2)))
     parts = [(target.part(y[own], y), own) for own in (Ranks(r, 2).own(9) for r in range(2))]
     found = sum(part * target.loss(out[own], torch.from_numpy(y[own])) for part, own in parts)
-    assert float(found) == pytest.approx(target.loss(out, torch.from_numpy(y)).item(), abs=1e-12)
+    assert float(found) == pytest.approx(target.loss(out, torch.from_numpy(y)).item(), abs=F64)
 
 
 def test_each_rank_and_step_draws_its_own() -> None:

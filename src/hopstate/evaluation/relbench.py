@@ -17,7 +17,8 @@ import numpy as np
 
 from hopstate.errors import DataError
 from hopstate.evaluation.metrics import roc_auc
-from hopstate.io.files import make_folder, write_text
+from hopstate.io.files import make_folder
+from hopstate.io.table import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +53,7 @@ def write_prediction_table(keys: pd.DataFrame, column: str, predictions: Iterabl
         if len(bad):
             raise DataError(f"the prediction of row {bad[0]} is {cells[bad[0]]}")
     make_folder(Path(path).parent)
-    write_text(Path(path), keys.assign(**{column: cells}).to_csv(index=False))
+    write_table(keys.assign(**{column: cells}), Path(path), raw=True)
     return Path(path)
 
 

@@ -16,6 +16,7 @@ from hopstate.io.cache import cache_folder
 from hopstate.methods import get_method
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_dict, as_made, config_from, parse_given, resumed
+from hopstate.random import python_state_kept
 from hopstate.runs.applying import evaluate, keep_past, predict, score_stream
 from hopstate.runs.arrivals import keep_ids
 from hopstate.runs.beginnings import held, new_folder
@@ -196,6 +197,7 @@ def fit(
     return fit_config(chosen, built, out=out, resume=resume, record=record, floors=True, settled=True, kept=kept)
 
 
+@python_state_kept()
 def fit_config(
     method: Method,
     config: RunConfig,

@@ -21,6 +21,7 @@ from hopstate.io.opening import expanded
 from hopstate.io.opening import reading as naming
 from hopstate.methods.method import Context, Method
 from hopstate.methods.settings import as_made
+from hopstate.random import python_state_kept
 from hopstate.runs.arrivals import tell_links, tell_new
 from hopstate.runs.data import (
     config_of_run,
@@ -85,6 +86,7 @@ class load_run:  # noqa: N801 - a context manager
     def __exit__(self, *error: object) -> None:
         self._scratch.cleanup()
 
+    @python_state_kept()
     def _load(self) -> tuple[Trainer, Task]:
         method, settings = settings_of_run(self.folder, self.method)
         saved, cells = load_checkpoint(self.folder.weights), settings.get("read", {}).get("label_cells")

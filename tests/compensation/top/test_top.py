@@ -303,7 +303,7 @@ def test_bad_input_is_refused() -> None:
     graph = random_graph()
     with pytest.raises(ConfigError, match=r"general form \(top.form=general\)"):
         Top(graph, TopConfig(form="linear"), "edges", seed=0)
-    with pytest.raises(ConfigError, match=r"GATConv.*general form"):
+    with pytest.raises(ConfigError, match=r"GAT .*general form"):
         backbone("gat")(features(graph, np.arange(9)), prepared(graph, backbone("gcn")).batch(np.arange(9)))
     with pytest.raises(ConfigError, match="no torch-geometric message-passing layer"):
         current_embeddings(backbone("mlp"), lambda m: None, lambda x: LayerInputs(x, x))

@@ -18,6 +18,7 @@ from hopstate.runs.api import Run
 from hopstate.runs.queries.influences import influences
 from hopstate.runs.queries.session import session
 from hopstate.streaming.slices import finished
+from hopstate.testing.asserts import F32_TIGHT
 from made_events import repeating, small_run
 
 METHODS = ["recency", "pair-trees", "graphmixer", "dygformer", "ctdg-ssm", "dyg-mamba"]
@@ -83,7 +84,7 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
         if name == "ctdg-ssm":
             assert abs(most.weight - moved[1]) < 0.2 * abs(moved[1])
         else:
-            np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2e-6)
+            np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2 * F32_TIGHT)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -91,7 +91,9 @@ def _lengths(axis: Axes, seconds: float | None) -> bool:
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
     low, high = axis.get_xlim()
-    named = [(length / (seconds or 1), name) for name, length in LENGTHS if low <= length / (seconds or 1) <= high]
+    named = [
+        (length / (seconds or 1), name) for name, length in LENGTHS.items() if low <= length / (seconds or 1) <= high
+    ]
     if seconds is None or len(named) < 2:
         return False
     axis.xaxis.set_major_locator(FixedLocator([value for value, _ in named]))
