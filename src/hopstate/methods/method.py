@@ -125,12 +125,14 @@ class Context:
         metrics: the data set's own metrics; the first chooses the model.
         trained: when a trained model is applied, what it was trained on ("num_features", "class_names", ...); labels
             are then optional.
+        noted: what a build chose for itself and a run keeps to; data.json holds it, and `trained` has it later.
     """
 
     run: Path
     cache: Path
     metrics: tuple[str, ...] = ()
     trained: Mapping[str, Any] | None = None
+    noted: dict[str, Any] = field(default_factory=dict)
 
 
 class RunConfig(Protocol):

@@ -237,6 +237,7 @@ def describe(
         "clock": asdict(clock) if clock is not None else None,
         "features": features,
         **{what: facts for what, facts in own.items() if what in ("encodings", "memory")},
+        **context.noted,
     }
 
 

@@ -1,12 +1,15 @@
-"""Cuts a graph into clusters of about equal size with few edges between them: METIS where it is installed.
+"""Cuts a graph into clusters of about equal size with few edges between them: KaMinPar or METIS where installed.
 
-Source: Karypis & Kumar 1998 (METIS, through pymetis); `ops.sampling.bisected_clusters` where pymetis is missing.
+Source: Gottesbüren et al. 2021, arXiv:2105.02022 (KaMinPar, through kaminpar); Karypis & Kumar 1998 (METIS, through
+pymetis); `ops.sampling.bisected_clusters` where neither is installed.
 """
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,7 +20,11 @@ from hopstate.ops.sampling import bisected_clusters
 
 POOR = 0.95  # cut edges, relative to random clusters, above which a partition is no better than one
 
-Partitioner = Literal["auto", "metis", "bisection"]
+Partitioner = Literal["auto", "kaminpar", "metis", "bisection"]
+MODULES = {"kaminpar": "kaminpar", "metis": "pymetis"}  # the better first; their extras have the partitioners' names
+NAMES = {"kaminpar": "KaMinPar", "metis": "METIS", "bisection": "hopstate's own bisection"}
+IMBALANCE = 0.03  # of KaMinPar's clusters; METIS has the same
+NARROW = 2**32  # bytes of a graph's file up to which its places and ids have 32 bits
 
 
 def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: int = 0) -> np.ndarray:
@@ -26,22 +33,27 @@ def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: i
     Args:
         graph: an undirected graph (edges one way only are read as both).
         clusters: number of clusters, 1..N.
-        how: "metis", "bisection", or "auto": metis where pymetis is installed.
-        seed: fixes METIS; bisection draws nothing.
+        how: "kaminpar", "metis", "bisection", or "auto": the first of these that is installed.
+        seed: fixes KaMinPar and METIS; bisection draws nothing.
 
     Raises:
         ConfigError: fewer nodes than clusters.
-        MissingExtraError: metis was asked for and pymetis is not installed.
+        MissingExtraError: what was asked for is not installed.
     """
     if not 1 <= clusters <= max(1, graph.num_nodes):
         raise ConfigError(f"{graph.name} has {graph.num_nodes} nodes; it cannot be cut into {clusters} clusters")
-    installed = find_spec("pymetis") is not None
-    if how == "metis" and not installed:
-        raise MissingExtraError("METIS needs pymetis: pip install 'hopstate[metis]'; or leave the choice to auto")
+    how = first_installed() if how == "auto" else how
+    if how in MODULES and find_spec(MODULES[how]) is None:
+        raise MissingExtraError(
+            f"clusters by {how} need {MODULES[how]}: pip install 'hopstate[{how}]'; a run keeps the partitioner "
+            f"that made its clusters, and a new one may leave the choice to auto (--batching.partitioner)"
+        )
     if clusters == 1:
         return np.zeros(graph.num_nodes, np.int64)
     indptr, indices = _symmetric(graph)
-    if installed and how != "bisection":
+    if how == "kaminpar" and len(indices):
+        cluster = _kaminpar(indptr, indices, clusters, seed)
+    elif how == "metis":
         cluster = _metis(indptr, indices, clusters, seed)
     else:
         cluster = bisected_clusters(indptr, indices, clusters)
@@ -61,6 +73,35 @@ def cut_fraction(graph: Graph, cluster: np.ndarray) -> float:
     """Return the share of stored edges whose ends lie in different clusters."""
     sources, targets = graph.edge_index()
     return float((cluster[sources] != cluster[targets]).mean()) if graph.num_edges else 0.0
+
+
+def first_installed(among: tuple[Partitioner, ...] = ("kaminpar", "metis")) -> Partitioner:
+    """Return the first partitioner that is installed, "bisection" where none is."""
+    return next((how for how in among if find_spec(MODULES[how]) is not None), "bisection")
+
+
+def _kaminpar(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    import kaminpar
+
+    with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch:  # its interface reads graphs from files alone
+        path = Path(scratch) / "graph.parhip"
+        _write_parhip(path, indptr, indices)
+        graph = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP)
+    kaminpar.reseed(seed % 2**31)
+    engine = kaminpar.KaMinPar(1, kaminpar.default_context())  # more threads, and a seed does not fix the clusters
+    return np.asarray(engine.compute_partition(graph, clusters, IMBALANCE), np.int64)
+
+
+def _write_parhip(path: Path, indptr: np.ndarray, indices: np.ndarray) -> None:
+    """Write a CSR without weights in ParHIP's binary form: flags, N, entries; the byte each row starts at; columns."""
+    nodes, head = len(indptr) - 1, 3 * 8
+    short = head + 4 * (len(indptr) + len(indices)) < NARROW
+    kind = np.dtype(np.uint32 if short else np.uint64)
+    flags = 0b0011 | (0b1100 if short else 0)  # no weights of edges, none of nodes; places and ids of 32 bits
+    with path.open("wb") as file:
+        np.array([flags, nodes, len(indices)], np.uint64).tofile(file)
+        (indptr.astype(np.uint64) * kind.itemsize + head + kind.itemsize * len(indptr)).astype(kind).tofile(file)
+        indices.astype(kind).tofile(file)
 
 
 def _metis(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) -> np.ndarray:

@@ -63,7 +63,8 @@ class Batching:
             top better from random nodes.
         num_clusters: clusters of the partition; at most the number of nodes.
         clusters_per_batch: clusters drawn together to a batch.
-        partitioner: "metis" (needs pymetis), "bisection" (built in), or "auto": metis where it is installed.
+        partitioner: "kaminpar" and "metis" (extras of these names), "bisection" (built in), or "auto": the first that
+            is installed; a run keeps to what it took (data.json).
         batch_size: nodes of a random batch, seeds of a sampled one, draws of GraphSAINT.
         shuffle: draw batches anew for every epoch; without it only their order changes.
         train_only: leave validation and test nodes out of the batches of top, cluster and gas.

@@ -14,6 +14,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
 from hopstate.methods.message_passing.batching import Batching, batched_source
+from hopstate.methods.message_passing.clusters import with_partitioner
 from hopstate.methods.message_passing.export import export_form
 from hopstate.methods.message_passing.model import WITH_EDGES, WITH_WEIGHTS, Backbone, BackboneConfig
 from hopstate.methods.message_passing.suit import suit_backbone
@@ -82,7 +83,8 @@ def network(
             raise ConfigError(
                 "model.block=convolutions is for the whole graph (--batching.kind full); take bare in batches"
             )
-        source = batched_source(graph, config.batching, labels, model, context, seed=config.loop.seed)
+        batching = with_partitioner(config.batching, context, config.loop)
+        source = batched_source(graph, batching, labels, model, context, seed=config.loop.seed)
         return NodeNetwork(model=model, source=source, dropout=config.model.dropout)
     whole = WholeGraph((torch.tensor(graph.x), whole_adjacency(graph)), labels)
     return NodeNetwork(model=model, source=whole, dropout=config.model.dropout, whole=True)

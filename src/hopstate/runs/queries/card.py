@@ -13,6 +13,7 @@ from hopstate.methods.method import Method
 from hopstate.runs.data import config_of_run, known_data, load_data, settings_of_run
 from hopstate.runs.going_on import kept_state
 from hopstate.runs.queries.calibrated import NAME
+from hopstate.sampling.partition import NAMES as PARTITIONERS
 from hopstate.training.run_folder import RunFolder
 
 
@@ -58,6 +59,8 @@ def _of_data(folder: RunFolder, settings: Mapping[str, Any]) -> list[str]:
     split = settings.get("split")
     if isinstance(split, Mapping) and "kind" in split:
         lines.append(f"split   {split['kind']}")
+    if known.get("partitioner"):
+        lines.append(f"clusters by {PARTITIONERS.get(str(known['partitioner']), known['partitioner'])}")
     if (folder.path / "state").is_dir() or (folder.path / "state.safetensors").is_file():
         lines.append(f"state   {kept_state(folder)}: events that were streamed since are known")
     if (folder.path / NAME).is_file():
