@@ -28,4 +28,9 @@ def as_amounts(y: np.ndarray) -> np.ndarray:
     return small
 
 
-__all__ = ["as_amounts"]
+def default_names(count: int) -> tuple[str, ...]:
+    """Return names of targets that have none."""
+    return ("value",) if count == 1 else tuple(f"value_{t}" for t in range(count))
+
+
+__all__ = ["as_amounts", "default_names"]

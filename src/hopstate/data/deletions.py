@@ -109,7 +109,8 @@ def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) ->
         columns["edge_attr"] = np.where(own[:, None], stream.edge_attr[place], 0).astype(np.float32)
     if stream.labels is not None:
         unknown = np.nan if stream.labels.dtype.kind == "f" else -1
-        columns["labels"] = np.where(own, stream.labels[place], unknown).astype(stream.labels.dtype)
+        there = own if stream.labels.ndim == 1 else own[:, None]
+        columns["labels"] = np.where(there, stream.labels[place], unknown).astype(stream.labels.dtype)
     if stream.edge_table is not None:
         table = stream.edge_table.take(place)
         columns["edge_table"] = replace(table, values=np.where(own[:, None], table.values, 0))

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hopstate.data.event_labels import check_event_labels
 from hopstate.data.features import FeatureTable
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
@@ -31,7 +32,7 @@ class EventBatch:
         t: (B,) int64 or float64.
         kind: (B,) int8 as in `EventStream`, or None where every event adds.
         edge_attr: (B, D) float32 or None.
-        labels: (B,) or None.
+        labels: (B,) or (B, T), or None.
     """
 
     event_ids: np.ndarray
@@ -247,12 +248,12 @@ def _check(stream: EventRecord) -> None:
             raise DataError(
                 f"{where}: {name} must be ({num_events},) {' or '.join(kinds)}; got {column.shape} {column.dtype}"
             )
-    for name, width in (("kind", 1), ("edge_attr", 2), ("labels", 1)):
+    for name, widths in (("kind", (1,)), ("edge_attr", (2,)), ("labels", (1, 2))):
         column = getattr(stream, name)
-        if column is not None and (column.ndim != width or len(column) != num_events):
+        if column is not None and (column.ndim not in widths or len(column) != num_events):
             raise DataError(f"{where}: {name} has shape {column.shape}, the stream has {num_events} events")
     if stream.labels is not None:
-        _check_labels(stream.labels, where)
+        check_event_labels(stream.labels, stream.class_names, where)
     table = stream.edge_table
     if table is not None and (stream.edge_attr is None or table.values.shape != stream.edge_attr.shape):
         raise DataError(f"{where}: the table of event features is {table.values.shape}, not that of edge_attr")
@@ -276,18 +277,6 @@ def _check(stream: EventRecord) -> None:
             raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
     for start in range(0, num_events, _CHUNK):
         _check_rows(stream, where, start, min(start + _CHUNK, num_events))
-
-
-def _check_labels(labels: np.ndarray, where: str) -> None:
-    if labels.dtype.kind not in "biuf":
-        raise DataError(f"{where}: labels are numbers, but these are {labels.dtype}; number the classes")
-    if labels.dtype.kind == "f" and np.isinf(labels).any():
-        row = int(np.argmax(np.isinf(labels)))
-        raise DataError(
-            f"{where}: the label of event {row} is {labels[row]}; give a number, or NaN where it is unknown"
-        )
-    if labels.dtype.kind == "u" and labels.max(initial=0) > np.iinfo(np.int64).max:
-        raise DataError(f"{where}: the label of event {int(np.argmax(labels))} is beyond 2^63 - 1: {labels.max()}")
 
 
 def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:

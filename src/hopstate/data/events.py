@@ -28,7 +28,7 @@ class EventStream(EventRecord):
             it: `from_arrays` and the readers put these in.
         edge_attr: (E, D) float32 or None.
         labels: (E,) integers or floats, for node classification at the source (-1, and NaN of floats: unknown);
-            or None.
+            (E, T) floats of several targets, NaN unknown; or None.
         x: (N, F) float32 node features or None.
         num_nodes: N; by default one more than the largest row, or the rows of x or node_ids.
         node_ids: the user's own ids, or None where ids are 0..N-1.
@@ -36,7 +36,7 @@ class EventStream(EventRecord):
         name: for messages and file names.
         source: where the arrays came from, for messages.
         first_id: the id of the first event: not 0 in a slice.
-        class_names: names of the labels 0..C-1, or None.
+        class_names: names of the labels 0..C-1, or of the T columns of labels; or None.
         edge_table: the event features as a user's table holds them, where they come from one; see `Graph.table`.
         notes: sentences on how the data were read, and on what was left out.
         dates: the zone that the source's dates named, "" where its times are numbers; see `hopstate.data.dates`.

@@ -28,7 +28,7 @@ def in_own_order(stream: S) -> S:
     if stream.has_deletes:
         return stream
     order = _refined(np.arange(size), [t], [stream.dst, stream.src])
-    later = [] if stream.labels is None else [stream.labels]
+    later = [] if stream.labels is None else list(stream.labels.reshape(size, -1).T)
     if stream.edge_table is not None:
         later += [text.codes for text in stream.edge_table.texts] + list(stream.edge_table.values.T)
     elif stream.edge_attr is not None:

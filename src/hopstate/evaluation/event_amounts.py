@@ -61,9 +61,15 @@ class EventAmounts:
 
 
 def amounts_of(stream: EventStream) -> np.ndarray:
-    """Return (E,) float64 amounts of a stream's events, NaN where unknown or where there are none."""
+    """Return (E,) float64 amounts of a stream's events, NaN where unknown or where there are none.
+
+    Raises:
+        DataError: several columns of labels.
+    """
     if stream.labels is None:
         return np.full(len(stream), np.nan)
+    if stream.labels.ndim > 1:
+        raise DataError(f"{stream.name} has {stream.labels.shape[1]} columns of labels, the run knows one; name one")
     return np.asarray(stream.labels, np.float64)
 
 

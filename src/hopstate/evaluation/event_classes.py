@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hopstate.data.amounts import default_names
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateWarning, nearest
@@ -183,9 +184,15 @@ def check_known(classes: EventClasses, splits: EventSplit, name: str) -> None:
 
 
 def shown_labels(stream: EventStream, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the column label of events at rows (Q,) as the user wrote it, none of unknown names; {} without labels."""
+    """Return the column label of events at rows (Q,) as the user wrote it, none of unknown names; {} without labels.
+
+    Of several labels an event there is a column label_<name> each.
+    """
     if stream.labels is None:
         return {}
+    if stream.labels.ndim > 1:
+        names = stream.class_names or default_names(stream.labels.shape[1])
+        return {f"label_{name}": stream.labels[rows, at] for at, name in enumerate(names)}
     own = stream.labels[rows]
     if stream.class_names is None:
         return {"label": own}
@@ -198,6 +205,8 @@ def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
     hint = "name their column (--read.label_column)"
     if stream.labels is None:
         raise DataError(f"{need}, and there are none; {hint}")
+    if stream.labels.ndim > 1:
+        raise DataError(f"{need}, one each, and here are {stream.labels.shape[1]} columns; name one")
     y = np.asarray(stream.labels)
     if y.dtype.kind == "f":
         y = np.where(np.isnan(y), -1, y)

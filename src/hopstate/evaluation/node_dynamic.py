@@ -12,6 +12,7 @@ from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, event_classes
+from hopstate.evaluation.event_targets import EventTargets
 from hopstate.streaming.protocols import NodeScorer, Scores
 from hopstate.streaming.replay import replay_anywhere, replay_split
 
@@ -22,7 +23,7 @@ def evaluate_dynamic_nodes(
     splits: EventSplit,
     split: str = "test",
     *,
-    classes: EventClasses | EventAmounts | None = None,
+    classes: EventClasses | EventAmounts | EventTargets | None = None,
     batch_size: int = 200,
     bootstrap: int = 0,
     seed: int = 0,
@@ -31,8 +32,8 @@ def evaluate_dynamic_nodes(
 
     Args:
         scorer: the model; it is reset, shown every event before the split, then replayed over it.
-        classes: of the events, or their amounts; None takes the stream's labels. Events of which it is unknown count in
-            no metric.
+        classes: of the events, or their amounts or several targets; None takes the stream's labels. What is unknown
+            counts in no metric.
         batch_size: events scored before the model sees them (at least: ties stay whole).
         bootstrap: resamples for confidence intervals, of two classes; 0 gives none.
         seed: of the bootstrap.

@@ -171,7 +171,8 @@ def new_events(folder: RunFolder, data: Any, read: Mapping[str, Any], *, feature
         events = read_events(data, from_start=False, **options)
     except DataError as error:  # what has yet to happen has no labels
         label = options.pop("label_column", None)
-        if label is None or "label_column" in read or f"no column {label!r}" not in str(error):
+        absent = [] if label is None else [name for name in (label, *label.split(",")) if name.strip()]
+        if "label_column" in read or not any(f"no column {name.strip()!r}" in str(error) for name in absent):
             raise
         events = read_events(data, from_start=False, **options)
     warn_of_zone(events.dates, str(known_data(folder).get("dates") or ""), f"{events.name}: its dates")

@@ -139,6 +139,8 @@ def _classes_as_trained(record: Record, names: Sequence[str]) -> Any:
     """Return a stream with its labels numbered as in training, classes that were not known then after those."""
     if not isinstance(record, EventStream) or record.labels is None or not record.class_names or not names:
         return record
+    if record.labels.ndim > 1:  # the names of columns, which the task goes by
+        return record
     all_names = (*names, *(name for name in record.class_names if name not in names))
     place = {name: number for number, name in enumerate(all_names)}
     moved = np.array([place[name] for name in record.class_names] + [-1], np.int64)  # the last is "unknown"

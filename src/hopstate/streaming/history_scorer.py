@@ -167,8 +167,16 @@ def chances(logits: Tensor) -> Tensor:
 
 
 def plain(outputs: Tensor) -> Tensor:
-    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, for `answer` of a scorer of amounts."""
-    return outputs.double().flatten()
+    """Return float64 outputs (Q,) of (Q,) or (Q, 1) as they are, (Q, T) of T amounts, for `answer` of a scorer."""
+    return outputs.double() if outputs.ndim > 1 and outputs.shape[1] > 1 else outputs.double().flatten()
+
+
+def each_chance(logits: Tensor) -> Tensor:
+    """Return the float64 probability of each of T labels, of their logits (Q, T), for `answer` of a scorer."""
+    return plain(logits.double().sigmoid())
+
+
+ANSWERS: dict[str, Callable[[Tensor], Tensor]] = {"classes": chances, "labels": each_chance, "values": plain}
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -170,7 +170,9 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind & 1).sum())
         facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
-    if stream.labels is not None:
+    if stream.labels is not None and stream.labels.ndim > 1:
+        facts |= label_facts(stream.labels, stream.class_names, "events")
+    elif stream.labels is not None:
         values, counts = np.unique(stream.labels, return_counts=True)
         few = len(values) <= 12
         facts["labels"] = (
@@ -206,7 +208,7 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
     yield from _pair_doubts(stream, degree)
     yield from feature_doubts("edge", stream.edge_attr, stream.edge_table)
     yield from feature_doubts("node", stream.x)
-    if stream.labels is not None and len(np.unique(stream.labels)) < 2:
+    if stream.labels is not None and stream.labels.ndim == 1 and len(np.unique(stream.labels)) < 2:
         yield f"every label is {stream.labels[0]}: there is nothing to classify"
 
 

@@ -41,19 +41,20 @@ def _column(table: FeatureTable, name: str, kind: str) -> str:
     return f"{name} number, {known.min():.4g} to {known.max():.4g}, mean {known.mean():.4g}, sd {known.std():.4g}"
 
 
-def label_facts(y: np.ndarray | None, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return how many nodes have a label, and how amounts and several labels are spread.
+def label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str = "nodes") -> dict[str, Any]:
+    """Return how many nodes, or events, have a label, and how amounts and several labels are spread.
 
     Args:
         y: (N,) int64 classes, -1 unknown; (N,) or (N, T) floats, NaN unknown.
         names: of T targets.
+        of: what the rows are.
     """
     if y is None or not len(y):
         return {}
     wide = y.reshape(len(y), -1)
     known = wide >= 0 if y.dtype.kind == "i" else ~np.isnan(wide)
     count = int(known.any(1).sum())
-    facts: dict[str, Any] = {"labels": f"{count:,} of {len(y):,} nodes ({count / len(y):.0%}) have one"}
+    facts: dict[str, Any] = {"labels": f"{count:,} of {len(y):,} {of} ({count / len(y):.0%}) have one"}
     if y.dtype.kind == "i" or not count:
         return facts
     own = names if names is not None and len(names) == wide.shape[1] else [f"value {t}" for t in range(wide.shape[1])]

@@ -140,7 +140,7 @@ class Labels:
 
 
 def settle_labels(facts: Sequence[Fact], column: str, where: Path) -> Labels | None:
-    """Return labels as `hopstate.data.readers.event_tables.event_labels` has them; None where they are no classes.
+    """Return labels as `hopstate.data.readers.event_labels.event_labels` has them; None where they are no classes.
 
     Raises:
         DataError: amounts with gaps, or texts in one piece and numbers in another.

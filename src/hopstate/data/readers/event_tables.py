@@ -15,12 +15,14 @@ from hopstate.data.dates import zone_of
 from hopstate.data.events import ADD, DELETE, GONE, EventStream
 from hopstate.data.features import FeatureTable
 from hopstate.data.readers.encode import encoded
+from hopstate.data.readers.event_labels import labels_of_events
 from hopstate.data.readers.ids import whole_numbers
+from hopstate.data.readers.several import named_columns as several_columns
 from hopstate.data.readers.table import Table, is_numeric
 from hopstate.data.readers.tables import read_table, stem_of
 from hopstate.data.readers.times import timed
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import DataError, FormatError, nearest
+from hopstate.errors import ConfigError, DataError, FormatError, nearest
 
 SOURCES = ("src", "source", "u", "from", "user", "user_id", "sender", "source_id")
 TARGETS = ("dst", "destination", "target", "i", "v", "to", "item", "item_id", "receiver", "target_id")
@@ -49,7 +51,8 @@ def read_event_table(
 
     Text without a header, as SNAP's edge lists, is read as source, target, time. text_ids: ids are texts, as written.
     """
-    given = [c for c in (source_column, target_column, time_column, kind_column, label_column) if c is not None]
+    given = [c for c in (source_column, target_column, time_column, kind_column) if c is not None]
+    given += [] if label_column is None else [label_column, *(part.strip() for part in label_column.split(","))]
     table = read_table(path, [*SOURCES, *TARGETS, *TIMES, *given], num_ids=2)
     table = replace(table, text_ids=text_ids)
     columns = (source_column, target_column, time_column, kind_column, label_column)
@@ -69,7 +72,8 @@ def events_from_table(
         fields: of `EventStream`; missing ("error", "mean", "median") of event features without a number, which then
             stay in edge_table; columns, what such columns hold (`hopstate.data.columns.declared`), which takes them as
             features; missing_time ("error", "drop") of events without a time; task ("regression" takes labels as
-            amounts).
+            amounts); label_cells ("whole", or "all": of texts such as "a;b" each label is a target of its own). Several
+            columns of labels are named "a,b", and are targets of their own too.
 
     Raises:
         FormatError: a column that is missing (the nearest is suggested), or times that are neither numbers nor dates.
@@ -79,7 +83,8 @@ def events_from_table(
     if not len(table.frame):
         raise DataError(f"{table.path} holds no events")
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
-    task = fields.pop("task", "auto")
+    task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
+    several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
     named, edge_columns, idle, notes = _roles(table, ends, edge_columns, said)
@@ -99,8 +104,8 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = (None, None, ()) if label is None else event_labels(table, label, task)
-    left = _text_columns(table, [*named, *edge_columns])
+    labels, names, told = labels_of_events(table, several or (label,), task, cells)
+    left = _text_columns(table, [*named, *several, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(
         *rows,
@@ -116,7 +121,13 @@ def events_from_table(
 def named_columns(
     table: Table, ends: tuple[str | None, ...], edge_columns: Sequence[str] | None
 ) -> tuple[list[str | None], list[str], tuple[str, ...]]:
-    """Return source, target, time, kind and label as `events_from_table` names them, its features, and notes."""
+    """Return source, target, time, kind and label as `events_from_table` names them, its features, and notes.
+
+    Raises:
+        ConfigError: several columns of labels.
+    """
+    if several_columns(table, ends[-1]):
+        raise ConfigError(f"a store holds one column of labels, not several ({ends[-1]}); read the table in memory")
     named, features, idle, notes = _roles(table, ends, edge_columns, {})
     return named, list(features), (*notes, *idle, *_text_columns(table, [*named, *features]))
 
@@ -128,8 +139,13 @@ def _roles(
     if ends[3] is None:
         ends = (*ends[:3], _kind_column(table, {*said, *(edge_columns or ())}), ends[4])
     ends, notes = _one_label(table, ends) if ends[-1] is None else (ends, ())
-    named = _named(table, ends)
-    features, idle = _feature_columns(table, named, said) if edge_columns is None else (edge_columns, ())
+    several = several_columns(table, ends[-1])
+    named = _named(table, (*ends[:-1], several[0]) if several else ends)
+    taken = [*named, *several]
+    features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
+    twice = [name for name in features if name in several]
+    if twice:
+        raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
     return named, features, idle, notes
 
 
@@ -190,54 +206,6 @@ def _event_features(
     for name in columns:
         table.column(name, (), None, "edge_columns")
     return encoded(table, list(columns), "event features", "error", missing, said)
-
-
-def event_labels(
-    table: Table, column: str, task: str = "auto"
-) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return labels of events, the names of their classes where they are text, and notes.
-
-    Text is numbered from the most frequent on, so that of two classes the rarer is 1; an empty cell is -1, unknown.
-
-    Args:
-        table, column: where they stand.
-        task: "regression" takes numbers as amounts, float64, NaN where a cell is empty; other things are refused.
-    """
-    if task == "regression":
-        y = table.numbers([column], "labels", "error", "auto")[:, 0]
-        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
-        return y, None, (f"labels: column {column!r}, read as amounts (regression){told}",)
-    values = table.frame[column]
-    if values.dtype == bool:
-        return values.to_numpy().astype(np.int64), None, ()
-    if is_numeric(values):
-        empty = values.isna().to_numpy()
-        if empty.any():  # a class that nobody knows; of amounts there is none to take for it
-            found = np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy()
-            broken = np.flatnonzero(~empty & (found != np.floor(found)))
-            if len(broken):
-                raise DataError(
-                    f"{table.path}: column {column!r} holds amounts, {found[broken[0]]} in {table.place(broken[0])}, "
-                    f"and none in {table.place(int(np.argmax(empty)))}; fill it in, or remove the row; "
-                    "amounts with gaps are learned with --read.task regression"
-                )
-            return np.where(empty, -1, found), None, ()
-        return _numbers(table, column), None, ()
-    text = values.dropna().astype(str).str.strip()
-    if set(text.str.lower()) <= {"true", "false"}:  # beside gaps they are read as words
-        truth = values.astype(str).str.strip().str.lower().map({"false": 0, "true": 1})
-        return truth.fillna(-1).to_numpy(np.int64), None, ()
-    counts = text.value_counts()
-    if len(text) >= 20 and len(counts) > 0.5 * len(text):
-        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
-        return None, None, (told,)
-    order = sorted(counts.index, key=lambda name: (-counts[name], name))
-    place = {name: number for number, name in enumerate(order)}
-    codes = values.astype(str).str.strip().map(place).fillna(-1).to_numpy(np.int64)
-    codes = np.where(values.isna().to_numpy(), -1, codes)
-    shown = ", ".join(f"{place[name]} = {name} ({counts[name]:,} events)" for name in order[:5])
-    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
-    return codes, tuple(order), (f"labels: column {column!r}, {shown}{', ...' * (len(order) > 5)}{absent}",)
 
 
 OPTIONS = ("source_column", "target_column", "time_column", "kind_column", "label_column")

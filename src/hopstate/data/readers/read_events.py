@@ -68,8 +68,9 @@ def read_events(
             features as an array or a .npy file; integer ids are then its rows, others stand for its rows in sorted
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
-            without a usable time out), task ("regression" takes labels as amounts), text_ids (True takes ids as they
-            are written, also where all of a column look like numbers);
+            without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
+            of a cell such as "a;b" as a target of its own), text_ids (True takes ids as they are written, also where
+            all of a column look like numbers);
             for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
@@ -87,6 +88,7 @@ def read_events(
     if ties not in TIES:
         raise ConfigError(f"read.ties is one of {', '.join(TIES)}; got {ties!r}")
     usual = {"missing": ("error",), "missing_time": ("error",), "task": ("auto", "classification")}  # as good as absent
+    usual["label_cells"] = ("whole",)
     options = {k: v for k, v in options.items() if v is not None and v not in usual.get(k, ())}
     if is_array(options.get("x")) and not isinstance(options["x"], np.ndarray):
         options["x"] = options["x"].detach().cpu().numpy()
@@ -139,7 +141,7 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    own = ("edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", "text_ids")
+    own = ("edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", "text_ids", "label_cells")
     return (*OPTIONS, *own, *_FACTS)
 
 
@@ -256,13 +258,21 @@ def _write_parquet(stream: EventStream, path: Path) -> None:
         "t": stream.t,
     }
     columns |= {"kind": stream.kind} if stream.kind is not None else {}
-    columns |= {"label": stream.labels} if stream.labels is not None else {}
+    wide = stream.labels is not None and stream.labels.ndim > 1
+    if wide and stream.labels is not None:
+        if stream.labels.shape[1] == 1:
+            raise FormatError("one column of several labels is written as a folder, not as .parquet")
+        told = [f"label_{i}" for i in range(stream.labels.shape[1])]
+        columns |= dict(zip(told, stream.labels.T, strict=True))
+    elif stream.labels is not None:
+        columns |= {"label": stream.labels}
     if stream.edge_attr is not None:
         values = stream.edge_attr if stream.edge_table is None else stream.edge_table.values
         columns |= {f"feat_{i}": values[:, i] for i in range(values.shape[1])}
     facts: dict[str, Any] = {"name": stream.name, "time_unit": stream.time_unit}
     facts |= {"class_names": stream.class_names} if stream.class_names is not None else {}
     facts |= {"dates": stream.dates} if stream.dates else {}
+    facts |= {"label_column": ",".join(told)} if wide else {}
     if names is None:
         facts["num_nodes"] = stream.num_nodes
     else:
@@ -285,6 +295,7 @@ def _parquet_facts(path: Path, stated: int | None) -> dict[str, Any]:
         return {}
     facts = parse_json(noted, f"{path}: what hopstate noted in it")
     kinds = {"name": str, "time_unit": str, "num_nodes": int, "node_ids": list, "class_names": list, "dates": str}
+    kinds["label_column"] = str
     for name, value in facts.items():
         if type(value) is not kinds.get(name):
             raise FormatError(f"{path}: what hopstate noted in it gives {name} as {str(value)[:60]!r}; write it again")

@@ -38,12 +38,11 @@ def targets_of_columns(table: Table, columns: Sequence[str], *, amounts: bool = 
         amounts: they are amounts even where they are all 0 and 1.
 
     Raises:
-        DataError: a text, or an infinity; its row is named.
+        DataError: a column twice, a text, or an infinity; its row is named.
     """
-    for name in columns:
-        if not is_numeric(table.frame[name]):
-            table.numbers([name], "labels", "error", "mean")
-    y = table.frame[list(columns)].to_numpy(np.float64, na_value=np.nan)
+    if len(set(columns)) < len(columns):
+        raise DataError(f"{table.path}: label_column names a column twice: {', '.join(columns)}")
+    y = np.stack([_numbers(table, name) for name in columns], 1)
     endless = np.argwhere(np.isinf(y))
     if len(endless):
         row, at = map(int, endless[0])
@@ -55,6 +54,28 @@ def targets_of_columns(table: Table, columns: Sequence[str], *, amounts: bool = 
     kind = "amounts" if amounts or not np.isin(y[~np.isnan(y)], (0, 1)).all() else "labels of 0 and 1"
     known = ", ".join(f"{name} {int((~np.isnan(column)).sum()):,}" for name, column in zip(columns, y.T))
     return as_amounts(y), tuple(columns), (f"labels: {len(columns)} columns of {kind}; known: {known}",)
+
+
+def _numbers(table: Table, name: str) -> np.ndarray:
+    """Return a column (n,) as float64, NaN where a cell is empty.
+
+    Raises:
+        DataError: a text.
+    """
+    import pandas as pd
+
+    column = table.frame[name]
+    if is_numeric(column):
+        return column.to_numpy(np.float64, na_value=np.nan)
+    found = pd.to_numeric(column.astype(str).str.strip().where(column.notna()), errors="coerce")
+    bad = np.flatnonzero((found.isna() & column.notna()).to_numpy())
+    if len(bad):
+        row = int(bad[0])
+        raise DataError(
+            f"{table.path}: column {name!r} of labels holds {column.iloc[row]!r} in {table.place(row)}; several labels "
+            "are columns of numbers: 0 and 1 of yes-or-no labels, empty where one is unknown"
+        )
+    return found.to_numpy(np.float64, na_value=np.nan)
 
 
 def targets_of_cells(table: Table, column: str, unlabelled: str | None) -> Targets:

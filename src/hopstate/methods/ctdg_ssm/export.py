@@ -77,7 +77,9 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
     like = next(model.parameters())
     axes = {3: ("", rows, ""), 2: (rows, "")}
     said = (
-        "the model's own output for each pair" if links else "a row a node, as the run's target has it before softmax"
+        "the model's own output for each pair"
+        if links
+        else "a row a node, logits, or scaled amounts, of the run's target"
     )
     name = "logit" if links else "output"
     return ExportForm(

@@ -124,7 +124,7 @@ def build_nodes(stream: EventStream, config: CTDGSSMNodeRun, context: Context) -
     """Return the task of classifying sources of stream's events."""
     split, built = config.split.of(stream), init_context(config, context, links="ctdg-ssm")
     classes, target = learned_classes(stream, split, config, context)
-    made = _Build.of(stream, config, built, "node", max(classes.width, 2))
+    made = _Build.of(stream, config, built, "node", classes.width)
     frozen = take_backbone(made.model, config, context, links="ctdg-ssm", head=("decoder", "gap_out", "read_norm"))
     questions = ClassQuestions(stream, made.split, made.train_inputs, y=classes.y, target=target)
     return EventNodeTask(
@@ -155,13 +155,13 @@ class _Build:
         config: CTDGSSMRun | CTDGSSMNodeRun,
         context: Context,
         decoder: Literal["link", "node"],
-        num_classes: int = 2,
+        num_outputs: int = 1,
     ) -> _Build:
         """Return model, split, clock and inputs for a stream."""
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         widths = used_features(stream, context)
-        model = CTDGSSM(config.model, **widths, num_nodes=stream.num_nodes, decoder=decoder, num_classes=num_classes)
+        model = CTDGSSM(config.model, **widths, num_nodes=stream.num_nodes, decoder=decoder, num_outputs=num_outputs)
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store

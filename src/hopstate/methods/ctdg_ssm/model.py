@@ -45,6 +45,7 @@ class CTDGSSM(MemoryModel):
         num_nodes: fixed number of nodes, for static=onehot and learnable.
         decoder: what is predicted.
         num_classes: of "node" and "sequence"; one logit a node where 2.
+        num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
         never: in place of config.never.
 
     Raises:
@@ -62,6 +63,7 @@ class CTDGSSM(MemoryModel):
         num_nodes: int | None = None,
         decoder: Literal["link", "node", "sequence"] = "link",
         num_classes: int = 2,
+        num_outputs: int | None = None,
         never: float | None = None,
     ) -> None:
         super().__init__()
@@ -94,7 +96,8 @@ class CTDGSSM(MemoryModel):
         self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
         width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
         width += 0 if self.pair_history is None else self.pair_history.dim
-        self.decoder = make_decoder(width, 1 if decoder == "link" or num_classes == 2 else num_classes, c.hidden)
+        told = 1 if decoder == "link" or num_classes == 2 else num_classes
+        self.decoder = make_decoder(width, num_outputs or told, c.hidden)
 
     def leave_out_decoder(self) -> None:
         """Drop what only scores need: what is left moves a memory and represents nodes."""

@@ -122,7 +122,11 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
         module=BackboneProgram(model),
         inputs=tuple(inputs),
         outputs=(
-            Port(name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")),
+            Port(
+                name="output",
+                meaning="a row a node, logits, or scaled amounts, of the run's target",
+                axes=("node", ""),
+            ),
         ),
         example=tuple(example),
         preprocessing=(

@@ -32,7 +32,11 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
         module=model,
         inputs=(tokens,),
         outputs=(
-            Port(name="output", meaning="a row a node, as the run's target has it before softmax", axes=("node", "")),
+            Port(
+                name="output",
+                meaning="a row a node, logits, or scaled amounts, of the run's target",
+                axes=("node", ""),
+            ),
         ),
         example=(torch.randn(3, model.num_hops + 1, model.in_dim).to(next(model.parameters())),),
         preprocessing=(

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hopstate.data.amounts import default_names
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.evaluation.event_amounts import EventAmounts, amounts_of, check_amounts, last_known
 from hopstate.evaluation.event_classes import EventClasses, check_known, event_classes
+from hopstate.evaluation.event_targets import EventTargets, check_targets
 from hopstate.methods.method import Context
 from hopstate.methods.shared.backbone import check_init
 from hopstate.methods.shared.event_run import EventRun
+from hopstate.methods.shared.targets_as_trained import targets_as_trained
 from hopstate.training.tasks.event_node import EventNodeTask, event_target
 from hopstate.training.tasks.target import ClassWeights, Target, target_of, trained_target
 
@@ -23,11 +26,12 @@ class EventNodeRun(EventRun):
 
     Args:
         data: a file, a folder, or the name of a data set (see `hopstate datasets`); events have classes
-            as labels, of any number, or amounts (read.task regression); those without one count in neither loss nor
-            metrics.
-        metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more and mae of amounts; or
-            average_precision, accuracy, balanced_accuracy, of classes that are numbers in an order quadratic_kappa or
-            class_mae; of amounts rmse, r2, spearman.
+            as labels, of any number, or amounts (read.task regression), or several of either
+            (read.label_column a,b); those without one count in neither loss nor metrics.
+        metric: what chooses the model; "auto" takes roc_auc of two classes, macro_f1 of more, average_precision of
+            several labels and mae of amounts; or average_precision, accuracy, balanced_accuracy, of classes that are
+            numbers in an order quadratic_kappa or class_mae; of several labels roc_auc, micro_f1, accuracy; of amounts
+            rmse, r2, spearman.
         class_weights: weights of the classes in the loss: "none", "balanced" (the inverse of a class's share) or
             "complement" (1 - its share), or by hand: '[spam=5, ham=1]', 1 where a class is not named.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
@@ -48,8 +52,8 @@ class EventNodeRun(EventRun):
 
 def learned_classes(
     stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
-) -> tuple[EventClasses | EventAmounts, Target]:
-    """Return the classes, or amounts, of a stream's events and how they are learned; those of a run that is applied.
+) -> tuple[EventClasses | EventAmounts | EventTargets, Target]:
+    """Return what is learned of a stream's events, classes, amounts or several targets, and how; that of a run applied.
 
     Args:
         stream, split: the data.
@@ -61,6 +65,9 @@ def learned_classes(
         ConfigError: a metric or weights that are unknown or do not fit.
     """
     trained = (context.trained or {}).get("target") or {}
+    of_several = trained.get("goal") == "labels" or len(trained.get("center") or ()) > 1
+    if of_several or (context.trained is None and stream.labels is not None and stream.labels.ndim > 1):
+        return _several(stream, split, config, context)
     if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
     classes = event_classes(stream, metric=config.metric, trained=context.trained, train=split.train)
@@ -85,15 +92,38 @@ def _amounts(
     return EventAmounts(y=y, metrics_of=target.metrics, center=center, scale=scale), target
 
 
+def _several(
+    stream: EventStream, split: EventSplit, config: EventNodeRun, context: Context
+) -> tuple[EventTargets, Target]:
+    if context.trained is None:
+        y = np.asarray(stream.labels)
+        names = stream.class_names or default_names(y.shape[1])
+        check_targets(y, names, split, stream)
+        amounts = config.read.task == "regression"
+        target = target_of(y, split.train, names, config.metric, weights=config.class_weights, amounts=amounts)
+    else:
+        target = trained_target(context.trained, config.metric)
+        listed = context.trained.get("label_cells") == "all"
+        own = stream.labels if len(stream) else None
+        y = targets_as_trained(own, stream.class_names, target, len(stream), stream.name, listed=listed)
+    made = EventTargets(
+        y=y, names=target.names, metrics_of=target.metrics, labels=target.goal == "labels",
+        center=target.center or (), scale=target.scale or (),
+    )  # fmt: skip
+    return made, target
+
+
 def amount_floors(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics of amounts that need no model; nothing of classes.
+    """Return test metrics of amounts and of several targets that need no model; nothing of classes.
 
-    "mean" and "median" of the training events' amounts, and "last": the last one of the same source that is known from
-    earlier events, the mean without one.
+    Of amounts "mean" and "median" of the training events' amounts, and "last": the last one of the same source that is
+    known from earlier events, the mean without one. Of several targets see `EventTargets.floors`.
     """
     amounts = task.classes
+    if isinstance(amounts, EventTargets):
+        return amounts.floors(stream, task.split)
     if not isinstance(amounts, EventAmounts):
         return {}
     rows = task.split.rows("test")

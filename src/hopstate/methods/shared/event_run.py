@@ -28,8 +28,10 @@ class EventReadOptions:
         source_column, target_column, time_column: columns of a table; null takes the usual names.
         kind_column: "add" or "delete" for each event, "delete-node" with an empty target where the source is deleted;
             null takes the usual names.
-        label_column: class or amount of the source at each event; null takes the usual names.
+        label_column: class or amount of the source at each event, or several of them as "a,b"; null takes the usual
+            names.
         task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
+        label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
         edge_columns: columns of event features; null takes the usual names.
         columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
@@ -54,6 +56,7 @@ class EventReadOptions:
     kind_column: str | None = None
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
+    label_cells: Literal["whole", "all"] = "whole"
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     x: str | None = None

@@ -58,7 +58,11 @@ def history_form(
         ports.append(Port(name=name, meaning=MEANINGS[name], axes=axes))
         example.append(made)
     if nodes:
-        output = Port(name="output", axes=("sequence", ""), meaning="a row a node, as the run's target before softmax")
+        output = Port(
+            name="output",
+            axes=("sequence", ""),
+            meaning="a row a node, logits, or scaled amounts, of the run's target",
+        )
     else:
         output = Port(name="logit", axes=("pair",), meaning="the model's own output for each pair")
     if clock is not None:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hopstate.data.amounts import default_names
 from hopstate.errors import DataError, HopstateWarning
-from hopstate.training.tasks.target import Target, default_names
+from hopstate.training.tasks.target import Target
 
 SHOWN = 10  # names in a message
 

@@ -18,6 +18,7 @@ from hopstate.data.events import DELETE, EventStream
 from hopstate.data.ties import as_in_file
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
+from hopstate.evaluation.event_targets import EventTargets
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
@@ -44,7 +45,7 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     Args:
         source: of the batches, and of the model as a scorer.
-        classes: of the events, or their amounts.
+        classes: of the events, or their amounts, or several targets.
         target: how they are learned.
         eval_batch_size: events scored, then seen, together in evaluation, as `LinkEvaluation.batch_size`.
         bootstrap: resamples for confidence intervals of the test split, of two classes; 0 gives none.
@@ -56,7 +57,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         self,
         source: EventSource[NodeFollower],
         *,
-        classes: EventClasses | EventAmounts,
+        classes: EventClasses | EventAmounts | EventTargets,
         target: Target,
         eval_batch_size: int = 200,
         bootstrap: int = 0,

@@ -18,14 +18,13 @@ from hopstate.layers.alike import can_be_alike
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.sampling.prefetch import Prefetcher
 from hopstate.streaming.history_scorer import (
+    ANSWERS,
     HistoryNodeScorer,
     HistoryScorer,
     Input,
     NodeTokenizer,
     PairTokenizer,
     Shared,
-    chances,
-    plain,
 )
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
@@ -157,7 +156,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
     Args:
         model: input of S nodes → (S, C) logits; (S, 1) of two classes.
         stream, split: the data.
-        y: (E,) classes, -1 unknown, or amounts, NaN unknown: those events teach nothing.
+        y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown: those events teach nothing.
         target: how they are learned.
         train_inputs, inputs: as in `HistoryPairs`.
         batch_size: training events a step.
@@ -227,7 +226,7 @@ class HistoryNodes(EventSource[HistoryNodeScorer]):
         return self._answering(HistoryNodeScorer(model, self.inputs.over(past)))
 
     def _answering(self, scorer: HistoryNodeScorer) -> HistoryNodeScorer:
-        scorer.answer = plain if self.target.goal == "values" else chances
+        scorer.answer = ANSWERS[self.target.goal]
         scorer.shared = _sharing(self.ranks)
         return scorer
 

@@ -36,7 +36,7 @@ from hopstate.sampling.event_batches import batch_boundaries, piece_boundaries
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
-from hopstate.streaming.history_scorer import chances, plain
+from hopstate.streaming.history_scorer import ANSWERS, chances
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import MemoryModel
@@ -143,7 +143,7 @@ class ClassQuestions:
 
     Args:
         stream, split, inputs: as in `LinkQuestions`.
-        y: (E,) classes, -1 unknown, or amounts, NaN unknown.
+        y: (E,) classes, -1 unknown, or (E,) amounts or (E, T) targets, NaN unknown.
         target: how they are learned.
     """
 
@@ -151,7 +151,7 @@ class ClassQuestions:
         self, stream: EventStream, split: EventSplit, inputs: ActiveEvents, *, y: np.ndarray, target: Target
     ) -> None:
         self.stream, self.split, self.inputs, self.y, self.target = stream, split, inputs, y, target
-        self.answer: Callable[[Tensor], Tensor] = plain if target.goal == "values" else chances
+        self.answer: Callable[[Tensor], Tensor] = ANSWERS[target.goal]
 
     def draw(self, epoch: int) -> None:
         """Nothing is drawn."""

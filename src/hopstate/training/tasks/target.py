@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hopstate.data.amounts import default_names
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.evaluation.metrics import (
     CLASSIFICATION,
@@ -48,8 +49,10 @@ def goal_of(y: np.ndarray) -> Goal:
 
 
 def is_known(y: np.ndarray) -> np.ndarray:
-    """Return (n,) whether classes (n,) int64, -1 unknown, or amounts (n,) floats, NaN unknown, are known."""
-    return y >= 0 if y.dtype.kind in "iu" else ~np.isnan(y)
+    """Return (n,) whether classes (n,) int64, -1 unknown, amounts (n,) or any of targets (n, T), NaN, are known."""
+    if y.dtype.kind in "iu":
+        return y >= 0
+    return ~np.isnan(y) if y.ndim == 1 else ~np.isnan(y).all(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +137,14 @@ class Target:
         return self.mass(own) / (self.mass(y) or 1.0)
 
     def class_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross-entropy of classes, weighted by the target's weights of classes; of amounts their loss.
+        """Return the mean cross-entropy of classes, weighted by the target's weights of classes; of others their loss.
 
         Args:
-            logits: (Q, C), or (Q, 1) of the second of two classes, or of one amount.
-            y: (Q,) classes, -1 unknown: left out; or amounts.
+            logits: (Q, C), or (Q, 1) of the second of two classes; (Q, T) of labels and amounts.
+            y: (Q,) classes, -1 unknown: left out; (Q,) amounts, or (Q, T) labels or amounts, NaN unknown.
         """
-        if self.goal == "values":
-            return self.loss(logits, y[:, None])
+        if self.goal != "classes":
+            return self.loss(logits, y.reshape(len(y), -1))
         if logits.shape[1] > 1:
             return self.loss(logits, y)
         if self.class_weights is not None:
@@ -237,11 +240,6 @@ def target_of(
         return Target(goal=goal, names=names, metrics=metrics)
     center, scale = _standard(y.reshape(len(y), -1)[train].astype(np.float64))
     return Target(goal=goal, names=names, metrics=metrics, center=center, scale=scale)
-
-
-def default_names(count: int) -> tuple[str, ...]:
-    """Return names of targets that have none."""
-    return ("value",) if count == 1 else tuple(f"value_{t}" for t in range(count))
 
 
 def trained_target(found: Mapping[str, Any], metric: str) -> Target:
@@ -366,6 +364,6 @@ def _standard(y: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 __all__ = [
-    "ClassWeights", "Goal", "Target", "class_weights", "default_names", "goal_of", "is_known", "metric_names",
+    "ClassWeights", "Goal", "Target", "class_weights", "goal_of", "is_known", "metric_names",
     "remembered", "target_of", "trained_target",
 ]  # fmt: skip

@@ -1,0 +1,88 @@
+"""Labels of events in a table: a column of classes or amounts, several columns, or several labels in a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hopstate.data.readers.several import targets_of_cells, targets_of_columns
+from hopstate.data.readers.table import Table, is_numeric
+from hopstate.errors import DataError
+
+
+def labels_of_events(
+    table: Table, columns: Sequence[str | None], task: str, cells: str
+) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return labels of events from one column or several, names of classes or targets, and notes."""
+    first = columns[0]
+    if first is None:
+        return None, None, ()
+    if len(columns) > 1:
+        return targets_of_columns(table, [str(name) for name in columns], amounts=task == "regression")
+    if cells == "all":
+        return targets_of_cells(table, first, None)
+    return event_labels(table, first, task)
+
+
+def event_labels(
+    table: Table, column: str, task: str = "auto"
+) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+    """Return labels of events, the names of their classes where they are text, and notes.
+
+    Text is numbered from the most frequent on, so that of two classes the rarer is 1; an empty cell is -1, unknown.
+
+    Args:
+        table, column: where they stand.
+        task: "regression" takes numbers as amounts, float64, NaN where a cell is empty; other things are refused.
+    """
+    if task == "regression":
+        y = table.numbers([column], "labels", "error", "auto")[:, 0]
+        told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
+        return y, None, (f"labels: column {column!r}, read as amounts (regression){told}",)
+    values = table.frame[column]
+    if values.dtype == bool:
+        return values.to_numpy().astype(np.int64), None, ()
+    if is_numeric(values):
+        empty = values.isna().to_numpy()
+        if empty.any():  # a class that nobody knows; of amounts there is none to take for it
+            found = np.full(len(empty), -1) if empty.all() else values.fillna(-1).to_numpy()
+            broken = np.flatnonzero(~empty & (found != np.floor(found)))
+            if len(broken):
+                raise DataError(
+                    f"{table.path}: column {column!r} holds amounts, {found[broken[0]]} in {table.place(broken[0])}, "
+                    f"and none in {table.place(int(np.argmax(empty)))}; fill it in, or remove the row; "
+                    "amounts with gaps are learned with --read.task regression"
+                )
+            return np.where(empty, -1, found), None, ()
+        return _numbers(table, column), None, ()
+    text = values.dropna().astype(str).str.strip()
+    if set(text.str.lower()) <= {"true", "false"}:  # beside gaps they are read as words
+        truth = values.astype(str).str.strip().str.lower().map({"false": 0, "true": 1})
+        return truth.fillna(-1).to_numpy(np.int64), None, ()
+    counts = text.value_counts()
+    if len(text) >= 20 and len(counts) > 0.5 * len(text):
+        told = f"column {column!r} holds {len(counts):,} different texts, which are hardly classes; it is not used"
+        return None, None, (told,)
+    order = sorted(counts.index, key=lambda name: (-counts[name], name))
+    place = {name: number for number, name in enumerate(order)}
+    codes = values.astype(str).str.strip().map(place).fillna(-1).to_numpy(np.int64)
+    codes = np.where(values.isna().to_numpy(), -1, codes)
+    shown = ", ".join(f"{place[name]} = {name} ({counts[name]:,} events)" for name in order[:5])
+    absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
+    return codes, tuple(order), (f"labels: column {column!r}, {shown}{', ...' * (len(order) > 5)}{absent}",)
+
+
+def _numbers(table: Table, column: str) -> np.ndarray:
+    table.column(column, (), None, "edge_columns")
+    values = table.frame[column].to_numpy()
+    if values.dtype.kind not in "iufb":
+        raise DataError(f"{table.path}: column {column!r} holds {values.dtype}, not numbers")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise DataError(
+            f"{table.path}: no number in column {column!r}, {table.place(int(np.argmax(np.isnan(values))))}"
+        )
+    return values
+
+
+__all__ = ["event_labels", "labels_of_events"]
