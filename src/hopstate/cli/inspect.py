@@ -71,6 +71,7 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
         kind: "graph", "graphs", "events" or "auto".
         read: how a file is read; options of graphs (features, labels, ...) make a table one.
     """
+    from hopstate.data.event_store import is_event_folder
     from hopstate.data.readers.addresses import fetched, is_address, shown, table_of
     from hopstate.data.readers.read_events import read_events
     from hopstate.data.readers.read_graph import read_graph
@@ -86,6 +87,8 @@ def load(source: str, kind: str, read: Mapping[str, Any] | None = None) -> Graph
     graphs = {f.name for f in fields(ReadOptions)} - {f.name for f in fields(EventReadOptions)}
     if kind == "auto" and read.keys() & graphs:
         kind = "graph"
+    if kind == "auto" and is_event_folder(Path(source)):  # what is wrong with it is said of a stream
+        kind = "events"
     if kind == "graphs" or (kind == "auto" and is_set(source)):
         return read_graph_set(source, **sets_reading(config_from(get_method("gin-graphs"), _given(source, read)).read))
     if kind == "events":

@@ -162,7 +162,9 @@ def read_folder(
         raise FormatError(f"{error}; it is damaged: save the {what} again") from None
     try:
         if meta["version"] != version:
-            raise FormatError(f"{folder} is a {what} of format {meta['version']}; this hopstate reads {version}")
+            raise FormatError(
+                f"{folder} (a saved {what}) is of format {meta['version']}; this hopstate reads {version}"
+            )
         bad = [key for key in meta["arrays"] if type(key) is not str or not key.isidentifier()]
         if bad or not isinstance(meta["arrays"], list):
             raise FormatError(f"{folder / marker} lists arrays that no {what} has: {str(bad or meta['arrays'])[:60]}")

@@ -124,6 +124,9 @@ def layouts(files: Sequence[Path], read: Mapping[str, Any], edges: bool = False)
         found.append(layout)
         if first is None:
             first = table, types, path
+        elif (layout.text is None) != (found[0].text is None):
+            one, other = (path, first[2]) if layout.text is None else (first[2], path)
+            raise DataError(f"{one} is Parquet and {other} is text; write all files of a folder in one format")
         elif types != first[1]:
             raise DataError(
                 f"{path} has other columns than {first[2]}: {_differ(types, first[1])}; bring them together"

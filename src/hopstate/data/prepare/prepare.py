@@ -14,14 +14,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hopstate.data.event_store import META, VERSION, WORK
+from hopstate.data.event_store import VERSION, WORK
 from hopstate.data.prepare.engine import Engine, check_engine
 from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
+from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, nothing_half, prepared_of
 from hopstate.data.prepare.nodes import NodeTables, read_nodes
 from hopstate.data.prepare.pieces import Bad, pieces_of
 from hopstate.data.prepare.settle import settle, settle_labels
@@ -29,7 +29,6 @@ from hopstate.data.prepare.staging import staged
 from hopstate.data.prepare.write import Writing, write_store
 from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
 from hopstate.data.readers.tables import stem_of
-from hopstate.data.store import META as GRAPH_META
 from hopstate.data.store import VERSION as GRAPH_VERSION
 from hopstate.errors import ConfigError, HopstateError, StorageError
 from hopstate.io.files import make_folder, replace_file, write_text
@@ -41,27 +40,7 @@ from hopstate.io.table import write_table
 
 LEAST = 512 << 20  # bytes of memory
 _OWN = 256 << 20  # bytes that the process needs beside its engine
-_BAD = "bad_rows.csv"
-MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What came of a source.
-
-    Args:
-        path: the store.
-        events, nodes: how many it holds; for edges, how many stored ones.
-        bad: rows that were left out.
-        bad_rows: the file that they stand in, None where there is none.
-    """
-
-    path: Path
-    events: int
-    nodes: int
-    bad: int
-    bad_rows: Path | None
 
 
 def prepare(
@@ -120,14 +99,15 @@ def prepare(
     try:
         with locked(out, "a store"):
             if looked is None and exists(out / MARKERS[kind]):
-                return _made(out, kind, shown(str(source)))
+                return made(out, kind, shown(str(source)))
             found, columns, facts = looked or _look(source, out, read, kind)
             rows = piece_rows or min(1 << 19, max(1 << 14, budget >> 12))
             work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
-                work.stage()
-                with Engine(engine, work.folder, budget - _OWN, threads) as at:
-                    work.finish(at, facts, read.get("time_unit") or "", nodes)
+                with nothing_half(out):
+                    work.stage()
+                    with Engine(engine, work.folder, budget - _OWN, threads) as at:
+                        work.finish(at, facts, read.get("time_unit") or "", nodes)
             return work.result()
     except OSError as error:
         if isinstance(error, StorageError) or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -159,26 +139,6 @@ def _look(
         if not exists(work / "plan.json"):
             shutil.rmtree(work, ignore_errors=True)
         raise
-
-
-def _made(out: Path, kind: str, address: str) -> Prepared:
-    """Return what a finished store of a database's table holds.
-
-    Raises:
-        StorageError: it is of another.
-    """
-    meta = read_json(out / MARKERS[kind])
-    if meta.get("source") != address:
-        raise StorageError(f"{out} holds {kind} of another source; choose another folder")
-    return _prepared(out, kind == "edges", meta)
-
-
-def _prepared(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:
-    import numpy as np
-
-    bad = meta["prepared"]["bad"]
-    count = len(np.load(out / ("indices.npy" if edges else "t.npy"), mmap_mode="r"))
-    return Prepared(out, count, meta["num_nodes"], bad, out / _BAD if bad else None)
 
 
 class _Work:
@@ -291,7 +251,7 @@ class _Work:
         if bad:
             texts = [self._piece(*name, "bad").read_text("utf-8") for name, fact in zip(names, pieces) if fact["bad"]]
             rows = [json.loads(line) for text in texts for line in text.splitlines()]
-            write_table(pd.DataFrame(rows, columns=["file", "line", "reason", "cells"]), self.out / _BAD)
+            write_table(pd.DataFrame(rows, columns=["file", "line", "reason", "cells"]), self.out / BAD_ROWS)
         writing = Writing(
             self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
             [self._piece(*name, "ids") for name, _ in some], [fact for _, fact in some],
@@ -304,7 +264,7 @@ class _Work:
         notes = [
             *self.columns.notes,
             *own.pop("notes", ()),
-            *([f"{bad:,} rows were left out; {_BAD} in the store tells which"] if bad else []),
+            *([f"{bad:,} rows were left out; {BAD_ROWS} in the store tells which"] if bad else []),
         ]
         meta = {"version": GRAPH_VERSION if self.edges else VERSION, **facts, **own, "notes": notes}
         if not self.edges:
@@ -321,7 +281,7 @@ class _Work:
 
     def result(self) -> Prepared:
         """Return what the store holds."""
-        return _prepared(self.out, self.edges, read_json(self.marker))
+        return prepared_of(self.out, self.edges, read_json(self.marker))
 
 
 def _lines(layout: Layout, bad: list[Bad]) -> str:

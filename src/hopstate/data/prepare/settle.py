@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.event_build import UNITS
+from hopstate.data.prepare.units import check_units
 from hopstate.data.readers.ids import EXACT
 from hopstate.errors import ConfigError, DataError
 
@@ -49,18 +50,20 @@ def settle(facts: Sequence[Fact], files: Sequence[Path], unit: str) -> Settled:
         unit: of time that is asked for, or "".
 
     Raises:
-        DataError: pieces that cannot stand in one table; the files are named.
+        DataError: pieces that cannot stand in one table, or times in two units; the files are named.
         ConfigError: a unit that dates are not counted in.
     """
     some = [one for one in facts if one["count"]]
     if not some:
         timed = " and a time" if not facts or "time" in facts[0] else ""
-        raise DataError(f"{files[0]}: no row has ids{timed}; see the rows that were set aside")
+        raise DataError(f"{files[0]}: no row has ids{timed}{_first_bad(facts, files)}")
     whole = (_whole(some, files, 0), _whole(some, files, 1))
     text = not all(whole)
     if "time" not in some[0]:
         return Settled(whole, text, np.dtype(np.int64), 1, "", "", in_order=True)
     kind = _kind_of_times(some, files)
+    if kind != "date" and not unit:
+        check_units(some, files)
     divide, t, zone = 1, np.dtype(np.int64 if kind == "integer" else np.float64), ""
     if kind == "date":
         units = list(UNITS)
@@ -76,6 +79,18 @@ def settle(facts: Sequence[Fact], files: Sequence[Path], unit: str) -> Settled:
     order = all(one["sorted"] for one in some)
     order &= all(a["last"] <= b["first"] for a, b in pairwise(some))
     return Settled(whole, text, t, divide, unit, zone, order)
+
+
+def _first_bad(facts: Sequence[Fact], files: Sequence[Path]) -> str:
+    for fact in facts:
+        if "first_bad" in fact:
+            line, reason, cells = fact["first_bad"]
+            return f"; the first, {files[fact['file']]} line {line} ({cells[:80]}), {_said(reason)}"
+    return ""
+
+
+def _said(reason: str) -> str:
+    return reason if reason.startswith("has ") else f"has {reason}"
 
 
 def _whole(facts: Sequence[Fact], files: Sequence[Path], side: int) -> bool:

@@ -74,7 +74,8 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
     if columns.time is not None and t is not None:
         found["t"] = t = t[good]
         facts["sorted"] = bool((t[1:] >= t[:-1]).all())
-        facts |= {"first": t[0].item(), "last": t[-1].item()} if len(t) else {}
+        if len(t):
+            facts |= {"first": t[0].item(), "last": t[-1].item(), "least": t.min().item(), "most": t.max().item()}
         if facts["time"] == "date":
             facts["zone"] = zone_of(table[columns.time].filter(kept).to_pandas())
     found |= {f"f{i}": values[good] for i, values in enumerate(features)}
@@ -83,7 +84,8 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
     if columns.label is not None:
         found["label"], told = labels_of(table[columns.label].filter(kept))
         facts |= told
-    return Staged(found, ids, facts, sorted([*piece.bad, *_bad(layout, piece, reasons)]))
+    bad = sorted([*piece.bad, *_bad(layout, piece, reasons)])
+    return Staged(found, ids, facts | ({"first_bad": bad[0]} if bad else {}), bad)
 
 
 def _mark(reasons: np.ndarray, which: np.ndarray, why: str) -> None:

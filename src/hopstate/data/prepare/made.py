@@ -1,0 +1,85 @@
+"""What came of preparing a source: a whole store, or nothing of it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hopstate.data.event_store import META, VERSION, WORK
+from hopstate.data.store import META as GRAPH_META
+from hopstate.data.store import VERSION as GRAPH_VERSION
+from hopstate.errors import ConfigError, DataError, FormatError, HopstateError, StorageError
+from hopstate.io.arrays import load_npy
+from hopstate.io.opening import read_json
+
+BAD_ROWS = "bad_rows.csv"
+MARKERS = {"events": META, "edges": GRAPH_META}  # what comes last, by what a row is
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What came of a source.
+
+    Args:
+        path: the store.
+        events, nodes: how many it holds; for edges, how many stored ones.
+        bad: rows that were left out.
+        bad_rows: the file that they stand in, None where there is none.
+    """
+
+    path: Path
+    events: int
+    nodes: int
+    bad: int
+    bad_rows: Path | None
+
+
+@contextlib.contextmanager
+def nothing_half(out: Path) -> Iterator[None]:
+    """Take away what was written where the source cannot become a store: other files or options begin anew."""
+    try:
+        yield
+    except (DataError, FormatError, ConfigError):
+        shutil.rmtree(out / WORK, ignore_errors=True)
+        for path in out.iterdir():
+            if path.suffix == ".npy" or path.name == BAD_ROWS:
+                path.unlink()
+        raise
+
+
+def made(out: Path, kind: str, address: str) -> Prepared:
+    """Return what a finished store of a database's table holds.
+
+    Raises:
+        StorageError: it is of another.
+    """
+    meta = read_json(out / MARKERS[kind])
+    if meta.get("source") != address:
+        raise StorageError(f"{out} holds {kind} of another source; choose another folder")
+    return prepared_of(out, kind == "edges", meta)
+
+
+def prepared_of(out: Path, edges: bool, meta: dict[str, Any]) -> Prepared:
+    """Return what a finished store holds.
+
+    Raises:
+        FormatError: it is of another version, or an array is missing or shorter than it was.
+    """
+    version = GRAPH_VERSION if edges else VERSION
+    if meta.get("version") != version:
+        raise FormatError(
+            f"{out} is a store of format {meta.get('version')}; this hopstate writes {version}: choose another folder"
+        )
+    bad = meta["prepared"]["bad"]
+    try:
+        arrays = {name: load_npy(out / f"{name}.npy", mmap=True) for name in meta["arrays"]}
+        count = len(arrays["indices" if edges else "t"])
+    except (HopstateError, KeyError) as error:
+        raise FormatError(
+            f"{out} is no longer the store that was written: {error}; delete it and prepare it again"
+        ) from None
+    return Prepared(out, count, meta["num_nodes"], bad, out / BAD_ROWS if bad else None)

@@ -1,0 +1,139 @@
+"""Files of a source in two units of time are refused, streams cut into periods never; nothing half-written is left."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
+pytest.importorskip("ibis", reason="prepare needs the extra prepare")
+
+from hopstate.cli.inspect import load
+from hopstate.data.prepare import prepare
+from hopstate.data.prepare.units import check_units
+from hopstate.errors import DataError, FormatError
+
+pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
+HOURS = 1_700_000_000 + 3600 * np.arange(50)
+DAYS = 86_400 * np.arange(100)
+
+
+def written(folder: Path, *times: np.ndarray) -> Path:
+    folder.mkdir()
+    for place, t in enumerate(times):
+        table = pd.DataFrame({"source": np.arange(len(t)) % 7, "target": np.arange(len(t)) % 5, "time": t})
+        table.to_csv(folder / f"{'abc'[place]}.csv", index=False)
+    return folder
+
+
+def facts(*times: np.ndarray, step: int = 17) -> list[dict]:
+    """Return what pieces of some rows say of files' times."""
+    pieces = [(file, t[at : at + step]) for file, t in enumerate(times) for at in range(0, len(t), step)]
+    return [{"file": file, "least": t.min(), "most": t.max(), "count": len(t)} for file, t in pieces]
+
+
+NAMES = [Path(f"{name}.csv") for name in "abcdefghijkl"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (HOURS, (HOURS + 180_000) * 1000, r"b\.csv .* 1,000 times those of a\.csv .* s there and ms here"),
+        (HOURS * 1000, HOURS, r"a\.csv .* 1,000 times those of b\.csv .* s there and ms here"),
+        (HOURS, HOURS * 10**9, r"1,000,000,000 times .* s there and ns here"),
+        (HOURS * 1000, HOURS * 10**9, r"1,000,000 times .* ms there and ns here"),
+        (HOURS + 0.5, HOURS * 1e6, r"1,000,000 times .* s there and us here"),
+        (HOURS[:1], HOURS[:1] * 1000, "s there and ms here"),
+        (DAYS, (DAYS + DAYS[-1]) * 1000, r"b\.csv .* 1,000 times those of a\.csv"),
+        (DAYS, DAYS * 10**6, r"1,000,000 times"),
+    ],
+)
+def test_files_in_two_units_are_refused(first: np.ndarray, second: np.ndarray, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        check_units(facts(first, second), NAMES)
+    with pytest.raises(DataError, match="time_unit"):
+        check_units(facts(first, first, second, second), NAMES)
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=2, max_size=12),
+    st.sampled_from([1e-3, 1.0, 60.0, 1e3, 1e6, 1e9]),
+    st.sampled_from([0, 1, 631_152_000, 1_700_000_000]),
+    st.integers(0, 2**32 - 1),
+)
+def test_periods_that_follow_each_other_are_one_unit(counts: list[int], pace: float, start: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    t = start + np.cumsum(rng.integers(1, 1000, sum(counts)) * pace)
+    parts = np.split(t, np.cumsum(counts)[:-1])
+    check_units(facts(*parts), NAMES)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [DAYS, DAYS + 2_000 * DAYS[-1]],  # a long pause, at one pace
+        [DAYS, DAYS[-1] + 1 + 10 * DAYS],  # another pace, without a pause
+        [np.array([0, 1]), np.array([1000, 1001])],
+        [np.array([1, 2]), np.array([1002, 2003, 3004])],  # too few for a pace
+        [np.zeros(3), np.zeros(3)],
+        [-HOURS, HOURS * 1000],
+        [HOURS, HOURS],
+        [HOURS],
+    ],
+)
+def test_what_may_be_one_unit_is_taken(times: list[np.ndarray]) -> None:
+    check_units(facts(*times), NAMES)
+
+
+def test_a_refused_source_leaves_nothing_and_a_stated_unit_is_believed(tmp_path: Path) -> None:
+    source, store = written(tmp_path / "in", HOURS, HOURS * 1000), tmp_path / "store"
+    with pytest.raises(DataError, match=r"b\.csv"):
+        prepare(source, store)
+    assert list(store.iterdir()) == []
+    assert prepare(source, store, time_unit="s").events == 100
+
+
+def test_text_beside_parquet_is_named(tmp_path: Path) -> None:
+    source = written(tmp_path / "in", HOURS)
+    pd.read_csv(source / "a.csv").to_parquet(source / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet is Parquet and .*a\.csv is text"):
+        prepare(source, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_no_good_row_names_the_first(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("source,target,time\n1,2,3\n,2,3\n".replace("1,2,3", "1,2,never"))
+    with pytest.raises(DataError, match=r"no row has ids and a time; the first, .*a\.csv line 2 \(1,2,never\), has no"):
+        prepare(tmp_path / "a.csv", tmp_path / "store", time_column="time")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def _other_version(store: Path) -> None:
+    meta = (store / "events.json").read_text()
+    (store / "events.json").write_text(meta.replace('"version": 1', '"version": 9'))
+
+
+def _cut(store: Path) -> None:
+    with (store / "t.npy").open("r+b") as file:
+        file.truncate(200)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told", "read"),
+    [
+        (_other_version, "of format 9; this hopstate writes 1", "of format 9; this hopstate reads 1"),
+        (_cut, r"no longer the store .*t\.npy is truncated.*prepare it again", r"t\.npy is truncated"),
+        (lambda store: (store / "src.npy").unlink(), r"no longer the store .*src\.npy", r"src\.npy is missing"),
+    ],
+)
+def test_a_spoiled_store_is_named(spoil, told: str, read: str, tmp_path: Path) -> None:
+    source, store = written(tmp_path / "in", HOURS), tmp_path / "store"
+    prepare(source, store)
+    spoil(store)
+    with pytest.raises(FormatError, match=told):
+        prepare(source, store)
+    with pytest.raises(FormatError, match=read):
+        load(str(store), "auto")
