@@ -128,9 +128,10 @@ def event_classes(
             )
         codes, known, others = of_training(codes, np.arange(len(codes)) if train is None else train, own)
         names = known or own
-        if len(names) < 2:
-            which = "training events have" if others else "labels are of"
-            raise DataError(f"{stream.name}: all {which} only the class {names[0]}; there is nothing to learn")
+        there = np.unique(codes[codes >= 0])
+        if len(names) < 2 or len(there) == 1:
+            which, only = ("training events have", names[0]) if others else ("labels are of", names[int(there[0])])
+            raise DataError(f"{stream.name}: all {which} only the class {only}; there is nothing to learn")
         if others:
             _warn_of(f"no training event of {stream.name} has", others, codes, len(names))
     else:
@@ -204,7 +205,10 @@ def _codes(stream: EventStream) -> tuple[np.ndarray, tuple[str, ...]]:
     need = f"{stream.name}: dynamic node classification needs classes as labels of events"
     hint = "name their column (--read.label_column)"
     if stream.labels is None:
-        raise DataError(f"{need}, and there are none; {hint}")
+        why = next(
+            (f"and none was taken: {note}" for note in stream.notes if "hardly classes" in note), "and there are none"
+        )
+        raise DataError(f"{need}, {why}; {hint}")
     if stream.labels.ndim > 1:
         raise DataError(f"{need}, one each, and here are {stream.labels.shape[1]} columns; name one")
     y = np.asarray(stream.labels)

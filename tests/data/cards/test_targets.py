@@ -9,7 +9,7 @@ import pytest
 import hopstate
 from hopstate.cli.main import main
 from hopstate.data.cards.card import inspect_graph
-from hopstate.data.cards.targets import label_facts
+from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts
 
 EDGES = pd.DataFrame({"source": [0, 1, 2, 3], "target": [1, 2, 3, 0]})
 
@@ -32,9 +32,41 @@ def test_columns_are_told_by_kind_and_scale():
 def test_labels_are_told_by_how_far_they_reach():
     assert label_facts(np.array([0, 1, -1, -1]), None) == {"labels": "2 of 4 nodes (50%) have one"}
     amounts = label_facts(np.array([1, 3, np.nan, 5], np.float32), None)
-    assert amounts["targets"] == "value 0: 1 to 5, median 3, mean 3, sd 1.633 (3 known)"
+    assert amounts["targets"] == "value: 1 to 5, median 3, mean 3, sd 1.633 (3 known)"
     several = label_facts(np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32), ("spam", "bot"))
     assert several == {"labels": "2 of 3 nodes (67%) have one", "targets": "spam: 50% of 2 are 1; bot: none known"}
+
+
+def test_labels_of_events_are_told_as_classes_or_amounts():
+    assert event_label_facts(None, None) == {}
+    assert event_label_facts(np.array([1, 0, 1, -1]), ("ok", "fraud")) == {"labels": "ok: 1, fraud: 2, unknown: 1"}
+    assert event_label_facts(np.array([0.0, np.nan, 2.0]), None) == {"labels": "0: 1, 2: 1, unknown: 1"}
+    assert event_label_facts(np.arange(20), None) == {"labels": "20 values: 20"}
+    amounts = event_label_facts(np.array([0.5, np.nan, 2.5, 3.0]), None)
+    assert amounts == {
+        "labels": "3 of 4 events (75%) have one",
+        "targets": "value: 0.5 to 3, median 2.5, mean 2, sd 1.08 (3 known)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "said"),
+    [
+        (np.full(4, -1), None, ["no event has a label: there is nothing to learn"]),
+        (np.full(4, np.nan), None, ["no event has a label: there is nothing to learn"]),
+        (np.array([1, 1, -1, 1]), ("ok", "fraud"), ["every label is fraud: there is nothing to learn"]),
+        (np.array([1, 0, -1, 1]), None, []),
+        (np.array([0.5, -1.0, 0.5]), None, []),  # -1 is an amount among fractions
+        (
+            np.array([[1, 0, np.nan], [1, 1, np.nan]]),
+            ("a", "b", "c"),
+            ["label 'a' is 1 in every event that has one", "label 'c' is known of no event"],
+        ),
+    ],
+)
+def test_labels_that_say_nothing_stand_out(y: np.ndarray, names: tuple[str, ...] | None, said: list[str]) -> None:
+    found = list(label_doubts(y, names, "event"))
+    assert [one.removesuffix(": there is nothing to learn in it") for one in found] == said
 
 
 def test_inspect_reads_what_fit_reads(

@@ -115,6 +115,12 @@ def labelled(tmp_path: Path, n: int = 300, **changes) -> Path:
     return path
 
 
+@pytest.mark.parametrize("label", ["label", "label,feat_0"])
+def test_a_label_is_no_feature_of_its_own_event(tmp_path, label):
+    with pytest.raises(ConfigError, match="column 'label' is a label, and no feature of the same event"):
+        read_events(labelled(tmp_path, label=1.0), label_column=label, edge_columns=["label"])
+
+
 def test_labels_in_text_are_classes_with_names(tmp_path):
     path = labelled(tmp_path)
     stream = read_events(path)

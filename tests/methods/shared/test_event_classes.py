@@ -163,6 +163,8 @@ def test_labels_that_are_no_classes_are_refused(tmp_path: Path) -> None:
     for label, said in (
         (np.arange(160), "160 different labels"),
         (np.full(160, 2), "only the class 2"),
+        (np.full(160, 1), "only the class 1"),
+        (np.array([f"note {i}" for i in range(160)]), "none was taken: column 'label' holds 160 different texts"),
         (np.where(np.arange(160) == 7, -3, np.arange(160) % 2), "event 7 has -3"),
         (np.full(160, -1), "no event has a label"),
         (np.where(np.arange(160) < 100, np.arange(160) % 2, -1), "no validation event has a label"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.cards.targets import label_facts, table_facts
+from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts, table_facts
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
@@ -170,23 +170,7 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
     if stream.kind is not None:
         facts["deletions"] = int((stream.kind & 1).sum())
         facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
-    if stream.labels is not None and stream.labels.ndim > 1:
-        facts |= label_facts(stream.labels, stream.class_names, "events")
-    elif stream.labels is not None:
-        values, counts = np.unique(stream.labels, return_counts=True)
-        few = len(values) <= 12
-        facts["labels"] = (
-            ", ".join(f"{_label(stream, v)}: {n:,}" for v, n in zip(values, counts, strict=True))
-            if few
-            else f"{len(values):,} values"
-        )
-    return facts
-
-
-def _label(stream: EventStream, value: Any) -> Any:
-    if stream.class_names is None:
-        return value
-    return stream.class_names[int(value)] if value >= 0 else "unknown"
+    return facts | event_label_facts(stream.labels, stream.class_names)
 
 
 def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
@@ -208,8 +192,7 @@ def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
     yield from _pair_doubts(stream, degree)
     yield from feature_doubts("edge", stream.edge_attr, stream.edge_table)
     yield from feature_doubts("node", stream.x)
-    if stream.labels is not None and stream.labels.ndim == 1 and len(np.unique(stream.labels)) < 2:
-        yield f"every label is {stream.labels[0]}: there is nothing to classify"
+    yield from label_doubts(stream.labels, stream.class_names, "event")
 
 
 def _pair_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
@@ -275,6 +258,7 @@ def _graph_doubts(graph: Graph) -> Iterator[str]:
         for name, count in zip(class_names(graph), counts, strict=True):
             if count < 0.01 * counts.sum():
                 yield f"class {name} has {count:,} of {counts.sum():,} labelled nodes"
+    yield from label_doubts(graph.y, graph.class_names, "node")
     if graph.x is None:
         yield "there are no node features"
 

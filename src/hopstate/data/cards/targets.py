@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.amounts import default_names
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.features import FeatureTable
 from hopstate.data.texts import CATEGORY, OTHER
@@ -57,7 +58,7 @@ def label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str = "no
     facts: dict[str, Any] = {"labels": f"{count:,} of {len(y):,} {of} ({count / len(y):.0%}) have one"}
     if y.dtype.kind == "i" or not count:
         return facts
-    own = names if names is not None and len(names) == wide.shape[1] else [f"value {t}" for t in range(wide.shape[1])]
+    own = names if names is not None and len(names) == wide.shape[1] else default_names(wide.shape[1])
     told = []
     for name, column, there in list(zip(own, wide.T, known.T, strict=True))[:SHOWN]:
         values = column[there].astype(np.float64)
@@ -71,4 +72,62 @@ def label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str = "no
     return facts | {"targets": "; ".join(told)}
 
 
-__all__ = ["label_facts", "table_facts"]
+def event_label_facts(labels: np.ndarray | None, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return how classes, amounts or several labels of events are spread, and how far they reach.
+
+    Args:
+        labels: (E,) classes, -1 or NaN unknown, or amounts; (E, T) floats, NaN unknown; or None.
+        names: of classes, or of T targets.
+    """
+    if labels is None:
+        return {}
+    if labels.ndim > 1 or not _are_classes(labels):
+        return label_facts(labels, names, "events")
+    values, counts = np.unique(_known(labels), return_counts=True)
+    there = {_name(names, v): int(n) for v, n in zip(values, counts, strict=True)}
+    if len(there) > SHOWN:
+        there = {f"{len(there):,} values": sum(there.values())}
+    missing = len(labels) - int(counts.sum())
+    return {"labels": ", ".join(f"{name}: {n:,}" for name, n in (there | {"unknown": missing}).items() if n)}
+
+
+def label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) -> Iterator[str]:
+    """Yield what looks wrong with labels (n,) or (n, T) of events or nodes: none is known, or all are the same."""
+    if y is None or not len(y):
+        return
+    if y.ndim > 1:
+        own = names if names is not None and len(names) == y.shape[1] else default_names(y.shape[1])
+        for name, column in zip(own, y.T, strict=True):
+            values = np.unique(_known(column))
+            if len(values) < 2:
+                what = f"is {values[0]:g} in every {of} that has one" if len(values) else f"is known of no {of}"
+                yield f"label {name!r} {what}: there is nothing to learn in it"
+        return
+    values = np.unique(_known(y))
+    if not len(values):
+        yield f"no {of} has a label: there is nothing to learn"
+    elif len(values) < 2:
+        yield f"every label is {_name(names, values[0])}: there is nothing to learn"
+
+
+def _are_classes(labels: np.ndarray) -> bool:
+    """Say whether labels (E,) are classes, as whole numbers of which there are few are, and not amounts."""
+    if labels.dtype.kind != "f":
+        return True
+    known = labels[~np.isnan(labels)]
+    return bool((known == np.floor(known)).all()) and len(np.unique(known)) <= SHOWN
+
+
+def _known(labels: np.ndarray) -> np.ndarray:
+    """Return the labels that are known: -1 is none of a class, NaN none of an amount."""
+    if labels.dtype.kind == "f":
+        labels = labels[~np.isnan(labels)]
+        return labels[labels != -1] if _are_classes(labels) else labels
+    return labels[labels != -1]
+
+
+def _name(names: Sequence[str] | None, value: Any) -> str:
+    return names[int(value)] if names is not None and 0 <= value < len(names) else f"{value:g}"
+
+
+__all__ = ["event_label_facts", "label_doubts", "label_facts", "table_facts"]

@@ -143,7 +143,7 @@ def _roles(
     named = _named(table, (*ends[:-1], several[0]) if several else ends)
     taken = [*named, *several]
     features, idle = _feature_columns(table, taken, said) if edge_columns is None else (edge_columns, ())
-    twice = [name for name in features if name in several]
+    twice = [name for name in features if name in (named[-1], *several)]
     if twice:
         raise ConfigError(f"{table.path}: column {twice[0]!r} is a label, and no feature of the same event")
     return named, features, idle, notes

@@ -9,7 +9,7 @@ import numpy as np
 from hopstate.data.amounts import as_amounts
 from hopstate.data.readers.classes import separator_of
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.errors import DataError, nearest
+from hopstate.errors import DataError
 
 Targets = tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]  # (n, T) floats, T names, notes
 
@@ -25,8 +25,7 @@ def named_columns(table: Table, chosen: str | None) -> tuple[str, ...]:
         return ()
     parts = tuple(part.strip() for part in chosen.split(","))
     for part in parts:
-        if part not in names:
-            raise DataError(f"{table.path} has no column {part!r} (label_column){nearest(part, names)}")
+        table.column(part, (), None, "label_column")
     return parts
 
 
