@@ -15,6 +15,7 @@ from hopstate.layers.time import TimeEncoding
 from hopstate.methods import get_method
 from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.methods.settings import config_from, parse_given
+from hopstate.methods.shared.suit_events import HISTORICAL
 from hopstate.runs.data import settle
 from hopstate.testing.asserts import F64
 
@@ -180,3 +181,16 @@ def test_a_plain_fit_says_what_pairs_it_learns_from_and_keeps_it(method, sizes, 
     assert kept["negatives"]["mixture"]["historical"] == 0.25
     assert (kept["model"]["pair_history"], kept["evaluation"]["choose"]) == (True, "mean")
     assert json.loads((tmp_path / "run" / "result.json").read_text())["metric"] == "mean_average_precision"
+
+
+def test_historical_pairs_are_learned_from_where_pairs_meet_again():
+    rng = np.random.default_rng(0)
+    src, dst = np.divmod(rng.permutation(200 * 200)[:600], 200)
+    never = EventStream(src=src, dst=200 + dst, t=np.arange(600))
+    late = EventStream(src=np.append(src[:420], src[:180]), dst=200 + np.append(dst[:420], dst[:180]), t=np.arange(600))
+    for method in METHODS:
+        assert settled(method, made()).negatives.mixture.historical == HISTORICAL
+        assert settled(method, never).negatives.mixture.historical == 0
+        assert settled(method, late).negatives.mixture.historical == 0  # what is held back says nothing
+        given = {"negatives.mixture": {"random": 0.5, "historical": 0.5}}
+        assert settled(method, never, **given).negatives.mixture.historical == 0.5

@@ -1,11 +1,12 @@
 """Settings that suit a stream of events, where a user gives none: rate, epochs, batches, and what CTDG-SSM is made of.
 
-They follow from the training events alone: how many edges they add, and the gaps in time between them. What pairs are
-learned from does not follow from the stream: a quarter of historical pairs, the pair's history in the head, and
-validation over all kinds of pairs.
+They follow from the training events alone: how many edges they add, the gaps in time between them, and whether pairs
+meet again. Where they do, a quarter of the pairs that are learned from are historical; where they hardly ever do, none
+is, as having met would be an answer by itself. The pair's history in the head, and validation over all kinds of pairs,
+do not follow from the stream.
 
 Source: benchmarks/results/2026-11-21-ctdg-ssm.md (chosen on the validation splits of UCI and Enron),
-benchmarks/results/2026-11-21-dyg-mamba.md and benchmarks/results/2026-11-22-pair-history.md; the recipes keep the
+2026-11-21-dyg-mamba.md, 2026-11-22-pair-history.md and 2026-11-23-pair-history.md beside it; the recipes keep the
 papers' settings.
 """
 
@@ -23,6 +24,7 @@ from hopstate.training.tasks.link import LinkEvaluation
 
 ENOUGH = 40  # epochs of a small stream
 HISTORICAL = 0.25  # share of training pairs that met before
+SELDOM = 0.05  # share of repeated pairs among training events below which pairs do not meet again
 
 
 def suit_epochs(events: int, budget: int) -> dict[str, Any]:
@@ -83,8 +85,17 @@ def suit_judged(stream: EventStream, config: JudgedRun, metrics: tuple[str, ...]
 
 def suit_pairs(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]) -> Mapping[str, Any]:
     """Return what a model learns pairs from and is chosen by; a user's own kinds of pairs stay as they are."""
-    mixed = {"negatives.mixture.historical": HISTORICAL} if config.negatives == TrainingNegatives() else {}
+    own = config.negatives != TrainingNegatives()
+    again = not own and repeated(stream, config.split.of(stream).train) >= SELDOM
+    mixed = {"negatives.mixture.historical": HISTORICAL} if again else {}
     return {"model.pair_history": True, **mixed, **suit_judged(stream, config, metrics)}
+
+
+def repeated(stream: EventStream, rows: np.ndarray) -> float:
+    """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
+    rows = stream.additions(rows)
+    pairs = stream.src[rows] * stream.num_nodes + stream.dst[rows]
+    return 1 - len(np.unique(pairs)) / max(len(pairs), 1)
 
 
 def suit_history(stream: EventStream, config: PairsRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:
@@ -95,4 +106,4 @@ def suit_history(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]
     return {"batch_size": batch, "loop.optim.lr": 3e-4, **own, **suit_epochs(events, budget)}
 
 
-__all__ = ["PairsRun", "StreamRun", "suit_epochs", "suit_history", "suit_judged", "suit_pairs"]
+__all__ = ["PairsRun", "StreamRun", "repeated", "suit_epochs", "suit_history", "suit_judged", "suit_pairs"]
