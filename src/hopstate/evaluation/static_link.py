@@ -98,6 +98,36 @@ def link_ranks(question: Question, score: PairScorer) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judged:
+    """Scores of a question's answers.
+
+    Args:
+        rank: (Q,) of each of `Question.ends`.
+        scores: of the links, then of the pairs beside them that there are.
+        y: 1 for links, 0 for the others.
+    """
+
+    rank: np.ndarray
+    scores: np.ndarray
+    y: np.ndarray
+
+
+def judged(question: Question, score: PairScorer) -> Judged:
+    """Return ranks and scores of links and of the pairs beside them.
+
+    Raises:
+        DataError: no links, or a score that is no finite number.
+    """
+    if not len(question.pairs):
+        raise DataError("there are no links to rank in this split")
+    rank = link_ranks(question, score)
+    beside = question.negatives()
+    beside = beside[beside[:, 1] >= 0]
+    scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
+    return Judged(rank=rank, scores=scores, y=np.repeat([1, 0], [len(question.pairs), len(beside)]))
+
+
 def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -> dict[str, float]:
     """Return "mrr", "hits@1", ..., "average_precision" and "roc_auc", and limits of them where bootstrap is not 0.
 
@@ -109,14 +139,13 @@ def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -
     Raises:
         DataError: no links, or a score that is no finite number.
     """
-    if not len(question.pairs):
-        raise DataError("there are no links to rank in this split")
-    rank = link_ranks(question, score)
+    return metrics_of(question, judged(question, score), bootstrap=bootstrap)
+
+
+def metrics_of(question: Question, answers: Judged, *, bootstrap: int = 0) -> dict[str, float]:
+    """Return what `link_metrics` does, of answers that were judged before."""
+    rank, scores, y = answers.rank, answers.scores, answers.y
     found = {"mrr": mrr(rank)} | {f"hits@{k}": hits(rank, k) for k in HITS}
-    beside = question.negatives()
-    beside = beside[beside[:, 1] >= 0]
-    scores = check_scores(score(*np.concatenate([question.pairs, beside]).T), "scores of pairs")
-    y = np.repeat([1, 0], [len(question.pairs), len(beside)])
     found |= {"average_precision": average_precision(y, scores), "roc_auc": roc_auc(y, scores)}
     if bootstrap:
         each = (1 / rank).reshape(-1, len(question.pairs)).mean(0)
@@ -128,4 +157,4 @@ def link_metrics(question: Question, score: PairScorer, *, bootstrap: int = 0) -
     return found
 
 
-__all__ = ["PairScorer", "Question", "link_metrics", "link_ranks"]
+__all__ = ["Judged", "PairScorer", "Question", "judged", "link_metrics", "link_ranks", "metrics_of"]

@@ -6,8 +6,9 @@ whatever goes wrong (disk full, a killed process), the previous checkpoint survi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,17 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     fill_tensor_file(path, flat, checkpoint.record, format=str(FORMAT))
 
 
-def write_result(weights: Path, checkpoint: Checkpoint, marker: Path, result: str) -> None:
-    """Write a checkpoint of the chosen weights, and after it a text that says that they are there.
+def write_result(
+    weights: Path, checkpoint: Checkpoint, marker: Path, result: str, beside: Mapping[Path, str] | None = None
+) -> None:
+    """Write a checkpoint of the chosen weights and texts beside it, and after all a text that says that they are there.
 
     Raises:
         StorageError: one could not be written; earlier files are untouched.
     """
     writes: dict[Path, Callable[[Path], object]] = {
         weights: lambda part: write_checkpoint(part, checkpoint),
+        **{path: partial(Path.write_text, data=text, encoding="utf-8") for path, text in (beside or {}).items()},
         marker: lambda part: part.write_text(result, encoding="utf-8"),
     }
     replace_files(writes, marker=marker)

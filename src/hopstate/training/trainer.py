@@ -36,6 +36,7 @@ from hopstate.training.conditions import conditions, first_conditions, told_chan
 from hopstate.training.config import LoopConfig
 from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import interrupts
+from hopstate.training.kept_curves import curves_of
 from hopstate.training.optim import lr_at, make_optimizer
 from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
@@ -329,7 +330,8 @@ class Trainer:
         weights = {"model": dict(self.task.model.state_dict())}
         record = {**self.identity, "metrics": metrics, "best_epoch": self.progress.best_epoch}
         weights_file, result = Checkpoint(tensors=weights, record=record), json_text(self._result(metrics))
-        write_result(self.run.weights, weights_file, self.run.path / "result.json", result)
+        curves = curves_of(self.task, self.run) if "test" in self.splits else {}
+        write_result(self.run.weights, weights_file, self.run.path / "result.json", result, curves)
         return metrics
 
     def _result(self, metrics: dict[str, dict[str, float]]) -> dict[str, Any]:

@@ -3,20 +3,18 @@
 A probability is the chance that a pair is an event where events and other pairs are as many as in validation, and the
 others are drawn as there: the ratio is kept with the curve and told. It is made when it is first asked for, and kept as
 calibration.json in the run folder. Scores that are calibrated in training (pair-trees) stand as they are.
-
-Source: Zadrozny & Elkan 2002, doi:10.1145/775047.775151 (isotonic regression).
-Deviation: linear between the means of its steps, and held off 0 and 1 by what so many outcomes can tell.
+The curve itself is `hopstate.evaluation.probabilities`'.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hopstate.errors import CheckpointError, DataError, HopstateError, HopstateWarning, StorageError
+from hopstate.evaluation.probabilities import Curve, evenly, fitted
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
@@ -24,55 +22,7 @@ from hopstate.streaming.replay import replay
 from hopstate.training.tasks.link import LinkTask
 
 NAME = "calibration.json"
-MOST = 1_000  # events of validation that the curve is fitted to, evenly spread
 _FORMAT = "hopstate-calibration-1"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A rising map from scores to probabilities.
-
-    Args:
-        scores: (k,) rising knots.
-        values: (k,) probabilities there.
-        events: validation events that it was fitted to.
-        ratio: other pairs beside each of them.
-        strategy: how those were drawn.
-    """
-
-    scores: np.ndarray
-    values: np.ndarray
-    events: int
-    ratio: float
-    strategy: str
-
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """Return (Q,) probabilities of scores (Q,)."""
-        return np.interp(scores, self.scores, self.values)
-
-    def text(self) -> str:
-        """Return what a probability means."""
-        return (
-            f"calibrated on {self.events:,} validation events with {self.ratio:g} {self.strategy} other "
-            f"pair{'' if self.ratio == 1 else 's'} beside each"
-        )
-
-
-def fitted(scores: np.ndarray, y: np.ndarray, strategy: str) -> Curve:
-    """Return the curve of scores (Q,) with outcomes y (Q,) of 0 and 1."""
-    from scipy.optimize import isotonic_regression
-
-    at, which = np.unique(scores, return_inverse=True)
-    count = np.bincount(which).astype(np.float64)
-    steps = isotonic_regression(np.bincount(which, y) / count, weights=count)
-    sizes = np.diff(steps.blocks)
-    of = np.repeat(np.arange(len(sizes)), sizes)
-    weight = np.bincount(of, count)
-    knots, values = np.bincount(of, at * count) / weight, steps.x[steps.blocks[:-1]]
-    values = np.clip(values, 1 / (weight + 2), (weight + 1) / (weight + 2))
-    events = int(y.sum())
-    ratio = round((len(y) - events) / max(events, 1), 2)
-    return Curve(np.maximum.accumulate(knots), np.maximum.accumulate(values), events, ratio, strategy)
 
 
 def probabilities(asked: Session, scores: np.ndarray) -> tuple[np.ndarray, str]:
@@ -145,7 +95,7 @@ def _of_validation(task: LinkTask) -> tuple[np.ndarray, np.ndarray, str]:
     drawn = task.negatives.get(("val", strategy))
     if drawn is None or not len(drawn.rows):
         raise DataError("validation has no events, or no pairs beside them")
-    some = np.unique(np.linspace(0, len(drawn.rows) - 1, min(MOST, len(drawn.rows))).astype(np.int64))
+    some = evenly(len(drawn.rows))
     sizes = np.diff(drawn.offsets)
     which = np.repeat(np.isin(np.arange(len(sizes)), some), sizes)
     at = drawn.rows[some]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hopstate.errors import ConfigError, MissingFileError
 from hopstate.io.files import write_text
-from hopstate.runs.report import links, sections, verdict
+from hopstate.runs.report import links, sections, shapes, verdict
 from hopstate.runs.report.collect import FeatureTable, Influence, collect
 from hopstate.runs.report.page import Page
 from hopstate.runs.reproduce import results
@@ -59,6 +59,8 @@ def write_report(
     sections.curves(page, groups)
     sections.recipes(page, lines)
     links.strategies(page, groups)
+    shapes.rankings(page, groups)
+    shapes.reliability(page, groups)
     sections.costs(page, groups)
     sections.timelines(page, [one for one in tables if isinstance(one, Influence)])
     sections.features(page, [one for one in tables if isinstance(one, FeatureTable)])

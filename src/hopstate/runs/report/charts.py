@@ -117,7 +117,7 @@ def line_chart(title: str, about: str, lines: Sequence[Line], x_label: str, y_la
                 axes.plot(x, y, color=colour(line.series), marker="o", markersize=5, clip_on=False)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.margins(x=0.01, y=0.05)
-        _frame(axes, x_label, y_label)
+        frame(axes, x_label, y_label)
 
     return Chart(title, about, drawn(paint, HEIGHT))
 
@@ -174,7 +174,7 @@ def stem_chart(
             axes.axvline(query, color=LIGHT["quiet"], linewidth=1.25, linestyle=(0, (2, 3)), clip_on=False)
         axes.margins(x=0.02, y=0.08)
         axes.locator_params(axis="x", nbins=4)
-        _frame(axes, *labels)
+        frame(axes, *labels)
         if dated:
             _dates(axes)
         elif max(abs(end) for end in axes.get_xlim()) >= 1e6:
@@ -191,7 +191,8 @@ def _dates(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(lambda x, _: f"{datetime.fromtimestamp(x, UTC):{form}}")
 
 
-def _frame(axes: Axes, x_label: str, y_label: str) -> None:
+def frame(axes: Axes, x_label: str, y_label: str) -> None:
+    """Name the axes and draw quiet lines behind what is drawn."""
     axes.set(xlabel=plain(x_label), ylabel=plain(y_label))
     axes.grid(axis="y", clip_on=False)
     axes.set_axisbelow(True)

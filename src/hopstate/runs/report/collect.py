@@ -12,6 +12,7 @@ from typing import Any
 from hopstate.errors import CheckpointError, FormatError, MissingFileError
 from hopstate.io.opening import exists, read_text
 from hopstate.runs.data import known_data
+from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder, flatten, is_number
 
 INFLUENCE = ("end", "neighbor", "t", "event_id", "contribution")
@@ -37,6 +38,7 @@ class RunInfo:
         history: a row an epoch.
         result, environment: as in the folder.
         floors: what the method must stand above → test metrics.
+        curves: what is kept of the test split to be drawn.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class RunInfo:
     result: dict[str, Any]
     environment: dict[str, Any]
     floors: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -173,6 +176,7 @@ def read_run(path: Path) -> RunInfo:
         result=result,
         environment=environment,
         floors=folder.floors(),
+        curves=kept_curves(folder),
     )
 
 

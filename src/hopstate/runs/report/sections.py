@@ -130,7 +130,8 @@ def curves(page: Page, groups: Sequence[Group]) -> None:
             *((f"val_{m}", f"validation {tables.metric_words(m)}") for m in metrics),
             ("train_loss", "training loss"),
         ]:
-            lines = [line for i, group in enumerate(members) for line in _lines(i, group, column)]
+            mine = [i for i, group in enumerate(members) if column in ("train_loss", f"val_{group.metric}")]
+            lines = [line for i in mine for line in _lines(i, members[i], column)]
             if lines:
                 names = ", ".join(members[i].label for i in dict.fromkeys(line.series for line in lines))
                 about = f"{words} by epoch of {names}"

@@ -81,7 +81,8 @@ def metric_words(metric: str) -> str:
 def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
     """Return in words which floors links do not stand above, by kind of negatives; "" where there is none.
 
-    A figure that is no number tells nothing.
+    A figure that is no number tells nothing. "all" are all kinds where there are several; that nodes are new is said
+    where some metrics are of all nodes.
 
     Args:
         values: metric → mean of a method, all shares of 1, the larger the better.
@@ -90,11 +91,14 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
     >>> below_words({"mrr": 0.9, "new_historical_mrr": 0.7}, {"recency": {"mrr": 0.8, "new_historical_mrr": 0.8}})
     'recency on historical, new nodes'
     """
-    said = []
+    new, said = all(m.startswith("new_") for m in values), []
     for name, own in floors.items():
-        kinds = [kind_words(m) for m, value in values.items() if m in own and value <= own[m]]
-        if kinds:
-            said.append(f"{name} on {'; '.join(kinds)}")
+        words = {m: kind_words(m.removeprefix("new_") if new else m) for m in values if m in own}
+        under = dict.fromkeys(words[m] for m in words if values[m] <= own[m])
+        above = {words[m] for m in words if values[m] > own[m]}
+        if under:
+            every = len(under) > 1 and not above
+            said.append(f"{name} on {'all' if every else '; '.join(under)}")
     return ", ".join(said)
 
 

@@ -13,7 +13,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.training.tasks.node import averaged
+from hopstate.training.tasks.node import averaged, class_curves
 from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
 
@@ -58,6 +58,7 @@ class GraphTask:
         self.model, self.graphs, self.collate, self.level = model, graphs, collate, level
         self.y, self.target, self.split, self.batch_size, self.seed = y, target, split, batch_size, seed
         self.metric, self.mode = target.metrics[0], target.mode
+        self.curves: dict[str, Any] = {}
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold the training graphs."""
@@ -84,7 +85,10 @@ class GraphTask:
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics pooled over a split."""
         ids = self._ids(split)
-        return self.target.score(self.y[self._rows(ids)], self._outputs(ids))
+        y, out = self.y[self._rows(ids)], self._outputs(ids)
+        if split == "test":
+            self.curves = class_curves(self.target, y, out)
+        return self.target.score(y, out)
 
     def predict(self, split: str) -> dict[str, Any]:
         """Return the prediction columns of a split, or of "all" graphs: graph, and node or edge within it."""

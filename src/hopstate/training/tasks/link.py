@@ -17,8 +17,10 @@ from hopstate.data.event_splits import EVENT_SPLITS
 from hopstate.data.events import EventStream
 from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
+from hopstate.evaluation import summaries
 from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
 from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 from hopstate.streaming.protocols import LinkFollower, Scores
@@ -105,6 +107,8 @@ class LinkTask(EventTask[LinkFollower]):
         if evaluation.choose == "mean":
             self.metric = "mean_average_precision"
         # scoring all of training would cost as much as a good part of an epoch: its latest events stand for it
+        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self.curves: dict[str, Any] = {}
         self._recent = replace(split, train=split.train[-len(split.val) :])
 
     def facts(self) -> TaskFacts:
@@ -115,7 +119,7 @@ class LinkTask(EventTask[LinkFollower]):
         """Return the whole table of a split: every strategy on test, those that choose on validation."""
         e = self.evaluation
         strategies = e.strategies if split == "test" else e.choosing
-        return evaluate_link(
+        found = evaluate_link(
             self.scorer(split),
             self.stream,
             self.split,
@@ -127,6 +131,17 @@ class LinkTask(EventTask[LinkFollower]):
             bootstrap=e.bootstrap if split == "test" else 0,
             negatives={k: v for k, v in self.negatives.items() if k[0].endswith(split) and k[1] in strategies},
         )
+        self._keep(found, split)
+        return found
+
+    def _keep(self, report: LinkReport, split: str) -> None:
+        """Keep what a report draws of test, and what maps its scores to probabilities, which validation gives."""
+        if split == "test":
+            self.curves = summaries.of_links(report, split, self._curve, calibrated=self.calibrated)
+            return
+        strategy = self.evaluation.strategies[0]
+        scored = report.scores.get((split, strategy))
+        self._curve = None if scored is None or self.calibrated else summaries.curve_of(scored, strategy)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return metrics: "average_precision", "historical_average_precision", ..., "new_..." of events with new nodes.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, check_range
+from hopstate.evaluation.summaries import of_classes
 from hopstate.random import named_rng
 from hopstate.training.ranks import ALONE, Ranks
 from hopstate.training.tasks.protocols import Portion, TaskFacts
@@ -152,6 +153,7 @@ class NodeTask(Generic[BatchT]):
         self.model, self.source, self.labels, self.walks = model, source, source.labels, walks
         self.metric: str = self.labels.target.metrics[0]
         self.mode: Literal["max", "min"] = self.labels.target.mode
+        self.curves: dict[str, Any] = {}
 
     def num_batches(self, epoch: int) -> int:
         """Return the source's number of batches."""
@@ -185,7 +187,10 @@ class NodeTask(Generic[BatchT]):
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled metrics of a split."""
         rows = self.labels.rows(split)
-        return self.labels.score(rows, self.logits(rows))
+        out = self.logits(rows)
+        if split == "test":
+            self.curves = class_curves(self.labels.target, self.labels.y[rows], out)
+        return self.labels.score(rows, out)
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return the prediction columns of a split, or of "all" nodes."""
@@ -199,6 +204,12 @@ class NodeTask(Generic[BatchT]):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Take back what `state` returned."""
         self.source.load_state(state)
+
+
+def class_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
+    """Return what a report draws of classes y (n,) and outputs (n, C); nothing where no classes are predicted."""
+    found = of_classes(target.predictions(out), y) if target.goal == "classes" and len(y) else None
+    return {} if found is None else {"ranking": [], "reliability": [found]}
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):

@@ -149,6 +149,16 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
+class DrawsCurves(Protocol):
+    """A task that keeps what a report draws of test: Hits@k over k, reliability of probabilities.
+
+    curves: of the last judgement of test, as `hopstate.evaluation.summaries` makes it; empty before.
+    """
+
+    curves: dict[str, Any]
+
+
+@runtime_checkable
 class ReadsEdges(Protocol):
     """A model that takes features of edges or events.
 
@@ -197,6 +207,7 @@ class ExplainsEvents(Protocol):
 
 
 __all__ = [
+    "DrawsCurves",
     "Explains",
     "ExplainsEvents",
     "ExplainsPairs",

@@ -22,7 +22,9 @@ from hopstate.data.graph import Graph
 from hopstate.data.validate import SPLITS
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError
-from hopstate.evaluation.static_link import Question, link_metrics
+from hopstate.evaluation import summaries
+from hopstate.evaluation.probabilities import Curve, fitted
+from hopstate.evaluation.static_link import Question, judged, metrics_of
 from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.pair_decoders import PairDecoder
 from hopstate.ops.proximity import Proximity
@@ -156,6 +158,8 @@ class StaticLinkTask:
         self.source, self.vectors, self.split, self.learned, self.messages = source, vectors, split, learned, messages
         self.training, self.judging, self.node_ids, self.walks = training, judging, node_ids, walks
         self.without = without
+        self._curve: Curve | None = None  # from validation's scores, when they were last judged
+        self.curves: dict[str, Any] = {}
         every = np.concatenate([split.pairs[name] for name in SPLITS])
         self.free = NonNeighbors(every, messages.num_nodes, directed=split.directed)
         self._near: dict[int, Proximity] = {}
@@ -264,8 +268,17 @@ class StaticLinkTask:
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return "mrr", "hits@k", "average_precision" and "roc_auc" of a split; limits of the test split's."""
-        score = self.scorer(split)
-        return link_metrics(self.question(split), score, bootstrap=self.judging.bootstrap if split == "test" else 0)
+        question = self.question(split)
+        found = judged(question, self.scorer(split))
+        if split == "val":
+            self._curve = fitted(found.scores, found.y, "random") if 0 < found.y.sum() < len(found.y) else None
+        if split == "test":
+            raw = 1 / (1 + np.exp(-np.clip(found.scores, -700, 700)))
+            counts = np.array([min(question.candidates or self.messages.num_nodes, self.messages.num_nodes)])
+            ranking = [summaries.ranking_curve(found.rank, counts, "nodes without a link")]
+            bins = summaries.of_pairs(found.scores, found.y, "random pairs", self._curve, raw)
+            self.curves = {"ranking": ranking, "reliability": bins}
+        return metrics_of(question, found, bootstrap=self.judging.bootstrap if split == "test" else 0)
 
     def encoded(self, split: str) -> tuple[Tensor, Graph]:
         """Return (N, D) vectors of all nodes over the messages of a split, and these."""

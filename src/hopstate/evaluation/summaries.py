@@ -1,0 +1,113 @@
+"""What of an evaluation is kept to be drawn: Hits@k over k, and how probabilities and outcomes agree.
+
+A few dozen numbers, however many scores there were. Test scores enter with a curve that validation gave; lists of
+numbers leave, as a run's curves.json holds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hopstate.evaluation.calibration import Calibration, calibration
+from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.evaluation.probabilities import Curve, evenly, fitted
+from hopstate.evaluation.ranking import hits, ranks
+
+PLACES = (1, 2, 3, 5, 10, 20, 30, 50, 100)
+WAYS = TRAINED, FITTED, WITHIN = ("as trained", "calibrated on validation", "calibrated in training")
+
+
+def ranking_curve(rank: np.ndarray, candidates: np.ndarray, of: str) -> dict[str, Any]:
+    """Return Hits@k at PLACES, as far as there are so many to be ranked among.
+
+    Args:
+        rank: (P,) ranks, from 1.
+        candidates: (P,) how many others each was ranked among.
+        of: what they were, in words.
+    """
+    most = int(candidates.max(initial=0))
+    places = [k for k in PLACES if k <= most]
+    shares = [hits(rank, k) for k in places]
+    return {"of": of, "k": places, "hits": shares, "queries": len(rank), "candidates": float(candidates.mean())}
+
+
+def reliability(found: Calibration, of: str, how: str) -> dict[str, Any]:
+    """Return the bins of probabilities that hold any: mean probability, share of outcomes, count; and the ECE."""
+    held = found.count > 0
+    return {
+        "of": of,
+        "how": how,
+        "probability": found.mean_probability[held].tolist(),
+        "share": found.positive_share[held].tolist(),
+        "count": found.count[held].tolist(),
+        "ece": found.ece,
+        "brier": found.brier,
+    }
+
+
+def of_classes(probabilities: np.ndarray, y: np.ndarray, *, bins: int = 15) -> dict[str, Any] | None:
+    """Return how often the likeliest class is right, by its probability; None where no class is known.
+
+    Args:
+        probabilities: (n, C).
+        y: (n,) classes, -1 unknown; from C on for those that the model does not know.
+    """
+    known = y >= 0
+    if not known.any():
+        return None
+    top = probabilities[known].max(1)
+    right = probabilities[known].argmax(1) == y[known]
+    return reliability(calibration(right, np.clip(top, 0, 1), bins=bins), "the likeliest class", TRAINED)
+
+
+def curve_of(scored: LinkScores, strategy: str) -> Curve | None:
+    """Return the curve of validation's scores, as `hopstate score` makes it; None without pairs beside events."""
+    if not len(scored.positive) or not len(scored.negative):
+        return None
+    some = evenly(len(scored.positive))
+    sizes = np.diff(scored.offsets)
+    beside = scored.negative[np.repeat(np.isin(np.arange(len(sizes)), some), sizes)]
+    y = np.repeat([1.0, 0.0], [len(some), len(beside)])
+    return fitted(np.concatenate([scored.positive[some], beside]), y, strategy) if len(beside) else None
+
+
+def of_pairs(
+    scores: np.ndarray, y: np.ndarray, of: str, curve: Curve | None, raw: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Return the reliability of raw probabilities (Q,), where there are such, and of scores (Q,) through a curve."""
+    found = [] if raw is None else [reliability(calibration(y, raw), of, TRAINED)]
+    return found + ([] if curve is None else [reliability(calibration(y, curve(scores)), of, FITTED)])
+
+
+def of_links(report: LinkReport, split: str, curve: Curve | None, *, calibrated: bool) -> dict[str, Any]:
+    """Return the curves of a split of a stream: of ranks among many, of probabilities by kind of negatives.
+
+    Args:
+        report: of the evaluation.
+        split: "test".
+        curve: of validation's scores; it is drawn for its own kind of negatives alone.
+        calibrated: whether scores are probabilities that training has calibrated.
+    """
+    ranking, bins = [], []
+    for (name, strategy), scored in report.scores.items():
+        if name != split:
+            continue
+        if strategy == "many":
+            sizes = np.diff(scored.offsets)
+            own = sizes > 0
+            if own.any():
+                bounds = np.concatenate([[0], np.cumsum(sizes[own])])
+                rank = ranks(scored.positive[own], scored.negative, bounds)
+                ranking.append(ranking_curve(rank, sizes[own], "other destinations"))
+        elif (name, strategy) in report.reliability:
+            how = WITHIN if calibrated else TRAINED
+            bins.append(reliability(report.reliability[name, strategy], f"{strategy} negatives", how))
+        if curve is not None and not calibrated and strategy == curve.strategy and strategy != "many":
+            y, scores = scored.pooled()
+            bins += of_pairs(scores, y, f"{strategy} negatives", curve, None)
+    return {"ranking": ranking, "reliability": bins}
+
+
+__all__ = ["curve_of", "of_classes", "of_links", "of_pairs", "ranking_curve", "reliability"]

@@ -1,0 +1,99 @@
+"""Ranking curves and reliability in a report: what runs keep of them, and what a page makes of that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_report import make_run, table
+
+import hopstate
+from hopstate.errors import CheckpointError
+from hopstate.evaluation import summaries
+from hopstate.evaluation.calibration import calibration
+from hopstate.evaluation.link import LinkReport, LinkScores
+from hopstate.runs.report import write_report
+from hopstate.training.kept_curves import kept_curves
+from hopstate.training.run_folder import RunFolder
+
+RANKED = {"of": "other destinations", "k": [1, 10], "hits": [0.2, 0.6], "queries": 50, "candidates": 20.0}
+BINS = {"of": "random negatives", "probability": [0.2, 0.9], "share": [0.1, 0.8], "count": [30, 10], "brier": 0.1}
+
+
+def keep(folder: Path, **found: list) -> None:
+    (folder / "curves.json").write_text(json.dumps(found))
+
+
+def test_hits_over_k_are_those_of_the_ranks_as_far_as_there_are_candidates() -> None:
+    rank = np.array([1, 1, 2.5, 4, 11])
+    found = summaries.ranking_curve(rank, np.array([5, 12]), "x")
+    assert found["k"] == [1, 2, 3, 5, 10]
+    assert found["hits"] == [sum(r <= k for r in rank) / 5 for k in found["k"]]
+
+
+def test_test_scores_go_through_the_curve_of_validation() -> None:
+    rng = np.random.default_rng(0)
+
+    def scored(count: int) -> LinkScores:
+        positive, negative = rng.beta(2, 6, count), rng.beta(1, 12, count)  # as if far too careful
+        return LinkScores(rows=np.arange(count), positive=positive, negative=negative, offsets=np.arange(count + 1))
+
+    curve = summaries.curve_of(scored(4000), "random")
+    test = scored(3000)
+    y, p = test.pooled()
+    report = LinkReport(rows=[], scores={("test", "random"): test}, reliability={("test", "random"): calibration(y, p)})
+    before, after = summaries.of_links(report, "test", curve, calibrated=False)["reliability"]
+    assert (before["how"], after["how"]) == (summaries.TRAINED, summaries.FITTED)
+    assert before["ece"] > 0.2 > 0.05 > after["ece"]
+    assert after["ece"] == pytest.approx(calibration(y, curve(p)).ece)
+    assert sum(after["count"]) == 6000
+    (only,) = summaries.of_links(report, "test", None, calibrated=True)["reliability"]
+    assert only["how"] == summaries.WITHIN
+
+
+def test_classes_are_judged_by_their_likeliest() -> None:
+    p = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
+    found = summaries.of_classes(p, np.array([0, 0, -1, 5]))
+    assert found is not None
+    assert sum(found["count"]) == 3  # of one no class is known; one has a class that the model does not know
+    assert found["ece"] == pytest.approx((0.1 + 0.7 + 0.5) / 3)
+    assert summaries.of_classes(p, np.full(4, -1)) is None
+
+
+def test_runs_keep_little_and_a_report_draws_it(tmp_path: Path) -> None:
+    graph = hopstate.load_dataset("sbm", num_nodes=120)
+    run = hopstate.fit("mlp", graph, out=tmp_path / "run", loop={"epochs": 2, "progress": False})
+    kept = kept_curves(RunFolder.open(run.path))
+    assert 0 < sum(kept["reliability"][0]["count"]) < 120
+    assert (run.path / "curves.json").stat().st_size < 4_000
+    page = write_report([run.path], tmp_path / "r.html")
+    words = page.read_text()
+    assert "Calibration</h2>" in words
+    assert "the likeliest class" in words
+
+
+def test_curves_are_means_over_runs_with_their_figures_beside_them(tmp_path: Path) -> None:
+    for seed, shift in enumerate((0.0, 0.2)):
+        make_run(tmp_path / f"runs/{seed}", "dyg-mamba", "uci", {"mrr": 0.3}, seed=seed)
+        ranked = RANKED | {"hits": [share + shift for share in RANKED["hits"]]}
+        bins = [BINS | {"how": how, "ece": 0.1 + shift} for how in summaries.WAYS[:2]]
+        keep(tmp_path / f"runs/{seed}", ranking=[ranked], reliability=bins)
+    make_run(tmp_path / "runs/old", "gcn", "uci", {"mrr": 0.3})  # of before curves were kept
+    page = write_report([tmp_path / "runs"], tmp_path / "r.html")
+    hits = table(page, "Hits@k on uci, in percent, among other destinations")
+    assert hits == [["method", "@1", "@10"], ["dyg-mamba", "30.00", "70.00"]]
+    rows = table(page, "Calibration on uci")[1:]
+    assert [row[2:] for row in rows] == [[how, "20.00", "80"] for how in summaries.WAYS[:2]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"k": [1]}, {"hits": [0.2, "x"]}, {"hits": [0.2, 3]}, {"of": 3}, {"k": None}, {"hits": [float("nan"), 0]}],
+)
+def test_damaged_curves_are_named(tmp_path: Path, change: dict) -> None:
+    make_run(tmp_path / "run", "gcn", "uci", {"mrr": 0.3})
+    keep(tmp_path / "run", ranking=[RANKED | change])
+    with pytest.raises(CheckpointError, match=r"curves\.json"):
+        write_report([tmp_path / "run"], tmp_path / "r.html")
