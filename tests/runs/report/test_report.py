@@ -180,7 +180,7 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
     assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
-    assert table(page, "Links of uci: events with new nodes")[1][1] == "recency on random, new nodes"
+    assert table(page, "Links of uci: events with new nodes")[1][1] == "recency on random"
 
 
 def test_the_page_stands_alone(full: Path) -> None:
