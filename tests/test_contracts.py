@@ -52,6 +52,10 @@ KNOW_ONE = {  # shared modules that know a single method: (what of it, why)
     "cli/inspect.py": ({"gin-graphs", "recency"}, "methods of each kind of record, for their reading options alone"),
     "cli/top_error.py": ({"message_passing"}, "a command about that package's batches and no other's"),
     "datasets/temporal_generators.py": ({"ctdg-ssm"}, "how that paper makes its paths, beside how CTAN does"),
+    "runs/plan/stages.py": (
+        {"dyg-mamba", "graphmixer", "nagphormer", "pair-trees"},
+        "what each method's costs grow with, beside how it is measured",
+    ),
     "runs/queries/first_stage.py": ({"pair_trees"}, "a first stage is a forest, whatever model it goes before"),
     "runs/queries/student.py": ({"pair_trees"}, "the same forest"),
     "runs/reproduce/tables.py": ({"edgebank", "pair-trees", "recency"}, "floors that tables of all methods show"),

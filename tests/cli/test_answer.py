@@ -36,6 +36,7 @@ CALLS = {
     "inspect": ["own.csv"],
     "export": ["gcn", "--to=torch", "--out=exported"],
     "prepare": ["own.csv", "--out=store"],
+    "plan": ["nagphormer", "--nodes=1e6", "--edges=1e7", "--features=128"],
     "check-leak": ["recency", "--moments=2", "--queries=4"],
     "check-crash": ["recency", "--kills=0", "--drops=0", "--tears=0", "--eio=0", "--enospc=0"],
     "datasets": ["karate"],
