@@ -1,5 +1,7 @@
 """A linear map whose rows do not know of each other: the definition, and the same bits in any company."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -53,3 +55,27 @@ def test_a_network_answers_each_row_alike_in_any_company() -> None:
         assert torch.equal(run(x[first:last]), whole[first:last])
     with torch.no_grad():
         assert torch.allclose(torch.cos(net(x)).double().sigmoid(), whole, atol=F32_TIGHT)
+
+
+def test_a_weight_that_was_written_to_is_taken_as_it_is() -> None:
+    """However it was written: `data` and arrays of numpy count no versions."""
+    from hopstate.ops.row_linear.linear import _made
+
+    net, x = nn.Linear(7, 20), torch.randn(3, 7)
+
+    def check() -> None:
+        assert torch.equal(row_linear(x, net.weight, net.bias), row_linear(x, net.weight.detach().clone(), net.bias))
+
+    check()
+    assert len(_made) == 1
+    net.weight.data[3, 5] += 1
+    check()
+    net.weight.detach().numpy()[0, 0] = 7
+    check()
+    net.weight.data = torch.randn(20, 7)
+    check()
+    net, x = net.double(), x.double()
+    check()
+    del net, check
+    gc.collect()
+    assert not _made  # nothing is kept of models that are gone

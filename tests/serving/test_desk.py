@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from made_events import small_run, table
 
 pytest.importorskip("fastapi", reason="needs the extra serve: pip install 'hopstate[serve]'")
 pytest.importorskip("apsw", reason="needs the extra serve: pip install 'hopstate[serve]'")
 
+from hopstate.ops.threads import usual_threads
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances, ranked, ranking
 from hopstate.serving.desk import LATER, SOON, Desk
@@ -60,6 +62,21 @@ def test_what_is_short_comes_between_the_slices_of_what_is_long(desk: Desk) -> N
     asked.set()
     assert (slow.result(), quick.result(), later.result()) == ("whole", None, None)
     assert done == ["slice 0", "quick", "slice 1", "slice 2", "later"]
+
+
+def test_its_linear_algebra_has_one_thread_and_kernels_all() -> None:
+    """So that no answer has to bring that about, which starts a thread each time."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        other = Desk("another")
+        try:
+            assert other.give(lambda: (torch.get_num_threads(), usual_threads())).result() == (1, 2)
+        finally:
+            other.close()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_was_given_is_done_before_the_end() -> None:

@@ -107,7 +107,9 @@ def test_the_cut_of_the_calls_changes_no_bit(name: str, kind: str, tmp_path: Pat
 
 
 def test_one_thread_or_two_give_the_same(tmp_path: Path) -> None:
-    task, later = task_of("ctdg-ssm", tmp_path), events(50, 160)
+    """At a size at which LAPACK shares a batch's work out between threads."""
+    settings = {"model.dim": 64, "evaluation.batch_size": 200}
+    task, later = task_of("ctdg-ssm", tmp_path, events(500, nodes=300), **settings), events(300, 500, nodes=300)
     found, before = [], torch.get_num_threads()
     try:
         for threads in (1, 2):

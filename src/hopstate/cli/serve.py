@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 import sys
@@ -117,8 +118,8 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
         opened, doors["beside"] = pair.opened, pair.beside
     name = Path(os.path.abspath(o.run)).name
     app = service(opened, name=name, token=token, **doors)
-    sys.setswitchinterval(_TURN)
     app.state.doors.open()
+    _make_even()
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
@@ -132,6 +133,13 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     place.listen(2048)  # who asks from now on waits until the service takes the call, and is not refused
     told = partial(print, f"serving {name} at {url} (who next: /, doors: /docs)", flush=True)
     return Answer({"serving": name, "url": url}, told, then=serve)
+
+
+def _make_even() -> None:
+    """Let this process, which has opened its run, answer without stops of its own making."""
+    sys.setswitchinterval(_TURN)
+    gc.collect()
+    gc.freeze()  # modules and weights stay: to look through them for garbage again and again takes 0.2 s each time
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -158,6 +158,8 @@ class LayeredStore:
         for layer in self.layers:
             local = layer.local(nodes, added=self.added)
             here = np.flatnonzero(local < len(layer.nodes))
+            if not len(here):
+                continue
             index = self._index(layer)
             count = index["length"][local[here]]
             parts.append((layer.nodes, index, nodes[here], index["start"][local[here]], count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from hopstate.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+FEW = 32  # ids that are looked up one by one: to make an array of texts of pandas' takes as long as a hundred
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,16 @@ class Vocabulary:
         """Return int64 rows of many ids, -1 where an id is unknown."""
         import pandas as pd
 
-        return self._index.get_indexer(pd.Index(np.asarray(keys))).astype(np.int64, copy=False)
+        keys = np.asarray(keys)
+        if len(keys) <= FEW and keys.dtype.kind == self.ids.dtype.kind:
+            return np.array([self._row(key) for key in keys.tolist()], np.int64)
+        return self._index.get_indexer(pd.Index(keys)).astype(np.int64, copy=False)
+
+    def _row(self, key: int | str) -> int:
+        try:
+            return cast(int, self._index.get_loc(key))  # ids are unique, so that it is no slice
+        except KeyError:
+            return -1
 
     def names(self, rows: np.ndarray) -> np.ndarray:
         """Return the user's ids of the given rows."""

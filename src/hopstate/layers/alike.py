@@ -26,18 +26,19 @@ _CURVES: set[Any] = {torch._C._nn.silu, torch._C._nn.softplus, torch._C._nn.gelu
     for place in (torch, Tensor)
     for name in ("cos", "sin", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "erf")
 }
+_OWN: set[Any] = _CURVES | {F.linear, F.scaled_dot_product_attention}
 
 
 class _Rows(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _OWN:  # nearly all: each look at a size comes here too
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         if func is F.linear:
             return row_linear(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return _attention(*args, **kwargs)
-        if func in _CURVES:
-            return _padded(func, *args, **kwargs)
-        return func(*args, **kwargs)
+        return _padded(func, *args, **kwargs)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import TypeVar
 
+from hopstate.ops.threads import one_thread
 from hopstate.streaming.slices import Steps
 
 T = TypeVar("T")
@@ -93,6 +94,7 @@ class Desk:
     def _put(self, step: Callable[[], bool], patience: float) -> None:
         self._jobs.put((time.monotonic() + patience, next(self._order), step, patience))
 
+    @one_thread()  # once: to go there and back for every slice starts a thread each time
     def _work(self) -> None:
         while True:
             _, _, step, patience = self._jobs.get()

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -345,6 +346,8 @@ class Doors:
             self._trouble("sink or snapshot", "")
         except Exception as error:  # what was acknowledged stands; the next start makes up for the rest
             self._trouble("sink or snapshot", str(error) or type(error).__name__)
+        with suppress(Exception):  # whoever needs it meets the error, and tells it
+            live.prepare()
 
     def _committed(self, receipts: list[Receipt], begin: float) -> None:
         new = [one.position for one in receipts if one.position is not None and not one.again]

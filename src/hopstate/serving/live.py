@@ -121,6 +121,7 @@ class LiveRun:
                     f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs"
                 )
             self.task: LinkTask = task
+            task.model.eval()  # for good: to go there and back for every question takes as long as its arithmetic
             self._pace = Pace()
             self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())
@@ -129,8 +130,9 @@ class LiveRun:
                 self._open.callback(self.log.close)
             self.method = method
             self._incoming = Incoming(self.run, method, late)
+            self._asked: Session | None = None
             self._recover()
-            self._asked = Session(self.run, self.task, self.past, None, self.method)
+            self.asked()
             if retain is not None and len(self.past):
                 check_duration(self.past, retain)
         except BaseException:
@@ -328,6 +330,8 @@ class LiveRun:
         """Do what `_after` does, in slices."""
         new = self._incoming.stream(bodies, self.past)
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "pace": self._pace}
+        if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
+            given["begun"] = self._asked.queries.begun()
         answer, after = yield from each_in(torch.no_grad, going_on(self.task, self.past, new, **given))
         needed = after.settled if after.tag else 0  # without a memory, features of all events stay of use
         after = replace(after, layers=compacted(after.layers, needed))
@@ -336,8 +340,15 @@ class LiveRun:
             scores[self.task.asked(new)] = answer["score"]
         return scores, after
 
+    def prepare(self) -> None:
+        """Move the memory by events that no later one can change any more: questions and the next commit need it."""
+        if self.past.tag:
+            self.asked().queries.latest()
+
     # ---- answers out --------------------------------------------------------------------------------------
     def asked(self) -> Session:
         """Return what questions are put to (`runs.queries`); it stands on the past as it is now."""
-        self._asked = self._asked.over(self.past)
-        return self._asked
+        made = self._asked
+        made = Session(self.run, self.task, self.past, None, self.method) if made is None else made.over(self.past)
+        self._asked = made
+        return made

@@ -6,6 +6,7 @@ What is fetched, scored and moved depends on the batch at hand alone, so a call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +16,28 @@ from hopstate.data.events import EventBatch
 from hopstate.data.layers import Memories
 from hopstate.data.past import Past
 from hopstate.layers.evaluating import evaluating
+from hopstate.ops.threads import one_thread
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import BLOCK, Follower, MemoryModel, Scores
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """Open batches of a past that have moved a memory, and what it came to.
+
+    Args:
+        edges: (m + 1,) where the m batches begin and end, counted from the first event that is not settled.
+        state: what `FollowingMemory.state` returned after them.
+    """
+
+    edges: np.ndarray
+    state: NodeState
+
+    def fits(self, edges: np.ndarray, first: int) -> bool:
+        """Return whether batches (edges) whose first query is in a certain one go on from here."""
+        done = len(self.edges) - 1
+        return done <= first and np.array_equal(edges[: done + 1], self.edges)
 
 
 class FollowingMemory(MemoryScorer):
@@ -37,6 +57,7 @@ class FollowingMemory(MemoryScorer):
     def reset(self) -> None:
         """Go back to the memory of the past."""
         empty, n = self.model.initial_state(0), self.past.num_nodes
+        self._device = empty.memory.device
         K, _, d = empty.memory.shape
         # numpy's zeros take no memory until they are written to
         zeros = [np.zeros(shape, _numpy(kind)) for shape, kind in (((K, n, d), empty.memory), ((n, d), empty.output))]
@@ -62,7 +83,7 @@ class FollowingMemory(MemoryScorer):
         for active in self.inputs.batches(batch):
             nodes = active.nodes.numpy()
             self.fetch(nodes)
-            with evaluating(self.model):
+            with evaluating(self.model), one_thread():  # whatever their number, and what else they have to do
                 self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
             self._moved[nodes] = True
 

@@ -21,7 +21,7 @@ from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ShapeError
 from hopstate.ops.rows import ranges
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import FollowingMemory, asked_alone
+from hopstate.streaming.following import Begun, FollowingMemory, asked_alone
 from hopstate.streaming.protocols import BLOCK, Follower, FollowerT, LiveTask, NodeFollower
 from hopstate.streaming.scores import check_scores
 from hopstate.streaming.slices import Pace, Steps, finished, in_slices
@@ -84,12 +84,15 @@ def going_on(
     again: bool = False,
     checked: bool = False,
     pace: Pace | None = None,
+    begun: Begun | None = None,
 ) -> Steps[tuple[dict[str, np.ndarray], Past]]:
     """Do what `go_on` does, to the bit, and stop before and after the memory moves.
 
     Args:
         task, past, events, score, again, checked: as there.
         pace: of slices of scores, where these depend on no company; None scores whole batches.
+        begun: what the memory of this very past came to by its open batches, where somebody has moved it; used where
+            the new events leave these batches as they are.
     """
     if not checked and past.model != fingerprint(task):
         raise CheckpointError("this state belongs to a model of other weights; start from this run's own")
@@ -102,14 +105,19 @@ def going_on(
     place = np.searchsorted(edges, np.searchsorted(open_.t, open_.t, side="left"), side="right") - 1
     starts = np.searchsorted(place[asked], np.arange(len(edges)))
     settled = int(place[-1]) if len(open_) else 0  # events to come are scored before this batch, or in it
-    scores = []
+    scores, done = [], 0
+    if begun is not None and isinstance(follower, FollowingMemory):
+        first = int(place[asked[0]]) if len(asked) else settled
+        if begun.fits(edges, min(first, settled)):
+            follower.restore(begun.state)
+            done = len(begun.edges) - 1
     for b in range(settled + 1):
         mine = asked[slice(*starts[b : b + 2])]
         if len(mine):
             columns, ids = (open_.src[mine], open_.dst[mine]), mine + open_.first_id
             ask = partial(asked_alone, follower, partial(task.ask, follower))
             scores.append((yield from _scored(ask, columns, open_.t[mine], ids, pace if follower.alike else None)))
-        if b < settled:
+        if done <= b < settled:
             yield
             follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
             yield

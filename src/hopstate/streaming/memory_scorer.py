@@ -158,15 +158,15 @@ class ActiveEvents:
         gone[gone] = ~np.isin(ids[gone], ends[~standing])
         return np.stack([events.src[gone], events.dst[gone]]), standing
 
-    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
-        last, met = self.store.last_meeting(src, dst, t)
+    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, store: Histories | None = None) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each pair last met strictly before t); store may hold their histories alone."""
+        last, met = (self.store if store is None else store).last_meeting(src, dst, t)
         never = float(self.model.never)
         return np.where(met, self.clock.log_gaps(t, last, never), never)
 
-    def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each node's last event strictly before t)."""
-        found, never = self.store.last(nodes, t, 1), float(self.model.never)
+    def node_gaps(self, nodes: np.ndarray, t: np.ndarray, store: Histories | None = None) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each node's last event strictly before t); store as in `pair_gaps`."""
+        found, never = (self.store if store is None else store).last(nodes, t, 1), float(self.model.never)
         gap = np.full(len(nodes), never)
         seen = found.lengths > 0
         gap[seen] = self.clock.log_gaps(np.asarray(t)[seen], found.times, never)
@@ -177,12 +177,16 @@ class ActiveEvents:
 
         What it reads of pairs' own histories stands in further columns.
         """
-        columns = self.model.gaps
-        made = [self.pair_gaps(src, dst, t)] if columns else []
+        columns, store = self.model.gaps, self.store
+        if self.told is not None:  # which gathers whole histories: all look-ups are in them
+            store = store.histories(np.concatenate([src, dst]))
+        made = [self.pair_gaps(src, dst, t, store)] if columns else []
         if columns > 1:
-            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
+            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t]), store), 2)
         gaps = torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
-        return gaps if self.told is None else torch.cat([gaps, torch.from_numpy(self.told.pairs(src, dst, t))], 1)
+        if self.told is None:
+            return gaps
+        return torch.cat([gaps, torch.from_numpy(self.told.pairs(src, dst, t, store))], 1)
 
 
 class StreamEnds:
@@ -236,6 +240,7 @@ class MemoryScorer:
 
     def reset(self) -> None:
         """Go back to the start."""
+        self._device = next(self.model.parameters()).device  # asked for often, which takes long
         fresh = self.model.initial_state(self.inputs.store.num_nodes) if self.start is None else self.start.snapshot()
         self.memory = fresh.to(self._device)
 
@@ -275,7 +280,3 @@ class MemoryScorer:
         with evaluating(self.model):
             for active in self.inputs.batches(batch):
                 self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device

@@ -13,7 +13,7 @@ import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.sampling.event_batches import batch_boundaries
-from hopstate.streaming.following import asked_alone
+from hopstate.streaming.following import Begun, FollowingMemory, asked_alone
 from hopstate.streaming.protocols import LinkFollower, LiveTask, Scores
 from hopstate.streaming.scores import check_scores
 
@@ -80,6 +80,12 @@ class PairQueries:
         """Return the follower as it stands for whatever comes after the past's last event."""
         self._move_to(len(self._boundaries) - 1)
         return self.follower
+
+    def begun(self) -> Begun | None:
+        """Return by which open batches the memory has been moved for the queries so far, None where by none."""
+        if not self._moved or not isinstance(self.follower, FollowingMemory):
+            return None
+        return Begun(self._boundaries[: self._moved + 1], self.follower.state())
 
     def _restart(self) -> None:
         self.follower: LinkFollower = self.task.follow(self.past)

@@ -116,8 +116,12 @@ class PairFeatures:
         made._attr = EventFeatures(past) if past.has_features else None
         return made
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, held: Histories | None = None) -> np.ndarray:
         """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,).
+
+        Args:
+            u, v, t: the queries.
+            held: what `histories` of the store returned of their nodes, where that is at hand.
 
         Raises:
             ShapeError: columns of different lengths.
@@ -125,7 +129,7 @@ class PairFeatures:
         """
         from hopstate.tokens.pair_feature_kernels import pair_features
 
-        store = self.store.histories(np.concatenate([u, v]))
+        store = (self.store if held is None else held).histories(np.concatenate([u, v]))
         u, v, t = store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         latest = np.empty((len(u), 3), np.int64)

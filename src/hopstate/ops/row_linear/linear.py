@@ -6,10 +6,14 @@ For inference on the CPU; there is no gradient.
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 UNIT = 64  # rows that a thread takes at a time
 
@@ -36,11 +40,8 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     rows = x.numel() // max(terms, 1) if terms else int(np.prod(x.shape[:-1]))
     kind = x.detach().dtype
-    blocks = -(-width // kernels.LANES)
-    packed = torch.zeros(blocks * kernels.LANES, terms, dtype=kind)
-    packed[:width] = weight.detach()
-    packed = packed.view(blocks, kernels.LANES, terms).transpose(1, 2).contiguous()
-    shift = torch.zeros(blocks * kernels.LANES, dtype=kind)
+    packed = _packed(weight, kernels.LANES, kind)
+    shift = torch.zeros(packed.shape[0] * kernels.LANES, dtype=kind)
     if bias is not None:
         shift[:width] = bias.detach()
     y = torch.empty(rows, width, dtype=kind)
@@ -49,3 +50,45 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     arrays = [a.view(-1).numpy() for a in (x.detach().contiguous(), packed, shift, y)]
     run_units(kernels.linear, units, bounds, terms, width, *arrays)
     return y.view(*x.shape[:-1], width)
+
+
+def _packed(weight: Tensor, lanes: int, kind: torch.dtype) -> Tensor:
+    """Return (blocks, k, lanes) of a weight (n, k); of a parameter that has not changed, what was made the last time.
+
+    Packing takes longer than a few rows' products. Whether it changed is seen by its numbers, since not all that writes
+    into a parameter counts as a new version of it.
+    """
+    if not isinstance(weight, nn.Parameter):
+        return _pack(weight, lanes, kind)
+    held, plain = _made.get(id(weight)), weight.detach()
+    if held is not None and held.of() is weight and held.same(plain, kind):
+        return held.packed
+    packed = _pack(plain, lanes, kind)
+    gone: weakref.ref[Tensor] = weakref.ref(weight, partial(_forget, id(weight)))
+    _made[id(weight)] = _Made(gone, plain.clone(), packed)
+    return packed
+
+
+def _pack(weight: Tensor, lanes: int, kind: torch.dtype) -> Tensor:
+    width, terms = weight.shape
+    blocks = -(-width // lanes)
+    packed = torch.zeros(blocks * lanes, terms, dtype=kind)
+    packed[:width] = weight.detach()
+    return packed.view(blocks, lanes, terms).transpose(1, 2).contiguous()
+
+
+class _Made(NamedTuple):
+    of: weakref.ref[Tensor]
+    plain: Tensor
+    packed: Tensor
+
+    def same(self, plain: Tensor, kind: torch.dtype) -> bool:
+        return self.packed.dtype == kind and self.plain.dtype == plain.dtype and torch.equal(self.plain, plain)
+
+
+_made: dict[int, _Made] = {}
+
+
+def _forget(key: int, gone: weakref.ref[Tensor]) -> None:
+    if key in _made and _made[key].of is gone:
+        del _made[key]

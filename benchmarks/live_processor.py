@@ -1,0 +1,74 @@
+"""Processor time of a live run in this process: commits of ten events, and questions for one pair between them.
+
+    python benchmarks/live_processor.py --data PATH/uci/ml_uci.csv --method ctdg-ssm
+
+A method with its defaults, weights as they are drawn, over the first 20,000 events of a stream; the next come live, ten
+a commit, with two questions after each. Milliseconds of the thread's processor time, which other work on the machine
+changes less than those of the clock. "prepare" is what a service does after a commit, when nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+import hopstate
+from common import machine
+from hopstate.runs.queries.ask import chances
+from hopstate.serving.live import LiveRun
+from hopstate.streaming.slices import finished
+
+QUIET = {
+    "loop": {"epochs": 0, "progress": False, "tensorboard": "no", "device": "cpu"},
+    "evaluation": {"strategies": ["random"]},
+}
+OWN, BEFORE, GROUP = 20_000, 550, 10
+KINDS = ("commit", "prepare", "first pair", "second pair")
+
+
+def measured(method: str, data: str, commits: int) -> dict[str, list[float]]:
+    """Return milliseconds of the processor of each commit, and of what comes between it and the next."""
+    table = pd.read_csv(data)[["u", "i", "ts"]].set_axis(["src", "dst", "t"], axis=1)
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with tempfile.TemporaryDirectory() as home:
+        table[:OWN].to_csv(Path(home) / "own.csv", index=False)
+        run = hopstate.fit(method, Path(home) / "own.csv", out=Path(home) / "run", config=QUIET)
+        rows = table[OWN:].to_dict("records")
+        with LiveRun(run.path) as live:
+            live.take(rows[:BEFORE])
+            finished(chances(live.asked(), [(rows[0]["src"], rows[0]["dst"])]))  # the first starts things
+            for at in range(BEFORE, BEFORE + GROUP * commits, GROUP):
+                new, mark = rows[at : at + GROUP], [time.thread_time()]
+                live.take(new)
+                mark.append(time.thread_time())
+                live.prepare()
+                mark.append(time.thread_time())
+                for event in new[:2]:
+                    finished(chances(live.asked(), [(event["src"], new[-1]["dst"])]))
+                    mark.append(time.thread_time())
+                for kind, took in zip(KINDS, np.diff(mark), strict=True):
+                    found[kind].append(1e3 * took)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a table of events with columns u, i, ts")
+    parser.add_argument("--method", default="ctdg-ssm")
+    parser.add_argument("--commits", type=int, default=300)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(machine())
+    for kind, took in measured(options.method, options.data, options.commits).items():
+        told = " ".join(f"p{q} {v:.2f}" for q, v in zip((50, 90, 99), np.percentile(took, (50, 90, 99)), strict=True))
+        print(f"{kind}: mean {np.mean(took):.2f} {told} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""A batch moves a memory once, whoever needs that first, and no bit of what is told depends on who it was."""
+
+from pathlib import Path
+
+import pytest
+
+import made_events
+from made_events import small_run
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.data.events import EventBatch
+from hopstate.runs.api import Run
+from hopstate.runs.queries.ask import chances
+from hopstate.serving.live import LiveRun
+from hopstate.serving.replaying import replayed
+from hopstate.streaming.following import FollowingMemory
+from hopstate.streaming.slices import finished
+
+BATCH = 16
+PAIRS = [("u1", "v2")]
+TIES = made_events.table(200, 70).to_dict("records")
+APART = [event | {"t": 200 + i} for i, event in enumerate(TIES)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    settings = {"evaluation.batch_size": BATCH}
+    return small_run("ctdg-ssm", tmp_path_factory.mktemp("run"), made_events.table(0, 160), **settings)
+
+
+@pytest.fixture
+def moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the batches that move a memory."""
+    found: list[int] = []
+    move = FollowingMemory._move
+
+    def counted(self: FollowingMemory, batch: EventBatch) -> None:
+        found.append(len(batch.t))
+        move(self, batch)
+
+    monkeypatch.setattr(FollowingMemory, "_move", counted)
+    return found
+
+
+def taken(run: Run, folder: Path, events: list[dict], size: int, who: str) -> tuple[list[float | None], list[float]]:
+    """Return scores of events that come some at a time, and those of a pair that is asked for in between."""
+    scores, asked = [], []
+    with LiveRun(run.path, folder=folder) as live:
+        for i in range(0, len(events), size):
+            scores += [receipt.score for receipt in live.take(events[i : i + size])]
+            if who in ("prepare", "both"):
+                live.prepare()
+            if who in ("question", "both"):
+                asked.append(float(finished(chances(live.asked(), PAIRS))[0][0]))
+    return scores, asked
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("who", ["prepare", "question", "both"])
+def test_a_batch_moves_the_memory_once(who: str, size: int, run: Run, tmp_path: Path, moves: list[int]) -> None:
+    expected, _ = taken(run, tmp_path / "a", APART, size, "nobody")
+    needed = len(moves)
+    moves.clear()
+    found, _ = taken(run, tmp_path / "b", APART, size, who)
+    assert found == expected
+    assert len(moves) - needed in (0, 1)  # the last one, which no commit has needed yet
+    assert set(moves) == {BATCH}
+
+
+@pytest.mark.parametrize("events", [TIES, APART], ids=["ties", "apart"])
+@pytest.mark.parametrize("size", [1, 5, 32])
+def test_what_is_told_does_not_depend_on_who_moved_it(events: list[dict], size: int, run: Run, tmp_path: Path) -> None:
+    _, asked = taken(run, tmp_path / "a", events, size, "question")
+    scores, also = taken(run, tmp_path / "b", events, size, "both")
+    assert also == asked
+    assert [s for part in replayed(run.path, tmp_path / "b") for s in part["score"].tolist()] == scores
