@@ -192,3 +192,20 @@ def test_runs_that_noted_no_classes_stay_as_they_were(tmp_path: Path) -> None:
         (run.path / file).write_text(json.dumps({key: value for key, value in held.items() if key not in gone}))
     assert evaluate(run.path) == run.metrics["test"]
     assert run.predict().equals(before)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_floors_are_the_shares_and_the_last_known_class(name: str, runs: dict[str, Run]) -> None:
+    run = runs[name]
+    assert set(run.floors) == {"majority", "last"}
+    found = run.predict()
+    rows = run.predict(split="test").index.size
+    train, test = found[: -2 * rows], found[-rows:]
+    most = train["label"].value_counts().index[0]
+    known = test["label"].dropna()
+    assert run.floors["majority"]["accuracy"] == pytest.approx((known == most).mean())
+    last = []
+    for _, row in test[test["label"].notna()].iterrows():
+        before = found[(found["node"] == row["node"]) & (found["t"] < row["t"]) & found["label"].notna()]
+        last.append((before["label"].iloc[-1] if len(before) else most) == row["label"])
+    assert run.floors["last"]["accuracy"] == pytest.approx(np.mean(last))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from hopstate.data.readers.tables import IDS, check_unique, given, read_npy, rea
 from hopstate.data.validate import check_ids, clean_features
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, HopstateWarning, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SOURCES = ("source", "src", "from", "u", "node1", "head", "sender", "user")
 TARGETS = ("target", "dst", "to", "v", "node2", "tail", "destination", "receiver", "item", "i")
@@ -188,8 +191,10 @@ def _edge_features(
         chosen = [name for name in rest if name in meant or is_numeric(table.frame[name])]
         left = [name for name in rest if name not in chosen]
         if left:
+            dated = next((name for name in left if _holds_dates(table.frame[name])), None)
+            when = "" if dated is None else f"; if rows are events in time, say --read.time_column {dated}"
             warnings.warn(
-                f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns)",
+                f"{table.path}: columns {', '.join(left)} are no numbers and were left out (--read.edge_columns){when}",
                 HopstateWarning,
                 stacklevel=4,
             )
@@ -268,6 +273,14 @@ def _one_kind(*columns: np.ndarray | None) -> list[Any]:
     if not any(column is not None and column.dtype.kind == "U" for column in columns):
         return list(columns)
     return [None if column is None else column.astype(str) for column in columns]
+
+
+def _holds_dates(column: pd.Series) -> bool:
+    """Return whether the first hundred cells of a column that are not empty are dates."""
+    import pandas as pd
+
+    some = column.dropna()[:100]
+    return bool(len(some)) and bool(pd.to_datetime(some, errors="coerce", format="ISO8601", utc=True).notna().all())
 
 
 def _alone(label_ids: np.ndarray, pairs: Sequence[np.ndarray]) -> tuple[str, ...]:

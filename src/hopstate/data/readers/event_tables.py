@@ -221,7 +221,7 @@ def _column(table: Table, given: str | None, known: Sequence[str], place: int | 
         near = next((hint for word in known if (hint := nearest(word, free))), "")
         raise FormatError(
             f"{table.path} has no column for {option} (known names: {', '.join(known)}){near}; "
-            f"it has: {', '.join(names)}. Name the column with {option}"
+            f"it has: {', '.join(names)}. Name the column with --read.{option} NAME ({option} in Python)"
         )
     return found
 

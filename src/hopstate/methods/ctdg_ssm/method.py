@@ -22,7 +22,7 @@ from hopstate.methods.ctdg_ssm.suit import suit_memory
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
 from hopstate.methods.shared.pair_history import fit_scale, pair_features
@@ -225,7 +225,7 @@ METHODS = {
         "classes or amounts of nodes at the time of an event, from the same memory",
         "arXiv:2606.04672",
         suit=_suit_nodes,
-        floors=amount_floors,
+        floors=event_floors,
         earlier={**RAW, "cut_ties": False},
         space=SPACE,
         export=export_form,

@@ -20,7 +20,7 @@ from hopstate.methods.dyg_mamba.token_memory import FrozenMemory, MemoryTokenize
 from hopstate.methods.method import Context, Method
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.backbone import check_init, init_context, suit_init, take_backbone
-from hopstate.methods.shared.event_nodes import EventNodeRun, amount_floors, learned_classes
+from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import event_loop
 from hopstate.methods.shared.frozen import frozen_run
 from hopstate.methods.shared.link import (
@@ -162,7 +162,7 @@ METHODS = {
         "the state of an event's source, from state spaces over its past events",
         "arXiv:2408.06966",
         suit=partial(suit_init, links="dyg-mamba"),
-        floors=amount_floors,
+        floors=event_floors,
         earlier=SECONDS,
         space=SPACE,
         export=export_form,

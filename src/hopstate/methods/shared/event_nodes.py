@@ -113,20 +113,34 @@ def _several(
     return made, target
 
 
-def amount_floors(
+def _said_of(classes: EventClasses, stream: EventStream, split: EventSplit) -> dict[str, np.ndarray]:
+    """Return chances of test events' classes as `EventClasses.metrics` takes them, by what says them."""
+    count, rows = len(classes.names), split.rows("test")
+    known = np.where((classes.y >= 0) & (classes.y < count), classes.y, np.nan)
+    train = known[split.train]
+    shares = np.bincount(train[~np.isnan(train)].astype(np.int64), minlength=count) / max((~np.isnan(train)).sum(), 1)
+    last = last_known(stream, known, rows)
+    shown = np.where(np.isnan(last)[:, None], shares, np.eye(count)[np.nan_to_num(last).astype(np.int64)])
+    said = {"majority": np.broadcast_to(shares, shown.shape), "last": shown}
+    return {name: one[:, 1] if classes.width == 1 else one for name, one in said.items()}
+
+
+def event_floors(
     stream: EventStream, config: EventNodeRun, context: Context, task: EventNodeTask
 ) -> dict[str, dict[str, float]]:
-    """Return test metrics of amounts and of several targets that need no model; nothing of classes.
+    """Return test metrics that need no model.
 
-    Of amounts "mean" and "median" of the training events' amounts, and "last": the last one of the same source that is
-    known from earlier events, the mean without one. Of several targets see `EventTargets.floors`.
+    Of classes "majority", the shares of the training events, and "last", the last class of the same source that is
+    known from earlier events, these shares without one. Of amounts "mean" and "median" of the training events'
+    amounts, and "last": the last one of the same source that is known from earlier events, the mean without one.
+    Of several targets see `EventTargets.floors`.
     """
     amounts = task.classes
     if isinstance(amounts, EventTargets):
         return amounts.floors(stream, task.split)
-    if not isinstance(amounts, EventAmounts):
-        return {}
     rows = task.split.rows("test")
+    if isinstance(amounts, EventClasses):
+        return {name: amounts.metrics(rows, one) for name, one in _said_of(amounts, stream, task.split).items()}
     known = amounts.y[task.split.train][~np.isnan(amounts.y[task.split.train])]
     last = last_known(stream, amounts.y, rows)
     said = {"mean": np.full(len(rows), known.mean()), "median": np.full(len(rows), np.median(known))}
