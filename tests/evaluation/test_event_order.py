@@ -44,6 +44,31 @@ def test_texts_have_no_order() -> None:
         event_classes(stream([0, 1, 2] * 5, class_names=("mid", "low", "high")), metric="class_mae")
 
 
+def test_texts_are_in_the_order_that_is_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    made = pd.DataFrame({"src": rng.integers(0, 6, 90), "dst": rng.integers(6, 12, 90), "t": np.arange(90)})
+    made["label"] = np.array(["low", "mid", "high"])[made.src % 3]
+    made.loc[::9, "label"] = None
+    made.to_csv(tmp_path / "own.csv", index=False)
+    read = hopstate.read_events(tmp_path / "own.csv", order=("low", "mid", "high"))
+    assert read.class_names == ("low", "mid", "high")
+    assert read.labels.tolist() == [-1 if i % 9 == 0 else s % 3 for i, s in enumerate(made.src)]
+    loop = {"epochs": 1, "progress": False, "tensorboard": "no", "device": "cpu"}
+    config = {"loop": loop, "metric": "class_mae", "model.dim": 6, "model.time_dim": 4, "model.hidden": 6}
+    config |= {"read.order": ["low", "mid", "high"]}
+    run = hopstate.fit("ctdg-ssm-nodes", tmp_path / "own.csv", out=tmp_path / "run", config=config)
+    found = run.predict(split="test").dropna()
+    place = {"low": 0, "mid": 1, "high": 2}
+    errors = (found["prediction"].map(place) - found["label"].map(place)).abs()
+    assert run.metrics["test"]["class_mae"] == pytest.approx(errors.mean())
+    later = made.assign(t=made.t + 100, label=made.label.replace("low", "new"))
+    assert list(run.predict(later)["prediction"]) == list(run.predict(later.drop(columns="label"))["prediction"])
+    with pytest.raises(hopstate.errors.DataError, match=r"'high'.*read\.order does not name"):
+        hopstate.read_events(tmp_path / "own.csv", order=("low", "mid"))
+    with pytest.raises(ConfigError, match=r"read\.order is of classes"):
+        hopstate.read_events(tmp_path / "own.csv", order=("low", "mid", "high"), label_cells="all")
+
+
 def test_a_model_is_chosen_by_the_least_error(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     made = pd.DataFrame({"src": rng.integers(0, 6, 90), "dst": rng.integers(6, 12, 90), "t": np.arange(90)})

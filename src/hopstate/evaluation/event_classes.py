@@ -100,6 +100,7 @@ def event_classes(
     metric: str = "auto",
     trained: Mapping[str, Any] | None = None,
     train: np.ndarray | None = None,
+    ordered: bool = False,
 ) -> EventClasses:
     """Return the classes of a stream's events; those that training events, or a trained run, do not have from C on.
 
@@ -108,6 +109,8 @@ def event_classes(
         metric: see `metric_of`.
         trained: data.json of the run, if there is one; runs of 0.1.0 had two classes.
         train: positions of training events, whose classes alone a model learns; None learns all.
+
+        ordered: the classes stand in the order of their names.
 
     Raises:
         DataError: no labels, labels that are no classes, or one class only.
@@ -121,10 +124,10 @@ def event_classes(
         if stream.class_names is None and set(own) <= {"0", "1"}:
             codes, own = np.where(codes < 0, -1, np.asarray([int(n) for n in own] or [0])[codes]), ("0", "1")
         named = stream.class_names is not None or own != ("0", "1")
-        if metric in _ORDINAL and stream.class_names is not None:
+        if metric in _ORDINAL and stream.class_names is not None and not ordered:
             raise ConfigError(
                 f"{metric} goes by an order of the classes, and {stream.name} has texts ({', '.join(own[:5])}); write "
-                "them as whole numbers in their order"
+                "them as whole numbers in their order, or say it: --read.order '[FIRST, ..., LAST]'"
             )
         codes, known, others = of_training(codes, np.arange(len(codes)) if train is None else train, own)
         names = known or own

@@ -187,7 +187,7 @@ def own_reading(folder: RunFolder, own: Mapping[str, Any], data: Any) -> dict[st
     # features and number of the nodes are of the run's own data; records have no columns to name
     if not isinstance(data, (str, os.PathLike)) and not is_frame(data):
         return {}
-    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale")}
+    found = {key: value for key, value in own.items() if key not in ("x", "num_nodes", "scale", "order")}
     return found | _columns_of(folder, own)
 
 

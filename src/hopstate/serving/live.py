@@ -118,7 +118,8 @@ class LiveRun:
             trainer, task = self._open.enter_context(load_run(run, device=device, bare=True, method=method))
             if not isinstance(task, LinkTask):
                 raise ConfigError(
-                    f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs"
+                    f"{self.run.path} is a run of {settings_of_run(self.run, method)[0].name}, which scores no pairs; "
+                    "see predict and stream"
                 )
             self.task: LinkTask = task
             task.model.eval()  # for good: to go there and back for every question takes as long as its arithmetic

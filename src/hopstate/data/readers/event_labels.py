@@ -6,28 +6,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hopstate.data.readers.class_order import numbered
 from hopstate.data.readers.several import targets_of_cells, targets_of_columns
 from hopstate.data.readers.table import Table, is_numeric
-from hopstate.errors import DataError
+from hopstate.errors import ConfigError, DataError
+
+# labels, names of classes or targets, notes
+Found = tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]
 
 
 def labels_of_events(
-    table: Table, columns: Sequence[str | None], task: str, cells: str
-) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return labels of events from one column or several, names of classes or targets, and notes."""
+    table: Table, columns: Sequence[str | None], task: str, cells: str, order: Sequence[str] | None
+) -> Found:
+    """Return labels of events from one column or several, names of classes or targets, and notes.
+
+    Raises:
+        ConfigError: an order of what is no class.
+    """
     first = columns[0]
     if first is None:
         return None, None, ()
+    if order is not None and (len(columns) > 1 or cells == "all" or task == "regression"):
+        raise ConfigError("read.order is of classes, one to a row; amounts and several labels have none")
     if len(columns) > 1:
         return targets_of_columns(table, [str(name) for name in columns], amounts=task == "regression")
     if cells == "all":
         return targets_of_cells(table, first, None)
-    return event_labels(table, first, task)
+    return event_labels(table, first, task, order)
 
 
-def event_labels(
-    table: Table, column: str, task: str = "auto"
-) -> tuple[np.ndarray | None, tuple[str, ...] | None, tuple[str, ...]]:
+def event_labels(table: Table, column: str, task: str = "auto", order: Sequence[str] | None = None) -> Found:
     """Return labels of events, the names of their classes where they are text, and notes.
 
     Text is numbered from the most frequent on, so that of two classes the rarer is 1; an empty cell is -1, unknown.
@@ -35,7 +43,13 @@ def event_labels(
     Args:
         table, column: where they stand.
         task: "regression" takes numbers as amounts, float64, NaN where a cell is empty; other things are refused.
+        order: the classes from first to last, which are then numbered so.
+
+    Raises:
+        DataError: a class that the order does not name, or amounts with gaps.
     """
+    if order is not None:
+        return _ordered(table, column, tuple(order))
     if task == "regression":
         y = table.numbers([column], "labels", "error", "auto")[:, 0]
         told = f"; {int(np.isnan(y).sum()):,} of {len(y):,} events without" if np.isnan(y).any() else ""
@@ -71,6 +85,18 @@ def event_labels(
     shown = ", ".join(f"{place[name]} = {name} ({counts[name]:,} events)" for name in order[:5])
     absent = f", {int((codes < 0).sum()):,} without" if (codes < 0).any() else ""
     return codes, tuple(order), (f"labels: column {column!r}, {shown}{', ...' * (len(order) > 5)}{absent}",)
+
+
+def _ordered(table: Table, column: str, order: tuple[str, ...]) -> Found:
+    """Return classes in an order that the user says; numbers are called as they are written, 3.0 as 3."""
+    values = table.frame[column]
+    known = values.notna().to_numpy()
+    cells = values[known]
+    if is_numeric(values):
+        cells = cells.map(lambda number: int(number) if float(number).is_integer() else number)
+    text = cells.astype(str).str.strip().to_numpy(str)
+    codes, names, note = numbered(text, known, f"{table.path}: column {column!r}", table.place, order)
+    return codes, names, (note,)
 
 
 def _numbers(table: Table, column: str) -> np.ndarray:

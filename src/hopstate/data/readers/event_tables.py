@@ -84,6 +84,7 @@ def events_from_table(
         raise DataError(f"{table.path} holds no events")
     missing, missing_time = fields.pop("missing", "error"), fields.pop("missing_time", "error")
     task, cells = fields.pop("task", "auto"), fields.pop("label_cells", "whole")
+    order = fields.pop("order", None)
     several = several_columns(table, ends[-1])
     said = declared(fields.pop("columns", None))
     check_declared(said, table.frame.columns, str(table.path))
@@ -104,7 +105,7 @@ def events_from_table(
     rows = _rows(src, dst, fields)
     notes = (*notes, *idle)
     features, more = _event_features(table, edge_columns, missing, said, kinds) if len(edge_columns) else (None, ())
-    labels, names, told = labels_of_events(table, several or (label,), task, cells)
+    labels, names, told = labels_of_events(table, several or (label,), task, cells, order)
     left = _text_columns(table, [*named, *several, *edge_columns])
     own = {"class_names": names, "notes": (*notes, *more, *told, *left), "dates": dates}
     return EventStream.from_arrays(

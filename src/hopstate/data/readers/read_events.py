@@ -69,8 +69,8 @@ def read_events(
             order), missing ("mean", "median", "zero" or "auto": event features without a number stay in edge_table, to
             be filled from training events; "auto" still refuses infinities), missing_time ("drop" leaves events
             without a usable time out), task ("regression" takes labels as amounts), label_cells ("all" takes each label
-            of a cell such as "a;b" as a target of its own), text_ids (True takes ids as they are written, also where
-            all of a column look like numbers);
+            of a cell such as "a;b" as a target of its own), order (the classes from first to last), text_ids (True
+            takes ids as they are written, also where all of a column look like numbers);
             for all, fields of `EventStream` such as name and time_unit.
 
     Raises:
@@ -141,7 +141,18 @@ def _with_fields(stream: EventStream, where: str, options: dict[str, Any]) -> Ev
 def _table_options() -> tuple[str, ...]:
     from hopstate.data.readers.event_tables import OPTIONS
 
-    own = ("edge_columns", "columns", "x", "node_ids", "missing", "missing_time", "task", "text_ids", "label_cells")
+    own = (
+        "edge_columns",
+        "columns",
+        "x",
+        "node_ids",
+        "missing",
+        "missing_time",
+        "task",
+        "text_ids",
+        "label_cells",
+        "order",
+    )
     return (*OPTIONS, *own, *_FACTS)
 
 

@@ -70,7 +70,8 @@ def learned_classes(
         return _several(stream, split, config, context)
     if trained.get("goal") == "values" or (context.trained is None and config.read.task == "regression"):
         return _amounts(stream, split, config, context)
-    classes = event_classes(stream, metric=config.metric, trained=context.trained, train=split.train)
+    said = config.read.order is not None
+    classes = event_classes(stream, metric=config.metric, trained=context.trained, train=split.train, ordered=said)
     if context.trained is None:
         check_known(classes, split, stream.name)
         return classes, event_target(classes, split, config.class_weights)

@@ -32,6 +32,8 @@ class EventReadOptions:
             names.
         task: what labels are: classes ("classification", as which "auto" stands too) or amounts ("regression").
         label_cells: of texts such as "a;b": "whole" is a class of that name, "all" takes each label as a target.
+        order: classes from the first to the last, '[low, mid, high]', for metrics of classes in order; null takes
+            numbers by size, and texts have none.
         edge_columns: columns of event features; null takes the usual names.
         columns: what columns of event features hold, where it is not as it looks: '[venue=category, when=date]';
             number, category, date (ISO, or date:FORMAT as strptime has it) or drop. What is named is a feature.
@@ -57,6 +59,7 @@ class EventReadOptions:
     label_column: str | None = None
     task: Literal["auto", "classification", "regression"] = "classification"
     label_cells: Literal["whole", "all"] = "whole"
+    order: tuple[str, ...] | None = None
     edge_columns: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     x: str | None = None
