@@ -72,6 +72,7 @@ gpu:
 made: $(VENV)/.installed-dev
 	$(BIN)/python docs/made/paper_to_code.py
 	$(BIN)/python docs/made/drawings.py
+	$(BIN)/python docs/made/notebooks.py
 	$(BIN)/python -m hopstate.cli.option_table
 
 lint: $(VENV)/.installed-dev

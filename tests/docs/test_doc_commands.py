@@ -31,7 +31,8 @@ from hopstate.cli.main import main
 from hopstate.datasets import registry
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MADE = ROOT / "docs" / "notebooks"  # pages of notebooks, which run in test_notebooks
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != MADE)]
 MARKS = ("slow", "network", "gpu", "no")
 SMALL = {
     "minesweeper-generated": {"size": 30},

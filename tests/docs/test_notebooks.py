@@ -22,5 +22,13 @@ def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
-def test_there_are_three() -> None:
-    assert len(NOTEBOOKS) == 3
+def test_each_has_a_page_with_the_same_cells() -> None:
+    assert len(NOTEBOOKS) == 4
+    for path in NOTEBOOKS:
+        page = path.with_suffix(".md").read_text(encoding="utf-8")
+        cells = nbformat.read(path, as_version=4).cells
+        at = -1
+        for cell in cells:
+            shown = cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```"
+            assert page.find(shown, at + 1) > at, f"{path.name}: make made"
+            at = page.find(shown, at + 1)

@@ -1,0 +1,64 @@
+"""Make docs/notebooks/NAME.md, a page with its outputs, of each notebook beside it.
+
+    python docs/made/notebooks.py [NAME ...]    runs the notebooks in a folder of their own and writes the pages
+
+Outputs are those of the machine that made them. Notebooks themselves are kept without outputs.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+
+DOCS = Path(__file__).parents[1]
+IMAGES = DOCS / "images"
+
+
+def page_of(path: Path) -> str:
+    """Return the page of a notebook; pictures go into docs/images."""
+    book = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        nbclient.NotebookClient(book, timeout=None, resources={"metadata": {"path": folder}}).execute()
+        here = (f"{Path(folder).resolve()}/", f"{folder}/")  # paths of this machine are nobody else's
+    first, *rest = book.cells
+    told = f"Made from [{path.name}]({path.name}), which runs in the tests."
+    parts = [first.source, told, *(part for at, cell in enumerate(rest) for part in parts_of(cell, path.stem, at))]
+    text = "\n\n".join(parts) + "\n"
+    return text.replace(here[0], "").replace(here[1], "")
+
+
+def parts_of(cell: Any, name: str, at: int) -> list[str]:
+    """Return a cell as Markdown: its text, or its code and what that printed and drew."""
+    if cell.cell_type == "markdown":
+        return [cell.source]
+    printed = "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout")
+    parts = [f"```python\n{cell.source}\n```"]
+    for one in cell.outputs:
+        data = one.get("data", {})
+        if "image/png" in data:
+            file = IMAGES / f"notebook-{name}-{at}.png"
+            file.write_bytes(base64.b64decode(data["image/png"]))
+            parts.append(f"![What the cell above draws](../images/{file.name})")
+        elif "text/plain" in data and one.output_type == "execute_result":
+            printed += f"{data['text/plain']}\n"
+    return [parts[0], *([f"```text\n{printed.rstrip()}\n```"] if printed.strip() else []), *parts[1:]]
+
+
+def main(names: list[str]) -> None:
+    """Write the pages of the notebooks of those names, of all without one."""
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
+        if not names or path.stem in names:
+            path.with_suffix(".md").write_text(page_of(path), encoding="utf-8")
+            print(path.with_suffix(".md").relative_to(DOCS))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
