@@ -78,7 +78,13 @@ WALKS = {
     "walks__walks": 2,
 }
 BATCHES = {
-    "batching": {"kind": "top", "num_clusters": 6, "clusters_per_batch": 2, "top": {"refresh": 2, "rank": 8}},
+    "batching": {
+        "kind": "top",
+        "num_clusters": 6,
+        "clusters_per_batch": 2,
+        "partitioner": "bisection",
+        "top": {"refresh": 2, "rank": 8},
+    },
 }
 BACKBONE = {"model__dim": 12, "model__num_layers": 2, "model__dropout": 0.0}
 METHODS: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {

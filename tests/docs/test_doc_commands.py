@@ -156,7 +156,8 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> Non
         if block.mark and not (whole and block.mark == "slow"):
             continue
         if block.language == "python":
-            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+            # torch-geometric imports the file's name as a module, which that of a page is not
+            exec(compile("\n" * block.line + block.text, str(page / "__main__.py"), "exec"), names)
             continue
         for command in commands(block.text):
             run_shell(command, monkeypatch, whole=whole)

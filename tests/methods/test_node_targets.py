@@ -14,7 +14,7 @@ LOOP = {"epochs": 2, "progress": False}
 SMALL = {
     "gcn": {},
     "sage": {"batching": {"kind": "top", "batch_size": 40}},
-    "gin": {"batching": {"kind": "cluster"}},
+    "gin": {"batching": {"kind": "cluster", "partitioner": "bisection"}},
     "nagphormer": {},
     "gmn": {},
 }

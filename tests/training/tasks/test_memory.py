@@ -184,7 +184,8 @@ def test_leak_guard(tmp_path: Path, settings: dict[str, Any]) -> None:
 def test_leak_guard_sees_a_look_up_that_is_not_strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     t = task(tmp_path)
     strict = ActiveEvents.pair_gaps
-    monkeypatch.setattr(ActiveEvents, "pair_gaps", lambda self, u, v, when: strict(self, u, v, np.asarray(when) + 1))
+    late = lambda self, u, v, when, *rest: strict(self, u, v, np.asarray(when) + 1, *rest)  # noqa: E731
+    monkeypatch.setattr(ActiveEvents, "pair_gaps", late)
     with pytest.raises(LeakError):
         check_leak(t.scorer_over, t.stream, moments=4, queries=24, batch_size=16)
 
