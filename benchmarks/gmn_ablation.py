@@ -26,6 +26,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "one direction": {"model.bidirectional": False},
     "no MPNN": {"model.mpnn": "none"},
     "no PE": {"encoding.kind": "none"},
+    "random-walk PE": {"encoding.kind": "rwse"},
+    "Laplacian PE": {"encoding.kind": "laplacian"},
     "PPR order": {"order.kind": "ppr"},
     "GMN- (no PE; no MPNN)": {"model.variant": "gmn-"},
     "GMN- (tokens by GatedGCN)": {"model.variant": "gmn-", "model.local": "gatedgcn"},

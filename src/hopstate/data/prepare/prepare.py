@@ -23,9 +23,8 @@ from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
 from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, nothing_half, prepared_of
 from hopstate.data.prepare.nodes import NodeTables, read_nodes
-from hopstate.data.prepare.pieces import Bad, pieces_of
 from hopstate.data.prepare.settle import settle, settle_labels
-from hopstate.data.prepare.staging import staged
+from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
 from hopstate.data.readers.addresses import called, fetch, is_address, shown, table_of
 from hopstate.data.readers.tables import stem_of
@@ -67,7 +66,7 @@ def prepare(
         kind: what a row is.
         engine: of `hopstate.data.prepare.engine.ENGINES`.
         memory: most bytes of memory in use, at least 512MiB.
-        threads: of the engine; by default one a core.
+        threads: that bring pieces to the folder of work, and of the engine; by default one a core.
         piece_rows: rows in work at a time; by default by memory.
         say: takes lines of progress.
         read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them; for edges of `EDGE_OPTIONS`, as
@@ -105,7 +104,7 @@ def prepare(
             work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
                 with nothing_half(out):
-                    work.stage()
+                    work.stage(threads)
                     with Engine(engine, work.folder, budget - _OWN, threads) as at:
                         work.finish(at, facts, read.get("time_unit") or "", nodes)
             return work.result()
@@ -192,48 +191,17 @@ class _Work:
             shutil.rmtree(self.folder, ignore_errors=True)
         return whole
 
-    def stage(self) -> None:
+    def stage(self, threads: int | None) -> None:
         """Bring every piece that is not there to the folder of work."""
         for number, layout in enumerate(self.layouts):
             done = self.folder / f"{number:05d}.json"
-            if done.is_file():
-                continue
-            count = 0
-            for place, piece in enumerate(pieces_of(layout, self.columns, self.rows)):
-                count += 1
-                if not self._piece(number, place, "json").is_file():
-                    self._save(number, place, staged(layout, self.columns, piece))
-                    self._say(f"{layout.path}: {int(piece.rows[-1]) + 1 if len(piece.rows) else 0:,} rows read")
-            write_text(done, json.dumps({"pieces": count}))
+            if not done.is_file():
+                files, many = PieceFiles(self.folder, number), threads or os.cpu_count() or 1
+                count = stage(layout, self.columns, self.rows, files, many, self._say)
+                write_text(done, json.dumps({"pieces": count}))
 
     def _piece(self, file: int, place: int, kind: str) -> Path:
-        return self.folder / f"{file:05d}-{place:06d}.{kind}"
-
-    def _save(self, file: int, place: int, piece: Any) -> None:
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        number = (file << 24) + place
-        position = (number << 24) + np.arange(len(piece.columns["src"]))
-        events = pa.table({"position": position, **piece.columns})
-        sides = [
-            pa.table({
-                "piece": np.full(len(ids), number), "side": np.full(len(ids), side, np.int8),
-                "code": np.arange(len(ids), dtype=np.int32), "id": ids,
-            })
-            for side, ids in enumerate(piece.ids)
-        ]  # fmt: skip
-        plain = {"compression": "none", "write_statistics": False}
-        replace_file(
-            self._piece(file, place, "events"), lambda p: pq.write_table(events, p, use_dictionary=False, **plain)
-        )
-        ids = pa.concat_tables(sides)
-        replace_file(self._piece(file, place, "ids"), lambda p: pq.write_table(ids, p, use_dictionary=False, **plain))
-        facts = {**piece.facts, "file": file, "place": place, "bad": len(piece.bad)}
-        if piece.bad:
-            write_text(self._piece(file, place, "bad"), _lines(self.layouts[file], piece.bad))
-        write_text(self._piece(file, place, "json"), json.dumps(facts))
+        return PieceFiles(self.folder, file).path(place, kind)
 
     def finish(self, engine: Engine, facts: dict[str, Any], unit: str, nodes: NodeTables | None) -> None:
         """Write the store of the staged pieces."""
@@ -282,7 +250,3 @@ class _Work:
     def result(self) -> Prepared:
         """Return what the store holds."""
         return prepared_of(self.out, self.edges, read_json(self.marker))
-
-
-def _lines(layout: Layout, bad: list[Bad]) -> str:
-    return "".join(json.dumps([os.fspath(layout.path.name), *one]) + "\n" for one in bad)

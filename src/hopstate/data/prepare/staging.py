@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WHOLE = r"^[+-]?[0-9]+(\.0*)?$"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_STARTS = np.isin(np.arange(256), np.frombuffer(b"+-.0123456789", np.uint8))  # by byte
 _WORDS = 10_000  # different texts of labels in a piece
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -126,8 +127,26 @@ def _no_id(values: pa.Array) -> np.ndarray:
 
     absent = values.is_null()
     if not types.is_integer(values.type):
-        absent = pc.or_(absent, pc.or_(pc.equal(values, ""), pc.match_substring_regex(values, r"[\r\n\x00]")))
+        absent = pc.or_(absent, pc.equal(values, ""))
+        if np.isin(_bytes(values), np.frombuffer(b"\r\n\0", np.uint8)).any():
+            absent = pc.or_(absent, pc.match_substring_regex(values, r"[\r\n\x00]"))
     return pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
+
+
+def _bytes(texts: pa.Array) -> np.ndarray:
+    """Return the bytes of texts, of those beside a slice too: no byte of a longer character is one of ASCII."""
+    data = texts.buffers()[2]
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def _like_numbers(ids: pa.Array) -> bool:
+    """Return whether a text begins as a number does; None and empty texts are taken for their neighbour."""
+    if not len(ids):
+        return False
+    starts = np.frombuffer(ids.buffers()[1], np.int32)[ids.offset : ids.offset + len(ids)]
+    data = _bytes(ids)
+    first = data[np.minimum(starts, max(len(data) - 1, 0))] if len(data) else data
+    return bool(_STARTS[first].any())
 
 
 def id_facts(ids: pa.Array) -> dict[str, Any]:
@@ -139,15 +158,22 @@ def id_facts(ids: pa.Array) -> dict[str, Any]:
         least = pc.min(ids).as_py()
         return {"kind": "integer", "least": 0 if least is None else least, "count": len(ids)}
     longest = pc.max(pc.utf8_length(ids)).as_py() or 0
+    if not _like_numbers(ids):
+        none = dict.fromkeys(("numbers", "zeros", "fractions"), 0)
+        return {"kind": "text", "longest": longest, "count": len(ids), "odd": _odd(ids), **none}
     whole = pc.match_substring_regex(ids, WHOLE)
     numbers = pc.and_(whole, pc.invert(pc.match_substring_regex(ids, r"^[+-]?0[0-9]")))
     facts: dict[str, Any] = {"kind": "text", "longest": longest, "count": len(ids)}
     facts["numbers"] = pc.sum(numbers).as_py() or 0
     rest = ids.filter(pc.invert(whole))
     facts["zeros"] = int(pc.sum(pc.xor(whole, numbers)).as_py() or 0)
-    facts["odd"] = sum(one in MISSING or one[0] in "#%" for one in rest[:1000].to_pylist())
+    facts["odd"] = _odd(rest)
     facts["fractions"] = int(pc.sum(pc.match_substring_regex(rest, _NUMBER)).as_py() or 0)
     return facts
+
+
+def _odd(ids: pa.Array) -> int:
+    return sum(one in MISSING or one[0] in "#%" for one in ids[:1000].to_pylist())
 
 
 def numbers_of(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

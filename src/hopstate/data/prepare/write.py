@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -148,14 +148,12 @@ def mapped_pieces(w: Writing) -> Iterator[Batch]:
     """Return the pieces with nodes' rows for codes of their own, times and labels as they are to be."""
     import pyarrow.parquet as pq
 
-    rows = np.load(w.work / "rows.npy", mmap_mode="r")
-    start = 0
-    for place, (path, fact) in enumerate(zip(w.events, w.facts)):
+    rows = _stretches(w.work / "rows.npy", (one["count"] for fact in w.facts for one in fact["ids"]))
+    for place, path in enumerate(w.events):
         table = pq.read_table(path, memory_map=False, use_threads=False)
         batch = {name: table[name].to_numpy() for name in table.column_names}
-        for name, one in zip(("src", "dst"), fact["ids"]):
-            batch[name] = rows[start : start + one["count"]][batch[name]]
-            start += one["count"]
+        for name in ("src", "dst"):
+            batch[name] = next(rows)[batch[name]]
         if "t" in batch:
             t = batch["t"] // w.settled.divide if w.settled.divide > 1 else batch["t"]
             batch["t"] = t.astype(w.settled.t, copy=False)
@@ -164,6 +162,15 @@ def mapped_pieces(w: Writing) -> Iterator[Batch]:
             label = label if w.labels.places is None else w.labels.places[place][label.astype(np.int64)]
             batch["label"] = label.astype(w.labels.dtype)
         yield batch
+
+
+def _stretches(path: Path, counts: Iterable[int]) -> Iterator[np.ndarray]:
+    """Return an array's rows in stretches of so many; read, as pages of a mapped file would count as memory in use."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        _, _, dtype = np.lib.format.read_array_header_1_0(file)
+        for count in counts:
+            yield np.fromfile(file, dtype, count)
 
 
 def _in_order(w: Writing) -> Iterator[Batch]:

@@ -1,0 +1,92 @@
+"""A store of many events with string ids made from Parquet: events a second, and the most memory.
+
+Run: python benchmarks/prepare.py --out FOLDER [--million 100] [--memory 2GiB] [--engine duckdb] [--seed 0]
+
+Writes FOLDER/events.parquet (kept and used again where it is there) and FOLDER/store, and leaves both for what is to
+be trained on them. A tenth as many nodes as events, met as often as 1 / sqrt(rank) goes; times rise by 0 to 2 s, so
+that ties are many. The ratio is that of the time `hopstate prepare` takes to DuckDB's own sort of the same file by time
+into Parquet, with the same memory and threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from common import machine, require_green
+
+_ROWS = 1_000_000  # of a row group
+
+
+def _ids(letter: str, rows: np.ndarray) -> pa.Array:
+    return pc.binary_join_element_wise(letter, pa.array(rows).cast(pa.string()), "")
+
+
+def write(path: Path, events: int, seed: int) -> None:
+    """Write made events with string ids, by time."""
+    rng, nodes, now = np.random.default_rng(seed), max(events // 20, 1), 1_600_000_000
+    schema = pa.schema([("src", pa.string()), ("dst", pa.string()), ("t", pa.int64())])
+    part = path.with_suffix(".part")
+    with pq.ParquetWriter(part, schema) as out:
+        for start in range(0, events, _ROWS):
+            count = min(_ROWS, events - start)
+            pairs = (rng.random((2, count)) ** 2 * nodes).astype(np.int64)
+            t = now + np.cumsum(rng.integers(0, 3, count))
+            now = int(t[-1])
+            out.write_table(pa.table([_ids("user-", pairs[0]), _ids("item-", pairs[1]), pa.array(t)], schema=schema))
+    part.rename(path)
+
+
+def sort_alone(path: Path, out: Path, memory: str, threads: int) -> float:
+    """Return the seconds in which DuckDB sorts the file by time into another."""
+    con = duckdb.connect()
+    con.execute(
+        f"SET memory_limit = '{memory}'; SET threads = {threads}; SET temp_directory = '{out.parent / 'spill'}'"
+    )
+    start = time.perf_counter()
+    con.execute(f"COPY (SELECT * FROM read_parquet('{path}') ORDER BY t) TO '{out}' (FORMAT parquet)")
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--million", type=float, default=100)
+    parser.add_argument("--memory", default="2GiB")
+    parser.add_argument("--engine", default="duckdb")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    require_green("tests/data/prepare/test_prepare_store.py")
+    print(machine(), flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    source, events = options.out / "events.parquet", round(options.million * 1e6)
+    if not source.exists():
+        write(source, events, options.seed)
+    print(f"{events:,} events, {source.stat().st_size / 1e9:.2f} GB of Parquet", flush=True)
+    alone = sort_alone(source, options.out / "sorted.parquet", options.memory, options.threads)
+    (options.out / "sorted.parquet").unlink()
+    command = [sys.executable, "-m", "hopstate", "prepare", str(source), "--out", str(options.out / "store")]
+    command += ["--memory", options.memory, "--engine", options.engine, "--threads", str(options.threads)]
+    start = time.perf_counter()
+    subprocess.run(command, check=True)
+    spent, child = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"prepare ({options.engine}, {options.threads} threads, --memory {options.memory}): {spent:.0f} s, "
+        f"{events / spent / 1e6:.2f} M events/s, processor {child.ru_utime + child.ru_stime:.0f} s, "
+        f"peak {child.ru_maxrss / 2**20:.2f} GiB; {spent / alone:.1f} times DuckDB's sort alone ({alone:.0f} s)"
+    )
+
+
+if __name__ == "__main__":
+    main()
