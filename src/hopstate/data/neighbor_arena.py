@@ -6,9 +6,12 @@ packed again, so that an event costs O(1) amortised. What is asked of histories 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
+from hopstate.io.scratch import let_go, mapped_array
 
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
@@ -22,18 +25,22 @@ class HistoryArena:
     Args:
         num_nodes: N, under 2^31; `append` may raise it.
         time_dtype: int64 or float64, that of the times stored and returned.
+        folder: where entries lie in files without names, mapped; None keeps them in memory.
 
     Raises:
         ConfigError: a negative or too large N, or another time type.
     """
 
-    def __init__(self, num_nodes: int, *, time_dtype: np.dtype | type | str = np.float64) -> None:
+    def __init__(
+        self, num_nodes: int, *, time_dtype: np.dtype | type | str = np.float64, folder: Path | None = None
+    ) -> None:
         if not 0 <= num_nodes <= LIMIT:
             raise ConfigError(f"num_nodes is {num_nodes}; a store holds 0 to {LIMIT} nodes")
         self.time_dtype = np.dtype(time_dtype)
         if self.time_dtype not in (np.int64, np.float64):
             raise ConfigError(f"times are int64 or float64, not {self.time_dtype}")
         self._start, self._length, self._capacity = (np.zeros(num_nodes, np.int64) for _ in range(3))
+        self._folder = folder
         self._allocate(0)
         self._top = 0  # first free place of the arena
         self._left = 0  # places left behind by histories that moved
@@ -112,6 +119,8 @@ class HistoryArena:
             columns = (self._codes, self._events, self._times)
             fill(a, b, when, self.num_events, ids, self._start, self._length, *columns)
             self._note(when)
+            let_go(src, dst, t)
+        let_go(self._codes, self._events, self._times)
 
     def _events_in(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None
@@ -149,8 +158,10 @@ class HistoryArena:
         self.last_time = t[-1].item() if len(t) else self.last_time
 
     def _allocate(self, size: int) -> None:
-        self._codes, self._events = np.empty(size, np.int32), np.empty(size, np.int32)
-        self._times = np.empty(size, self.time_dtype)
+        kinds = (np.int32, np.int32, self.time_dtype)
+        self._codes, self._events, self._times = (
+            np.empty(size, kind) if self._folder is None else mapped_array(self._folder, size, kind) for kind in kinds
+        )
 
     def _grow_nodes(self, num_nodes: int) -> None:
         self._num_nodes = max(num_nodes, self._num_nodes)

@@ -8,16 +8,21 @@ serve training, evaluation and live scoring. 16 bytes per entry: 32 per event, p
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hopstate.data.neighbor_arena import ARRAYS, HistoryArena
+from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, ShapeError
+from hopstate.io.scratch import folder_beside
 from hopstate.ops.neighbors import PackedNeighbors, cooccurrence
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
+
+MAPPED = 1 << 28  # bytes of entries from which the store of a mapped stream is mapped
 
 
 class NeighborStore(HistoryArena):
@@ -26,6 +31,7 @@ class NeighborStore(HistoryArena):
     Args:
         num_nodes: N, under 2^31; `append` may raise it.
         time_dtype: int64 or float64, that of the times stored and returned.
+        folder: where entries lie in files without names, mapped; None keeps them in memory.
 
     Raises:
         ConfigError: a negative or too large N, or another time type.
@@ -39,6 +45,7 @@ class NeighborStore(HistoryArena):
         t: np.ndarray,
         event_ids: np.ndarray | None = None,
         num_nodes: int | None = None,
+        folder: Path | None = None,
     ) -> NeighborStore:
         """Build a store from columns sorted by time, with no spare room; columns may be memory-mapped.
 
@@ -47,15 +54,17 @@ class NeighborStore(HistoryArena):
             t: (E,) int64 or float64.
             event_ids: (E,) int64; by default 0..E-1.
             num_nodes: N; by default one more than the largest row.
+            folder: where the entries lie, mapped; None keeps them in memory.
 
         Raises:
             TimeOrderError: the times are not sorted.
+            StorageError: the folder's disk has no room for them.
             DataError: a row that is negative or not under num_nodes, or too many events.
         """
         if num_nodes is None:
             num_nodes = int(max(np.max(src, initial=-1), np.max(dst, initial=-1))) + 1
         kind = np.float64 if np.asarray(t[:0]).dtype.kind == "f" else np.int64
-        store = cls(num_nodes, time_dtype=kind)
+        store = cls(num_nodes, time_dtype=kind, folder=folder)
         store._build(src, dst, t, event_ids)
         return store
 
@@ -64,6 +73,8 @@ class NeighborStore(HistoryArena):
         cls, stream: EventStream, rows: np.ndarray | None = None, *, deletions: bool = False
     ) -> NeighborStore:
         """Build a store of a stream's events under the stream's ids.
+
+        That of a mapped stream is mapped too where it is large: it lies beside the stream's files, without a name.
 
         Args:
             stream: the events.
@@ -75,11 +86,13 @@ class NeighborStore(HistoryArena):
             rows = stream.additions(rows)
         elif stream.has_gone:
             rows = stream.edge_rows(rows)
+        folder = folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
-            return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes)
-        columns = (stream.src[rows], stream.dst[rows], stream.t[rows], rows + stream.first_id)
-        return cls.from_events(*columns, stream.num_nodes)
+            return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes, folder)
+        part = stretch(rows)
+        ids = None if isinstance(part, slice) and part.start + stream.first_id == 0 else rows + stream.first_id
+        return cls.from_events(stream.src[part], stream.dst[part], stream.t[part], ids, stream.num_nodes, folder)
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray], num_events: int) -> NeighborStore:

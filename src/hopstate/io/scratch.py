@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +34,56 @@ class Scratch:
         size = rows * columns * dtype.itemsize
         if self.folder is None or not size:
             return torch.empty(rows, columns, dtype=dtype)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder) as file:
-                if hasattr(os, "posix_fallocate"):  # a full disk is told here, not by a fault when a page is written
-                    os.posix_fallocate(file.fileno(), 0, size)
-                mapped = np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
-        except OSError as error:
-            raise StorageError(
-                f"could not put an array of {size / 2**20:,.0f} MiB in {self.folder}: {error}; free some space there, "
-                f"let it be written to, or raise the memory budget so that the array stays in memory"
-            ) from error
-        return torch.from_numpy(mapped).view(dtype).view(rows, columns)
+        otherwise = "raise the memory budget so that the array stays in memory"
+        return torch.from_numpy(_mapped(self.folder, size, otherwise)).view(dtype).view(rows, columns)
 
 
-__all__ = ["Scratch"]
+def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
+    """Return (count,) numbers of any values in a file without a name.
+
+    Raises:
+        StorageError: the disk has no room for it, or the folder cannot be written to.
+    """
+    if not count:
+        return np.empty(0, dtype)
+    return _mapped(folder, count * np.dtype(dtype).itemsize, "put the data where there is room").view(dtype)
+
+
+def folder_beside(array: np.ndarray) -> Path | None:
+    """Return where scratch of a mapped array goes: beside its file, or where that cannot be written to, with all
+    temporary files; None where it is in memory."""
+    name = getattr(array, "filename", None)
+    if not isinstance(array, np.memmap) or name is None:
+        return None
+    folder = Path(name).parent
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def let_go(*arrays: np.ndarray | None) -> None:
+    """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
+    for array in arrays:
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            if isinstance(base, np.memmap) and base.mode == "c":
+                break  # changes that stand in memory alone
+            base = base.base
+        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            base.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
+    """Return (size,) bytes in a file without a name."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # a full disk is told here, not by a fault when a page is written
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, np.uint8, "r+" if os.fstat(file.fileno()).st_size else "w+", shape=(size,))
+    except OSError as error:
+        raise StorageError(
+            f"could not put an array of {size / 2**20:,.0f} MiB in {folder}: {error}; free some space there, let it be "
+            f"written to, or {otherwise}"
+        ) from error
+
+
+__all__ = ["Scratch", "folder_beside", "let_go", "mapped_array"]

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 
 from hopstate.data.events import EventStream
+from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, check_range, refuse_idle
 from hopstate.random import named_rng
 
@@ -98,16 +99,17 @@ class MixedNegatives:
 
     def __init__(self, stream: EventStream, rows: np.ndarray, config: TrainingNegatives) -> None:
         self.config = config
-        self._src, self._dst, t = (np.ascontiguousarray(c[rows]) for c in (stream.src, stream.dst, stream.t))
+        part = stretch(rows)
+        self._src, self._dst, t = (np.ascontiguousarray(c[part]) for c in (stream.src, stream.dst, stream.t))
         if len(rows) * config.candidates > MOST:
             raise DataError(
                 f"{len(rows)} training events with {config.candidates} candidates each are more than {MOST}; lower "
                 "negatives.candidates"
             )
-        self._begin, self._end = (np.searchsorted(t, t, side=side) for side in ("left", "right"))
         self._shares = config.mixture.shares()
         if not self._shares[1:].any():
             return
+        self._begin, self._end = (np.searchsorted(t, t, side=side) for side in ("left", "right"))
         if config.loss == "binary":
             key = self._src * (int(self._dst.max(initial=0)) + 1) + self._dst
             _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -128,9 +130,9 @@ class MixedNegatives:
         """
         from hopstate.sampling.mixture_kernels import draw_candidates, draw_pairs
 
+        if not self._shares[1:].any() or not len(random):
+            return np.broadcast_to(self._src[:, None], random.shape), random
         src, dst = np.repeat(self._src[:, None], random.shape[1], 1), random.copy()
-        if not self._shares[1:].any() or not len(src):
-            return src, dst
         kinds = kinds_of(self._shares, random.size, seed).reshape(random.shape)
         if self.config.loss == "binary":
             met = (self._begin, self._end, self._pair, self._known, NEWEST, self._first, self._own, self._own_start)

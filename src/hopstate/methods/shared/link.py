@@ -14,6 +14,7 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.stretch import begins
 from hopstate.errors import ConfigError, check_range
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig
@@ -134,8 +135,14 @@ def history_task(
     marks = deletions_of(stream, config.deletions, context)
     head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
+    held: dict[str, NeighborStore] = {}  # of the whole stream, which training looks up too where it comes first
+
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        store = NeighborStore.from_stream(events, rows, deletions=marks != "left-out")
+        shared = events is stream and (rows is None or begins(rows))
+        store = held.get("whole") if shared else None
+        if store is None:
+            store = NeighborStore.from_stream(events, None if shared else rows, deletions=marks != "left-out")
+            held.update({"whole": store} if shared else {})
         own = beside(tokenizer(store, events, clock, marks), events, rows)
         if head is None:
             return own
