@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.events import IMPLIED, EventStream
+from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
 
 _EMPTY = np.empty(0, np.int64)
@@ -136,7 +137,8 @@ def dyglib_split(
 def _touches(stream: EventStream, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     among = np.zeros(stream.num_nodes, bool)
     among[nodes] = True
-    return among[stream.src[rows]] | among[stream.dst[rows]]
+    part = stretch(rows)
+    return among[stream.src[part]] | among[stream.dst[part]]
 
 
 def _finish(
@@ -155,8 +157,9 @@ def _finish(
                 f"test {len(test)}); choose other ratios or times, or more data"
             )
     unseen = np.ones(stream.num_nodes, bool)
-    unseen[stream.src[train]] = False
-    unseen[stream.dst[train]] = False
+    part = stretch(train)
+    unseen[stream.src[part]] = False
+    unseen[stream.dst[part]] = False
     absent = np.flatnonzero(unseen)
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
     return EventSplit(
@@ -177,11 +180,22 @@ def _quantiles(stream: EventStream, val_ratio: float, test_ratio: float) -> tupl
     if not len(stream):
         raise DataError(f"{stream.name}: the stream is empty; there is nothing to split")
     shares = [1 - val_ratio - test_ratio, 1 - test_ratio]
-    t = stream.t[_told(stream)]
+    t = stream.t if stream.kind is None else stream.t[np.flatnonzero(stream.kind != IMPLIED)]
     if t.dtype.kind == "i" and max(abs(int(t[0])), abs(int(t[-1]))) > _EXACT:  # such as nanoseconds since 1970
         return _between(t, shares[0]), _between(t, shares[1])
-    val_time, test_time = np.quantile(t, shares)
-    return float(val_time), float(test_time)
+    return _quantile(t, shares[0]), _quantile(t, shares[1])
+
+
+def _quantile(t: np.ndarray, share: float) -> float:
+    """Return `np.quantile` of rising numbers, which would copy and part them, to the bit.
+
+    >>> _quantile(np.array([1, 2, 4]), 0.75)
+    3.0
+    """
+    place = share * (len(t) - 1)
+    low = int(place)
+    a, b = t[low], t[min(low + 1, len(t) - 1)]
+    return float(np.quantile(np.array([a, b]), place - low)) if b != a else float(a)
 
 
 def _told(stream: EventStream) -> np.ndarray:

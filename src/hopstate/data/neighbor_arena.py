@@ -16,6 +16,7 @@ from hopstate.io.scratch import let_go, mapped_array
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
 _CHUNK = 1 << 20  # events read together from a mapped stream
+_HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped arena
 _NO_IDS = np.empty(0, np.int64)
 
 
@@ -113,14 +114,39 @@ class HistoryArena:
         self._top = int(self._capacity.sum())
         self._start[1:] = np.cumsum(self._capacity)[:-1]
         self._allocate(self._top)
+        columns = (self._codes, self._events, self._times)
         for part in chunks:
             ids = None if event_ids is None else event_ids[part]
             a, b, when, ids = self._events_in(src[part], dst[part], t[part], ids)
-            columns = (self._codes, self._events, self._times)
-            fill(a, b, when, self.num_events, ids, self._start, self._length, *columns)
+            if self._folder is None:
+                fill(a, b, when, self.num_events, ids, self._start, self._length, *columns)
             self._note(when)
             let_go(src, dst, t)
-        let_go(self._codes, self._events, self._times)
+        if self._folder is not None:
+            self._fill_mapped(src, dst, t, event_ids)
+
+    def _fill_mapped(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
+        """Fill a mapped arena from its start to its end: entries in the order of events would fall all over the file.
+
+        The events are gone through once for each stretch of nodes whose entries fit in memory together.
+        """
+        from hopstate.ops.neighbors.kernels import fill_some
+
+        ends, low = np.append(self._start[1:], self._top), 0
+        while low < self._num_nodes and (first := int(self._start[low])) < self._top:
+            high = max(low + 1, int(np.searchsorted(ends, first + _HELD, side="right")))
+            place = slice(first, int(ends[high - 1]))
+            held = [np.empty(place.stop - first, kind) for kind in (np.int32, np.int32, self.time_dtype)]
+            for i in range(0, len(src), _CHUNK):
+                part = slice(i, i + _CHUNK)
+                ids = _NO_IDS if event_ids is None else np.ascontiguousarray(event_ids[part], np.int64)
+                a, b, when = _whole(src[part]), _whole(dst[part]), np.ascontiguousarray(t[part], self.time_dtype)
+                fill_some(a, b, when, i, ids, low, high, self._start, self._length, *held)
+                let_go(src, dst, t)
+            for column, entries in zip((self._codes, self._events, self._times), held, strict=True):
+                column[place] = entries
+                let_go(column)
+            low = high
 
     def _events_in(
         self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None

@@ -23,6 +23,7 @@ import numpy as np
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists
 from hopstate.ops.rows import ranges
@@ -67,9 +68,9 @@ def draw_negatives(
     pool = {"train": splits.train, "new_val": splits.new_val, "new_test": splits.new_test}.get(split)
     if pool is not None or stream.has_deletes:
         pool = stream.additions(pool)
-    pool_src, pool_dst, pool_t = (c if pool is None else c[pool] for c in (stream.src, stream.dst, stream.t))
+    pool_src, pool_dst, pool_t = (c if pool is None else c[stretch(pool)] for c in (stream.src, stream.dst, stream.t))
     if strategy == "random":
-        src, dst = stream.src[rows], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
+        src, dst = stream.src[stretch(rows)], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
     else:
         observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
         last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
@@ -93,7 +94,7 @@ def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size
     Args:
         src, dst: the pool's ends; sources only take their (unused) share of random numbers.
     """
-    sources, destinations = np.unique(src), np.unique(dst)
+    sources, destinations = _distinct(src), _distinct(dst)
     state = np.random.RandomState(seed)
     out = np.empty(count, np.int64)
     for start in range(0, count, batch_size):
@@ -101,6 +102,16 @@ def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size
         state.randint(0, len(sources), size)
         out[start : start + size] = state.randint(0, len(destinations), size)
     return destinations[out]
+
+
+def _distinct(nodes: np.ndarray) -> np.ndarray:
+    """Return `np.unique` of rows of nodes (P,), without a sorted copy where there are many."""
+    highest = int(nodes.max(initial=-1))
+    if len(nodes) < 1024 or highest > 8 * len(nodes):
+        return np.unique(nodes)
+    met = np.zeros(highest + 1, bool)
+    met[nodes] = True
+    return np.flatnonzero(met)
 
 
 def _seen_before(

@@ -14,7 +14,7 @@ from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.data.stretch import begins
+from hopstate.data.stretch import begins, stretch
 from hopstate.errors import ConfigError, check_range
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.method import Context, Floors, Method, RunConfig
@@ -176,7 +176,7 @@ def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context:
         gap_unit: see `hopstate.data.clock.Clock.fit`.
     """
     kept = (context.trained or {}).get("clock")
-    return Clock(**kept) if kept else Clock.fit(stream.t[split.train], stream.time_unit, gap_unit)
+    return Clock(**kept) if kept else Clock.fit(stream.t[stretch(split.train)], stream.time_unit, gap_unit)
 
 
 def training_store(stream: EventStream, split: EventSplit, *, deletions: bool = False) -> NeighborStore:

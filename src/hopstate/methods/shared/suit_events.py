@@ -19,6 +19,7 @@ import numpy as np
 
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
+from hopstate.data.stretch import stretch
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.training.tasks.link import LinkEvaluation
 
@@ -93,9 +94,11 @@ def suit_pairs(stream: EventStream, config: PairsRun, metrics: tuple[str, ...]) 
 
 def repeated(stream: EventStream, rows: np.ndarray) -> float:
     """Return the share of the events at rows that add an edge between two nodes that one of them joined before."""
-    rows = stream.additions(rows)
-    pairs = stream.src[rows] * stream.num_nodes + stream.dst[rows]
-    return 1 - len(np.unique(pairs)) / max(len(pairs), 1)
+    part = stretch(stream.additions(rows))
+    pairs = stream.src[part] * stream.num_nodes
+    pairs += stream.dst[part]
+    pairs.sort()  # in place: of very many events there is room for no second copy
+    return float(np.count_nonzero(pairs[1:] == pairs[:-1])) / max(len(pairs), 1)
 
 
 def suit_history(stream: EventStream, config: PairsRun, metrics: tuple[str, ...], *, budget: int) -> Mapping[str, Any]:

@@ -74,6 +74,27 @@ def fill(src, dst, t, first_id, event_ids, start, length, codes, events, times):
 
 
 @njit(cache=True, nogil=True)
+def fill_some(src, dst, t, first_id, event_ids, low, high, start, length, codes, events, times):
+    """Do what `fill` does for nodes low..high - 1 alone; the columns are theirs, from start[low] on."""
+    numbered, base = len(event_ids) == 0, start[low]
+    for i in range(len(src)):
+        u, v = src[i], dst[i]
+        event = first_id + i if numbered else event_ids[i]
+        if low <= u < high:
+            at = start[u] + length[u] - base
+            codes[at] = v
+            events[at] = event
+            times[at] = t[i]
+            length[u] += 1
+        if u != v and low <= v < high:
+            at = start[v] + length[v] - base
+            codes[at] = ~u
+            events[at] = event
+            times[at] = t[i]
+            length[v] += 1
+
+
+@njit(cache=True, nogil=True)
 def lower_bound(times, low, high, t):
     """Return the first position in low..high whose time is not before t."""
     while low < high:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hopstate.data.events import EventStream
+from hopstate.data.stretch import stretch
 from hopstate.random import named_rng
 from hopstate.sampling.mixture import MixedNegatives, TrainingNegatives
 from hopstate.sampling.negatives import random_destinations
@@ -22,7 +23,8 @@ from hopstate.sampling.negatives import random_destinations
 def training_negatives(stream: EventStream, rows: np.ndarray, batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Return (P,) a random destination for each event at rows (P,), drawn from (seed, epoch)."""
     draw = int(named_rng(seed, "negatives", epoch).integers(2**32))
-    return random_destinations(stream.src[rows], stream.dst[rows], len(rows), batch_size, draw)
+    part = stretch(rows)
+    return random_destinations(stream.src[part], stream.dst[part], len(rows), batch_size, draw)
 
 
 class EpochNegatives:

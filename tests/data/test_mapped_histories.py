@@ -1,0 +1,101 @@
+"""The histories of a mapped stream lie in files without names: the same answers, and nothing left behind."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.event_splits import chronological_split
+from hopstate.data.event_store import load_events, save_events
+from hopstate.data.events import EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.stretch import begins, stretch
+from hopstate.io.scratch import folder_beside, let_go, mapped_array
+
+
+def made(events=400, nodes=12, seed=0):
+    rng = np.random.default_rng(seed)
+    return EventStream(
+        src=rng.integers(0, nodes, events),
+        dst=rng.integers(0, nodes, events),
+        t=np.sort(rng.integers(0, events // 3, events)),  # three events at a time
+        num_nodes=nodes,
+    )
+
+
+@pytest.fixture
+def mapped(tmp_path, monkeypatch):
+    monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", 1)
+    save_events(made(), tmp_path / "store")
+    return load_events(tmp_path / "store")
+
+
+def queries(nodes, last):
+    return np.repeat(np.arange(nodes), last + 2), np.tile(np.arange(last + 2), nodes)
+
+
+@pytest.mark.parametrize("held", [1, 90, 1 << 24])
+@pytest.mark.parametrize("some", [None, slice(0, 250), slice(30, 300), slice(7, 7), slice(0, 400, 3)])
+def test_mapped_histories_are_those_in_memory(mapped, tmp_path, monkeypatch, some, held):
+    monkeypatch.setattr("hopstate.data.neighbor_arena._HELD", held)
+    monkeypatch.setattr("hopstate.data.neighbor_arena._CHUNK", 64)
+    rows = None if some is None else np.arange(400)[some]
+    own, there = NeighborStore.from_stream(mapped, rows), NeighborStore.from_stream(made(), rows)
+    assert isinstance(own._times, np.memmap) == bool(rows is None or len(rows))
+    assert not isinstance(there._times, np.memmap)
+    nodes, t = queries(12, 140)
+    for k in (1, 5, 1000):
+        a, b = own.last(nodes, t, k), there.last(nodes, t, k)
+        for name in ("offsets", "nodes", "event_ids", "times"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    names = {path.name for path in (tmp_path / "store").iterdir()}
+    assert all(name.endswith((".npy", ".json")) for name in names)
+
+
+def test_mapped_histories_go_on(mapped):
+    own, there = NeighborStore.from_stream(mapped), NeighborStore.from_stream(made())
+    more = np.array([3, 12, 0]), np.array([4, 3, 0]), np.array([500, 501, 501])
+    for store in (own, there):
+        store.append(*more)
+    nodes, t = queries(13, 502)
+    a, b = own.last(nodes, t, 9), there.last(nodes, t, 9)
+    np.testing.assert_array_equal(a.event_ids, b.event_ids)
+    np.testing.assert_array_equal(a.nodes, b.nodes)
+
+
+def test_training_sees_the_same_in_the_whole_streams_histories():
+    stream = made()
+    rows = chronological_split(stream).train
+    assert begins(rows)
+    whole, own = NeighborStore.from_stream(stream), NeighborStore.from_stream(stream, rows)
+    for ends in (stream.src, stream.dst):
+        a, b = (store.last(ends[rows], stream.t[rows], 1000) for store in (whole, own))
+        for name in ("offsets", "nodes", "event_ids", "times"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    after = stream.t[rows[-1]] + 1  # the property has an end: later look-ups differ
+    assert len(whole.last(np.arange(12), np.full(12, after + 50), 1000).nodes) > len(
+        own.last(np.arange(12), np.full(12, after + 50), 1000).nodes
+    )
+
+
+def test_stretches():
+    assert stretch(np.array([3])) == slice(3, 4)
+    assert isinstance(stretch(np.array([], np.int64)), np.ndarray)
+    assert isinstance(stretch(np.array([0, 2])), np.ndarray)
+    assert begins(np.array([0, 1]))
+    assert not begins(np.array([1, 2]))
+    assert not begins(np.array([0, 2]))
+    assert not begins(np.array([], np.int64))
+
+
+def test_what_is_let_go_is_read_again(tmp_path):
+    room = mapped_array(tmp_path, 100_000, np.int64)
+    room[:] = np.arange(100_000)
+    let_go(room, room[5:50], np.arange(3), None)
+    np.testing.assert_array_equal(room, np.arange(100_000))
+    np.save(tmp_path / "a.npy", np.arange(9))
+    private = np.load(tmp_path / "a.npy", mmap_mode="c")
+    private[0] = 7  # stands in memory alone
+    let_go(private)
+    assert private[0] == 7
+    assert folder_beside(private) == tmp_path
+    assert folder_beside(np.arange(3)) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
