@@ -16,6 +16,7 @@ from hopstate.io.scratch import let_go, mapped_array
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
 _CHUNK = 1 << 20  # events read together from a mapped stream
+_LOOKED_UP = 1 << 13  # look-ups in a mapped arena after which its pages are given back
 _HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped arena
 _NO_IDS = np.empty(0, np.int64)
 
@@ -41,7 +42,7 @@ class HistoryArena:
         if self.time_dtype not in (np.int64, np.float64):
             raise ConfigError(f"times are int64 or float64, not {self.time_dtype}")
         self._start, self._length, self._capacity = (np.zeros(num_nodes, np.int64) for _ in range(3))
-        self._folder = folder
+        self._folder, self._since = folder, 0
         self._allocate(0)
         self._top = 0  # first free place of the arena
         self._left = 0  # places left behind by histories that moved
@@ -220,6 +221,14 @@ class HistoryArena:
         self._allocate(self._top + self._top // 2)
         nodes = np.arange(len(old))
         move_segments(nodes, old, self._start, self._length, *columns, self._codes, self._events, self._times)
+
+    def _looked_up(self, count: int) -> None:
+        """Give back what look-ups in a mapped arena have touched, once they are many: each may touch many pages."""
+        if self._folder is not None:
+            self._since += count
+            if self._since >= _LOOKED_UP:
+                self._since = 0
+                let_go(self._codes, self._events, self._times)
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
         nodes = _whole(nodes)

@@ -255,6 +255,7 @@ class NeighborStore(HistoryArena):
             raise ConfigError(f"k is {k}; it must be at least 0")
         if times.dtype.kind == "f" and np.isnan(times).any():
             raise DataError(f"the query time in row {int(np.argmax(np.isnan(times)))} is NaN")
+        self._looked_up(len(nodes))
         return nodes, self._times_as_stored(times)
 
     def _empty(self, offsets: np.ndarray) -> PackedNeighbors:

@@ -26,6 +26,7 @@ from hopstate.data.events import EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, nearest
 from hopstate.io.opening import exists
+from hopstate.io.scratch import let_go
 from hopstate.ops.rows import ranges
 from hopstate.sampling.negative_sets import Negatives
 
@@ -101,6 +102,7 @@ def random_destinations(src: np.ndarray, dst: np.ndarray, count: int, batch_size
         size = min(batch_size, count - start)
         state.randint(0, len(sources), size)
         out[start : start + size] = state.randint(0, len(destinations), size)
+    let_go(src, dst)
     return destinations[out]
 
 
