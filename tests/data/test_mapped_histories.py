@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from hopstate.data.event_splits import chronological_split
 from hopstate.data.event_store import load_events, save_events
@@ -9,6 +10,8 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stretch import begins, stretch
 from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.runs.api import fit
+from hopstate.training.checkpoint import load_checkpoint
 
 
 def made(events=400, nodes=12, seed=0):
@@ -99,3 +102,16 @@ def test_what_is_let_go_is_read_again(tmp_path):
     assert folder_beside(private) == tmp_path
     assert folder_beside(np.arange(3)) is None
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypatch):
+    stream = made(events=300, nodes=20)
+    save_events(stream, tmp_path / "store")
+    weights = []
+    for name, most in (("memory", 1 << 40), ("mapped", 1)):
+        monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
+        monkeypatch.setattr("hopstate.data.neighbor_arena._LOOKED_UP", 50)
+        out = tmp_path / name
+        fit("graphmixer", str(tmp_path / "store"), out=out, loop__epochs=1, batch_size=30, loop__progress=False)
+        weights.append(load_checkpoint(out / "model.safetensors").tensors["model"])
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -12,6 +12,7 @@ from hopstate.data.validate import check_num_nodes
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
 from hopstate.io.opening import exists, open_regular, read_json, reading
+from hopstate.io.scratch import let_go
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -73,7 +74,9 @@ def load_events(folder: str | Path, *, mmap: bool = True, num_nodes: int | None 
     with reading(folder, "a saved event stream"):
         facts["edge_table"] = None if values is None else table_of(columns, values, *texts)
         facts["notes"], facts["dates"] = tuple(facts["notes"]), "".join(facts["dates"] or ())
-        return EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
+        stream = EventStream(**arrays, **facts, node_ids=None if ids is None else Vocabulary(ids))
+    let_go(*arrays.values(), ids)  # what the checks have touched of mapped arrays
+    return stream
 
 
 def is_event_folder(folder: Path) -> bool:

@@ -228,7 +228,11 @@ class HistoryArena:
             self._since += count
             if self._since >= _LOOKED_UP:
                 self._since = 0
-                let_go(self._codes, self._events, self._times)
+                self.let_go()
+
+    def let_go(self) -> None:
+        """Give back the memory of what look-ups in a mapped arena have touched."""
+        let_go(self._codes, self._events, self._times)
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
         nodes = _whole(nodes)

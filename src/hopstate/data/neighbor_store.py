@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 MAPPED = 1 << 28  # bytes of entries from which the store of a mapped stream is mapped
 
 
+def folder_of(stream: EventStream) -> Path | None:
+    """Return where the store of a stream is mapped; None where it stays in memory."""
+    return folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
+
+
 class NeighborStore(HistoryArena):
     """Histories of num_nodes nodes.
 
@@ -86,7 +91,7 @@ class NeighborStore(HistoryArena):
             rows = stream.additions(rows)
         elif stream.has_gone:
             rows = stream.edge_rows(rows)
-        folder = folder_beside(stream.src) if 32 * len(stream) >= MAPPED else None
+        folder = folder_of(stream)
         if rows is None:
             ids = stream.event_ids if stream.first_id else None
             return cls.from_events(stream.src, stream.dst, stream.t, ids, stream.num_nodes, folder)

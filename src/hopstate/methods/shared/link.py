@@ -13,7 +13,7 @@ import numpy as np
 from hopstate.data.clock import Clock, GapUnit
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.stretch import begins, stretch
 from hopstate.errors import ConfigError, check_range
 from hopstate.layers.pair_history import PairHistory
@@ -135,18 +135,14 @@ def history_task(
     marks = deletions_of(stream, config.deletions, context)
     head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    held: dict[str, NeighborStore] = {}  # of the whole stream, which training looks up too where it comes first
+    known = _Known(stream, deletions=marks != "left-out")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
-        shared = events is stream and (rows is None or begins(rows))
-        store = held.get("whole") if shared else None
-        if store is None:
-            store = NeighborStore.from_stream(events, None if shared else rows, deletions=marks != "left-out")
-            held.update({"whole": store} if shared else {})
+        store = known.histories(events, rows)
         own = beside(tokenizer(store, events, clock, marks), events, rows)
         if head is None:
             return own
-        met = NeighborStore.from_stream(events, rows) if own.deletions and events.has_deletes else store
+        met = known.meetings(events, rows) if own.deletions and events.has_deletes else store
         return PairHistoryTokenizer(own, pair_features(met, events, clock))
 
     train_inputs = inputs(stream, split.train)
@@ -167,6 +163,35 @@ def history_task(
     )
     negatives = kept_negatives(stream, split, config.evaluation, context.run / "negatives")
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
+
+
+class _Known:
+    """Histories of a stream, or of some of its events.
+
+    Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
+    the whole stream's serves, and is built once. In memory training's holds nothing else than it may see.
+    """
+
+    def __init__(self, stream: EventStream, deletions: bool) -> None:
+        self._stream, self._deletions = stream, deletions
+        self._whole: NeighborStore | None = None
+
+    def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+        """Return what a model's tokens are of."""
+        rows = _needed(events, rows)
+        if rows is not None or events is not self._stream or folder_of(events) is None:
+            return NeighborStore.from_stream(events, rows, deletions=self._deletions)
+        if self._whole is None:
+            self._whole = NeighborStore.from_stream(events, deletions=self._deletions)
+        return self._whole
+
+    def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
+        """Return the same without deletions."""
+        return NeighborStore.from_stream(events, _needed(events, rows))
+
+
+def _needed(events: EventStream, rows: np.ndarray | None) -> np.ndarray | None:
+    return None if rows is not None and begins(rows) and folder_of(events) is not None else rows
 
 
 def clock_of(stream: EventStream, split: EventSplit, gap_unit: GapUnit, context: Context) -> Clock:

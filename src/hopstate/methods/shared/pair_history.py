@@ -17,6 +17,8 @@ from hopstate.data.layered_store import LayeredStore
 from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
+from hopstate.data.stretch import stretch
+from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
@@ -75,7 +77,7 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
     if not len(rows):
         return
     at = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), LOOKED_AT)).astype(np.int64))
-    src, dst, t = (column[rows] for column in (stream.src, stream.dst, stream.t))
+    src, dst, t = (column[stretch(rows)] for column in (stream.src, stream.dst, stream.t))
     rng = named_rng(seed, "pair-history")
     before = np.searchsorted(t, t[at])
     past = (rng.random(len(at)) * before).astype(np.int64)
@@ -83,3 +85,6 @@ def fit_scale(head: PairHistory, features: PairFeatures, stream: EventStream, sp
     u = np.concatenate([src[at], src[at], src[had[1]]])
     v = np.concatenate([dst[at], dst[rng.integers(0, len(dst), len(at))], dst[had[1]]])
     head.fit(torch.from_numpy(features.pairs(u, v, np.concatenate([t[at], t[at], t[had[0]]]))))
+    let_go(src, dst, t)
+    if isinstance(features.store, NeighborStore):
+        features.store.let_go()  # of a mapped index: queries from all over the stream have touched most of it
