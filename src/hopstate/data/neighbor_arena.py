@@ -16,7 +16,7 @@ from hopstate.io.scratch import let_go, mapped_array
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
 _CHUNK = 1 << 20  # events read together from a mapped stream
-_LOOKED_UP = 1 << 13  # look-ups in a mapped arena after which its pages are given back
+_LOOKED_UP = 1 << 14  # look-ups in a mapped arena after which its pages are given back
 _HELD = 1 << 24  # entries that are put together in memory before they are written to a mapped arena
 _NO_IDS = np.empty(0, np.int64)
 
