@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,9 @@ def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:
 def folder_beside(array: np.ndarray) -> Path | None:
     """Return where scratch of a mapped array goes: beside its file, or where that cannot be written to, with all
     temporary files; None where it is in memory."""
-    name = getattr(array, "filename", None)
-    if not isinstance(array, np.memmap) or name is None:
+    if not isinstance(array, np.memmap) or array.filename is None:
         return None
-    folder = Path(name).parent
+    folder = Path(array.filename).parent
     return folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
 
 
@@ -67,7 +67,7 @@ def let_go(*arrays: np.ndarray | None) -> None:
             if isinstance(base, np.memmap) and base.mode == "c":
                 break  # changes that stand in memory alone
             base = base.base
-        if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        if isinstance(base, mmap.mmap) and sys.platform == "linux":  # elsewhere pages may lose what was written
             base.madvise(mmap.MADV_DONTNEED)
 
 
