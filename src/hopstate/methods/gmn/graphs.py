@@ -21,6 +21,7 @@ from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.io.sizes import parse_bytes
 from hopstate.layers.message import Adjacency
 from hopstate.methods.gmn.gin import GIN
+from hopstate.methods.gmn.gin_export import export_form
 from hopstate.methods.gmn.method import (
     EARLIER_FLOW,
     SPACE,
@@ -355,7 +356,7 @@ METHODS = {
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
         suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
-        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export="packed sets of graphs have no program yet",
+        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=export_form,
     ),
 }  # fmt: skip
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]

@@ -16,6 +16,7 @@ from hopstate.errors import ConfigError
 from hopstate.layers.message import Normalization
 from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
 from hopstate.methods.message_passing.model import Backbone
+from hopstate.methods.shared.static_link_export import link_form
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeTask
@@ -94,14 +95,20 @@ class BackboneProgram(nn.Module):
 
 
 def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
-    """Return the program of a trained task.
+    """Return the program of a trained task."""
+    if isinstance(task, StaticLinkTask):
+        return link_form(task, backbone_form)
+    return backbone_form(bare(task.model))
+
+
+def backbone_form(model: nn.Module) -> ExportForm:
+    """Return the program of a backbone.
 
     Raises:
-        ConfigError: the run is of links, whose decoder has no program, or of GAT.
+        ConfigError: a network that is no backbone.
     """
-    model = bare(task.model)
-    if not isinstance(task, NodeTask) or not isinstance(model, Backbone):
-        raise ConfigError("backbones are exported for nodes; this run is of links between them, whose decoder is not")
+    if not isinstance(model, Backbone):
+        raise ConfigError(f"{type(model).__name__} is no backbone and has no program over a list of edges")
     like = next(model.parameters())
     width = next(m.in_features if isinstance(m, nn.Linear) else m.in_channels for m in maps(model))
     inputs = [Port(name="x", meaning=f"{width} features of each node, scaled as in training", axes=("node", ""))]

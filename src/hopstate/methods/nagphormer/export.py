@@ -1,13 +1,15 @@
-"""NAGphormer as a program: tokens of nodes in, outputs of nodes out."""
+"""NAGphormer as a program: tokens of nodes in (and pairs of them), outputs of nodes or of pairs out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import nn
 
 from hopstate.errors import ConfigError
 from hopstate.methods.nagphormer.model import NAGphormer
+from hopstate.methods.shared.static_link_export import link_form
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeTask
@@ -15,14 +17,18 @@ from hopstate.training.tasks.static_link import StaticLinkTask
 
 
 def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
-    """Return the program of a trained task.
+    """Return the program of a trained task."""
+    return link_form(task, hops_form) if isinstance(task, StaticLinkTask) else hops_form(bare(task.model))
+
+
+def hops_form(model: nn.Module) -> ExportForm:
+    """Return the program of a trained network.
 
     Raises:
-        ConfigError: the run is of links, whose decoder has no program.
+        ConfigError: a network that is no NAGphormer.
     """
-    model = bare(task.model)
-    if not isinstance(task, NodeTask) or not isinstance(model, NAGphormer):
-        raise ConfigError("nagphormer is exported for nodes; this run is of links between them, whose decoder is not")
+    if not isinstance(model, NAGphormer):
+        raise ConfigError(f"{type(model).__name__} is no NAGphormer and has no program over tokens of hops")
     tokens = Port(
         name="tokens",
         meaning=f"hop averages of each node, hop 0 first: {model.num_hops + 1} tokens of {model.in_dim} features",
