@@ -71,6 +71,7 @@ gpu:
 # what follows from the code: docs/paper-to-code.md, docs/images, the table of options that help is printed from
 made: $(VENV)/.installed-dev
 	$(BIN)/python docs/made/paper_to_code.py
+	$(BIN)/python docs/made/recipes.py
 	$(BIN)/python docs/made/drawings.py
 	$(BIN)/python docs/made/notebooks.py
 	$(BIN)/python -m hopstate.cli.option_table

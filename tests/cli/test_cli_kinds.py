@@ -28,3 +28,7 @@ def test_no_number_is_neither_above_nor_below() -> None:
     for value, floor in ((nan, 0.5), (0.5, nan), (nan, nan)):
         assert below_words({"average_precision": value}, {"recency": {"average_precision": floor}}) == ""
     assert below_words({"average_precision": 0.5}, {"recency": {"average_precision": 0.5}}) == "recency on random"
+
+
+def test_floors_are_named_as_people_write_them():
+    assert below_words({"mrr": 0.5}, {"common_neighbors": {"mrr": 0.6}}) == "common neighbors on random"

@@ -160,3 +160,13 @@ def test_every_method_stands_in_the_guide_or_the_readme() -> None:
 
     text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/choose.md"))
     assert not [name for name in MODULES if f"`{name}`" not in text]
+
+
+def test_recipes_say_what_was_measured() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "made" / "recipes.py"))
+    assert (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8") == made["page"](), (
+        "results have changed: python docs/made/recipes.py"
+    )
+    made["page"].__globals__["MEASURED"] = (("x", "x", "", "x", "2026-11-23-speed.md", ("no such figure",)),)
+    with pytest.raises(LookupError, match="does not stand"):
+        made["page"]()

@@ -8,7 +8,7 @@ from hopstate.data.event_splits import EventSplit, chronological_split, dyglib_s
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, FormatError, MissingFileError
 from hopstate.sampling.negative_sets import Negatives
-from hopstate.sampling.negatives import draw_negatives, load_or_draw, one_against_many
+from hopstate.sampling.negatives import _number_pairs, draw_negatives, load_or_draw, one_against_many
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +132,39 @@ def test_bad_input_is_named(data, tmp_path):
     one = EventStream(src=np.zeros(9, int), dst=np.ones(9, int), t=np.arange(9))
     with pytest.raises(DataError, match="every possible pair"):
         draw_negatives(one, chronological_split(one), "test", "historical")
+
+
+@pytest.mark.parametrize("strategy", ["random", "historical", "inductive"])
+@pytest.mark.parametrize("split", ["train", "val", "test", "new_test"])
+def test_a_part_has_the_pairs_that_it_has_among_all(split, strategy):
+    rng = np.random.default_rng(3)
+    ends, t = rng.integers(0, 30, (2, 900)), np.sort(rng.integers(0, 300, 900))
+    stream = EventStream(src=ends[0], dst=30 + ends[1] % 20, t=t, num_nodes=50)
+    splits = dyglib_split(stream)
+    whole = draw_negatives(stream, splits, split, strategy, seed=5, batch_size=16)
+    count = len(whole.rows)
+    for part in (
+        slice(0, 1),
+        slice(0, 40),
+        slice(17, 33),
+        slice(count - 20, count),
+        slice(count - 1, None),
+        slice(None),
+    ):
+        some = draw_negatives(stream, splits, split, strategy, seed=5, batch_size=16, part=part)
+        for name in ("rows", "src", "dst"):
+            np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[part])
+        assert some.offsets.tolist() == list(range(len(some.rows) + 1))
+    with pytest.raises(DataError, match="holds none"):
+        draw_negatives(stream, splits, split, strategy, part=slice(count, None))
+
+
+@pytest.mark.parametrize("events", [0, 1, 2, 700])
+def test_pairs_are_numbered_by_their_first_event(events):
+    src, dst = np.random.default_rng(1).integers(0, 12, (2, events))
+    seen: dict[tuple[int, int], int] = {}
+    numbers = [seen.setdefault(pair, len(seen)) for pair in zip(src.tolist(), dst.tolist())]
+    pairs, first, count = _number_pairs(src, dst)
+    assert pairs.tolist() == numbers
+    assert first.tolist() == [numbers.index(i) for i in range(len(seen))]
+    assert count == len(seen)

@@ -1,6 +1,7 @@
 """The expected time is told before the first step, from real batches, and finding it changes no bit of a run."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,11 @@ def test_no_bit_of_a_run_depends_on_it(name: str, tmp_path: Path, monkeypatch: p
         assert tensors.keys() == told[group].keys()
         for key, tensor in tensors.items():
             assert torch.equal(tensor, told[group][key]), (group, key)
+
+
+def test_the_first_batch_which_compiles_is_not_what_a_step_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 60.0, 61.5])
+    monkeypatch.setattr(rehearsal, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    assert rehearsal._timed(iter("abc"), lambda batch: None, 3) == 1.5
+    moments = iter([0.0, 60.0])
+    assert rehearsal._timed(iter("abc"), lambda batch: None, 1) == 60.0  # a run of few steps has no time for a second

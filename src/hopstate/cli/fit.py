@@ -109,6 +109,7 @@ def no_better_than(done: Run) -> list[str]:
 
 def print_floors(done: Run, console: Console) -> None:
     """Print the test metric beside those of the floors, with a sentence where it is no better."""
+    from hopstate.runs.reproduce.tables import floor_words
     from hopstate.training.run_folder import RunFolder
 
     metric = RunFolder(done.path).result()["metric"]
@@ -116,9 +117,9 @@ def print_floors(done: Run, console: Console) -> None:
     floors = {name: values[metric] for name, values in done.floors.items() if metric in values}
     if own is None or not floors:
         return
-    beside = ", ".join(f"{name} {value:.4f}" for name, value in floors.items())
+    beside = ", ".join(f"{floor_words(name)} {value:.4f}" for name, value in floors.items())
     console.print(f"test {metric}: {own:.4f}; floors: {beside}", soft_wrap=True)
-    under = no_better_than(done)
+    under = [floor_words(name) for name in no_better_than(done)]
     if under:
         console.print(
             f"[bold]{done.method} is no better than {' and '.join(under)} here[/bold]: the simpler one serves as well, "

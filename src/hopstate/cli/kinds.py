@@ -63,6 +63,10 @@ def show_kinds(rows: list[dict[str, Any]], data: str) -> None:
     for row in rows:
         kinds = row["kinds"]
         figures = [tables.figure(m, *kinds[m]) if m in kinds else "" for m in metrics]
-        name = f"{row['method']} (floor)" if row.get("floor") or row["method"] in tables.FLOORS else row["method"]
+        name = (
+            f"{tables.floor_words(row['method'])} (floor)"
+            if row.get("floor") or row["method"] in tables.FLOORS
+            else row["method"]
+        )
         table.add_row(name, *figures, row["below"])
     screen().print(table)

@@ -25,5 +25,7 @@ def hint(message: str, known: Sequence[str]) -> str:
             "; links are judged by all of their metrics, and validation chooses by average precision (MRR where "
             "evaluation.strategies begins with many): --evaluation.choose says over which pairs"
         )
+    if name == "task":
+        return "; a method has one task, and the others stand under names of their own: hopstate fit --help lists them"
     last = {key.rsplit(".", 1)[-1]: key for key in known}
     return nearest(name, known) or nearest(name.rsplit(".", 1)[-1], last) or "; --help lists all options"

@@ -10,7 +10,7 @@ from hopstate.ops.cpu.random_kernels import below, seeded
 
 
 @njit(cache=True, nogil=True)
-def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, num_pairs, chosen, count):
+def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, first_batch, num_pairs, chosen, count):
     """Draw, for each batch, distinct pairs out of low[b]..high[b]-1 that do not occur in the batch's time window.
 
     Args:
@@ -18,6 +18,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, num_pairs, 
         begin, end: (number of batches,) pool positions of the batch's time window.
         pool_pairs: (pool,) pair number of each pool event.
         batch_start: (number of batches + 1,) positions of the batches in the output.
+        first_batch: number of the first of them among all, each of which draws by its own.
         chosen: output pair numbers; count[b] of each batch are filled, from its start on.
     """
     banned = np.full(num_pairs, -1, np.int64)
@@ -32,7 +33,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, num_pairs, 
                 if low[b] <= p < high[b]:
                     free -= 1
         take = min(size, free)
-        state = seeded(seed, b)
+        state = seeded(seed, first_batch + b)
         if take > free // 2:  # nearly all are taken: list them and shuffle the front
             allowed = np.empty(free, np.int64)
             n = 0
@@ -57,7 +58,7 @@ def seen_pairs(low, high, begin, end, pool_pairs, batch_start, seed, num_pairs, 
 
 
 @njit(cache=True, nogil=True)
-def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, out_src, out_dst):
+def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, first_batch, out_src, out_dst):
     """Fill the first missing[b] places of each batch with pairs of the grid that are not among the batch's own.
 
     Args:
@@ -75,7 +76,7 @@ def random_pairs(missing, batch_pairs, batch_start, num_src, num_dst, seed, out_
                 used.add(batch_pairs[i])
                 own += 1
         distinct = num_src * num_dst - own >= missing[b]
-        state = seeded(seed, b)
+        state = seeded(seed, first_batch + b)
         for i in range(missing[b]):
             while True:
                 pair, state = below(state, num_src * num_dst)

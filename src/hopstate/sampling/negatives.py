@@ -44,6 +44,7 @@ def draw_negatives(
     *,
     seed: int | None = None,
     batch_size: int = 200,
+    part: slice | None = None,
 ) -> Negatives:
     """Draw one negative pair for each event of a split, batch by batch.
 
@@ -53,10 +54,11 @@ def draw_negatives(
         strategy: see the top of this file.
         seed: by default DyGLib's for the split (val 0, new_val 1, test 2, new_test 3; train 0).
         batch_size: events scored together.
+        part: of the split's events alone, with the pairs that they have among all.
 
     Raises:
         ConfigError: an unknown split or strategy, or a batch size under 1.
-        DataError: the split is empty.
+        DataError: the split, or the part of it, is empty.
     """
     rows = stream.additions(splits.rows(split))
     if strategy not in STRATEGIES:
@@ -70,18 +72,26 @@ def draw_negatives(
     if pool is not None or stream.has_deletes:
         pool = stream.additions(pool)
     pool_src, pool_dst, pool_t = (c if pool is None else c[stretch(pool)] for c in (stream.src, stream.dst, stream.t))
+    begin, end, _ = (part or slice(None)).indices(len(rows))
+    if begin >= end:
+        raise DataError(f"{stream.name}: {part} holds none of the {len(rows)} events of split {split!r}")
+    first = begin // batch_size  # batches are whole, as each draws for all of its events
+    rows = rows[first * batch_size : min(-(-end // batch_size) * batch_size, len(rows))]
     if strategy == "random":
-        src, dst = stream.src[stretch(rows)], random_destinations(pool_src, pool_dst, len(rows), batch_size, seed)
+        count = first * batch_size + len(rows)
+        drawn = random_destinations(pool_src, pool_dst, count, batch_size, seed)[first * batch_size :]
+        src, dst = stream.src[stretch(rows)], drawn
     else:
         observed = {"train": None, "val": splits.train, "new_val": splits.train}.get(split, splits.val)
         last = None if strategy == "historical" or observed is None else stream.t[observed[-1]]
         batch = stream.src[rows], stream.dst[rows], stream.t[rows]
-        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed)
+        src, dst = _seen_before((pool_src, pool_dst, pool_t), batch, last, batch_size, seed, first)
+    own = slice(begin - first * batch_size, max(begin, end) - first * batch_size)
     return Negatives(
-        rows=rows,
-        offsets=np.arange(len(rows) + 1),
-        src=src,
-        dst=dst,
+        rows=rows[own],
+        offsets=np.arange(len(rows[own]) + 1),
+        src=src[own],
+        dst=dst[own],
         strategy=strategy,
         seed=seed,
         batch_size=batch_size,
@@ -122,6 +132,7 @@ def _seen_before(
     last_observed: float | None,
     batch_size: int,
     seed: int,
+    first_batch: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw historical pairs, or inductive ones where last_observed is given; see the top of this file."""
     from hopstate.sampling.negative_kernels import random_pairs, seen_pairs
@@ -129,20 +140,21 @@ def _seen_before(
     (src, dst, t), (batch_src, batch_dst, batch_t) = pool, batch
     starts = np.append(np.arange(0, len(batch_t), batch_size), len(batch_t))
     t0, t1 = batch_t[starts[:-1]], batch_t[starts[1:] - 1]
-    pairs, first, firsts = _number_pairs(src, dst)
+    told = int(np.searchsorted(t, t1[-1], side="right"))  # what comes later is asked for nothing
+    pairs, first, firsts = _number_pairs(src[:told], dst[:told])
     high = np.searchsorted(t[first], t0, side="right")
     low = 0 if last_observed is None else int(np.searchsorted(t[first], last_observed, side="right"))
     low = np.minimum(np.full(len(high), low), high)
     begin, end = np.searchsorted(t, t0, side="left"), np.searchsorted(t, t1, side="right")
     chosen, found = np.empty(len(batch_t), np.int64), np.empty(len(high), np.int64)
-    seen_pairs(low, high, begin, end, pairs, starts, seed, firsts, chosen, found)
+    seen_pairs(low, high, begin, end, pairs, starts, seed, first_batch, firsts, chosen, found)
 
-    sources, destinations = np.unique(src), np.unique(dst)
+    sources, destinations = _distinct(src), _distinct(dst)
     missing = np.diff(starts) - found
     grid = np.searchsorted(sources, batch_src) * len(destinations) + np.searchsorted(destinations, batch_dst)
     out_src, out_dst = np.empty(len(batch_t), np.int64), np.empty(len(batch_t), np.int64)
-    _check_grid(missing, grid, starts, len(sources) * len(destinations))
-    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, out_src, out_dst)
+    _check_grid(missing, grid, starts, first_batch, len(sources) * len(destinations))
+    random_pairs(missing, grid, starts, len(sources), len(destinations), seed + 1, first_batch, out_src, out_dst)
     place = ranges(np.zeros(len(starts) - 1, np.int64), np.diff(starts))
     filled = place < np.repeat(missing, np.diff(starts))
     from_pool = first[chosen[place < np.repeat(found, np.diff(starts))]]
@@ -154,18 +166,31 @@ def _seen_before(
 
 def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Number the distinct pairs by first occurrence: (each event's pair, each pair's first event, how many)."""
-    key = src * (int(dst.max(initial=0)) + 1) + dst
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return rank[inverse], first[order], len(first)
+    key = src * (int(dst.max(initial=0)) + 1)
+    key += dst
+    let_go(src, dst)
+    order = np.argsort(key, kind="stable")  # of one pair by time
+    key = key[order]
+    new = np.ones(len(key), bool)
+    np.not_equal(key[1:], key[:-1], out=new[1:])
+    del key  # of a hundred million events every column is most of a gigabyte
+    first = order[new]
+    place = np.argsort(first)
+    rank = np.empty(len(first), np.int32)
+    rank[place] = np.arange(len(first), dtype=np.int32)
+    group = np.cumsum(new, dtype=np.int32)
+    group -= 1
+    pairs = np.empty(len(order), np.int64)
+    pairs[order] = rank[group]
+    return pairs, first[place], len(first)
 
 
-def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, size: int) -> None:
+def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, first_batch: int, size: int) -> None:
     for b in np.flatnonzero(missing):
         if size <= starts[b + 1] - starts[b] and len(np.unique(grid[starts[b] : starts[b + 1]])) >= size:
-            raise DataError(f"batch {b} holds every possible pair, so no negative can be drawn; use smaller batches")
+            raise DataError(
+                f"batch {first_batch + b} holds every possible pair, so no negative can be drawn; use smaller batches"
+            )
 
 
 def one_against_many(

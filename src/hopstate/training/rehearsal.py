@@ -13,7 +13,7 @@ from hopstate.random import rng_state, set_rng_state
 from hopstate.training.tasks.protocols import BatchT, Microbatches, Rehearses, Task
 
 BATCHES = 3  # at most, of which the first compiles and fills caches that training uses
-SECONDS = 1.0  # after which no further batch is begun
+SECONDS = 1.0  # after which no third batch is begun
 SHARE = 0.02  # of a run's steps at most
 
 
@@ -66,6 +66,6 @@ def _timed(made: Iterator[Any], backward: Callable[[Any], torch.Tensor | None], 
         now = time.perf_counter()
         times.append(now - last)
         last = now
-        if len(times) == most or now - begin > SECONDS:
+        if len(times) == most or (len(times) > 1 and now - begin > SECONDS):  # the first compiles: it tells nothing
             break
     return min(times[1:] or times, default=None)

@@ -174,13 +174,13 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     }
     (tmp_path / "runs/dyg/floors.json").write_text(json.dumps(floors))
     page = write_report([tmp_path / "runs"], tmp_path / "report.html")
-    rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all events")[1:]}
+    rows = {row[0].removesuffix(" floor"): row for row in table(page, "Links of uci: all links")[1:]}
     assert set(rows) == {"dyg-mamba", "recency", "pair-trees"}  # a floor that was run is not there twice
     assert rows["dyg-mamba"][1] == "pair-trees on random; inductive, recency on historical; inductive"
     assert rows["recency"][1] == "pair-trees on random; inductive"
     assert rows["pair-trees"][1] == "recency on historical"
     assert sum(row[0].endswith(" floor") for row in rows.values()) == 2
-    assert table(page, "Links of uci: events with new nodes")[1][1] == "recency on random"
+    assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
 def test_the_page_stands_alone(full: Path) -> None:
@@ -370,7 +370,7 @@ def test_curves_of_several_runs_are_a_mean_in_its_interval(tmp_path: Path) -> No
 def test_kinds_of_negatives_stand_side_by_side(full: Path) -> None:
     part = full.read_text().split("Link prediction by kind of negatives</h2>")[1].split("Time and memory</h2>")[0]
     titles = [html.unescape(title) for title in re.findall(r"<figcaption>(.*?)</figcaption>", part)]
-    assert titles[:2] == ["AP: uci, all events", "AP, historical negatives: uci, all events"]
+    assert titles[:2] == ["AP: uci, all links", "AP, historical negatives: uci, all links"]
     for figure in part.split("<figure>")[1:3]:
         starts = {round(start, 1) for start, _ in widths(figure)}
         assert len(starts) == 1  # bars begin at 0

@@ -62,13 +62,13 @@ def training_pairs(
     rows = stream.additions(split.train)
     if not len(rows):
         raise ConfigError("there is nothing to grow trees from: the training split is empty")
-    last = slice(max(0, len(rows) - most), None)
+    last = slice(max(0, len(rows) - most), len(rows))
     others = {}
     for strategy in ("random", "historical"):
         drawn_from = int(named_rng(seed, "negatives", strategy).integers(2**32))
         with suppress(DataError):
-            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from)
-            others[strategy] = features.pairs(found.src[last], found.dst[last], stream.t[rows[last]])
+            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
+            others[strategy] = features.pairs(found.src, found.dst, stream.t[rows[last]])
     return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
 
 
@@ -83,8 +83,8 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
             events[split] = features.pairs(stream.src[rows[few]], stream.dst[rows[few]], stream.t[rows[few]])
         for strategy in STRATEGIES if len(rows) else ():
             with suppress(DataError):
-                found = draw_negatives(stream, splits, split, strategy)
-                others[split, strategy] = features.pairs(found.src[few], found.dst[few], stream.t[rows[few]])
+                found = draw_negatives(stream, splits, split, strategy, part=few)
+                others[split, strategy] = features.pairs(found.src, found.dst, stream.t[rows[few]])
     return Pairs(events=events, others=others)
 
 

@@ -17,7 +17,7 @@ STRATEGIES = ("", "historical_", "inductive_", "many_")
 
 
 def strategies(page: Page, groups: Sequence[Group]) -> None:
-    """Add link prediction by kind of negatives, for all events and for those with new nodes."""
+    """Add link prediction by kind of negatives, for all links (events or edges) and those with new nodes."""
     kinds = [f"{s}{m}" for s in STRATEGIES for m in ("average_precision", "roc_auc", "mrr")]
     found = {
         data: [group for group in members if any(group.values(kind) for kind in kinds)]
@@ -31,7 +31,7 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
         "not stand above is said beside it. Best is what validation puts first, by the metric that chose its epoch.",
     )
     for data, members in found.items():
-        for setting, prefix in (("all events", ""), ("events with new nodes", "new_")):
+        for setting, prefix in (("all links", ""), ("links with new nodes", "new_")):
             present = [name for name in (f"{prefix}{kind}" for kind in kinds) if any(g.values(name) for g in members)]
             if not present:
                 continue
@@ -85,7 +85,7 @@ def _floors(groups: Sequence[Group], metrics: Sequence[str]) -> dict[str, dict[s
             if name not in {group.method for group in groups}:
                 for metric in metrics:
                     value = values.get(metric)
-                    series = found.setdefault(name, {}).setdefault(metric, [])
+                    series = found.setdefault(tables.floor_words(name), {}).setdefault(metric, [])
                     series += [] if value is None else [float(value)]
     return found
 

@@ -52,7 +52,7 @@ def floors_of(groups: Sequence[Group], metric: str) -> dict[str, list[float]]:
         for name, values in run.floors.items():
             value = values.get(metric)
             if value is not None and name not in {group.method for group in groups}:
-                found.setdefault(name, []).append(float(value))
+                found.setdefault(tables.floor_words(name), []).append(float(value))
     return found
 
 

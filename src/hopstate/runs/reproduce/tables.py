@@ -78,6 +78,11 @@ def metric_words(metric: str) -> str:
     return ", ".join([WORDS.get(name, name.replace("_", " ")), *parts])
 
 
+def floor_words(name: str) -> str:
+    """Return a floor's name as people write it: "common_neighbors" is "common neighbors"."""
+    return name.replace("_", " ")
+
+
 def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, float]]) -> str:
     """Return in words which floors links do not stand above, by kind of negatives; "" where there is none.
 
@@ -98,7 +103,7 @@ def below_words(values: Mapping[str, float], floors: Mapping[str, Mapping[str, f
         above = {words[m] for m in words if values[m] > own[m]}
         if under:
             every = len(under) > 1 and not above
-            said.append(f"{name} on {'all' if every else '; '.join(under)}")
+            said.append(f"{floor_words(name)} on {'all' if every else '; '.join(under)}")
     return ", ".join(said)
 
 

@@ -1,0 +1,170 @@
+"""Make docs/recipes.md: what works on which data, at what measured cost.
+
+    python docs/made/recipes.py            writes the page
+    python docs/made/recipes.py --check    fails where the page is another
+
+The first table is of docs/results.jsonl; every figure of the second stands, word for word, in the page of results that
+it names, which is checked here.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hopstate.runs.reproduce.recipes import all_recipes
+from hopstate.runs.reproduce.results import Line, read
+from hopstate.runs.reproduce.tables import metric_words
+
+ROOT = Path(__file__).parents[2]
+PAGE, LINES = ROOT / "docs" / "recipes.md", ROOT / "docs" / "results.jsonl"
+RESULTS = ROOT / "benchmarks" / "results"
+ADDRESS = "https://github.com/hopstate/hopstate/blob/main/benchmarks/results/"
+
+# what it is for, command, figure, cost, page of results, what must stand there
+MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "labels of 10,000 nodes whose clues lie a few steps away",
+        "hopstate reproduce gmn/minesweeper-tokens",
+        "ROC AUC 92.05 ± 0.52, ten splits",
+        "about 130 s a run",
+        "2026-11-22-gmn-tokens.md",
+        ("**92.05** | 0.52", "about 130\nseconds of one core"),
+    ),
+    (
+        "labels far away, up to 80 steps along paths and rings",
+        "python benchmarks/gmn_range.py --seconds 5",
+        "accuracy 100 where message passing has 45 to 55",
+        "5 s of training, 54 MiB at 80 steps",
+        "2026-11-23-gmn-range.md",
+        (
+            "A cell is 5 seconds of the processor",
+            "| **GMN** | 100 | 100 | 100 | 100 |",
+            "| GMN, MiB above the start | 31 | 34 | 42 | 54 |",
+        ),
+    ),
+    (
+        "classes of 12,000 nodes with 520,000 edges, a plain fit",
+        "hopstate fit sage --data ...",
+        "",
+        "0.72 s an epoch",
+        "2026-11-23-speed.md",
+        ("| sage | 128 | 0.72 |",),
+    ),
+    (
+        "who meets whom next, 60,000 messages (UCI)",
+        "hopstate reproduce pair-trees/uci",
+        "AP 96.35 / 94.48 random, 98.22 / 93.84 historical, known / new nodes",
+        "16.5 to 17.2 s of training",
+        "2026-11-22-pair-trees.md",
+        ("96.35 ± 0.20 / 94.48 ± 0.11", "98.22 ± 0.15 / 93.84 ± 0.07", "16.5 to 17.2 s"),
+    ),
+    (
+        "the same, above the trees on random pairs",
+        "hopstate fit ctdg-ssm --data uci --split.kind dyglib --model.pair_history true --loop.epochs 8 "
+        "--negatives.mixture '{random: 0.75, historical: 0.25}' --evaluation.choose mean",
+        "AP 97.01 / 95.21 random, 98.22 / 93.37 historical, three seeds",
+        "two minutes a run",
+        "2026-11-23-pair-history.md",
+        ("97.01 ± 0.02 / 95.21 ± 0.03", "98.22 ± 0.08** / 93.37 ± 0.09", "two minutes a run on UCI"),
+    ),
+    (
+        "one time stamp a year, pairs that hardly ever meet again",
+        "hopstate fit dyg-mamba --data blocs-generated --evaluation.strategies '[random]'",
+        "AP 85.55 (trees 67.43)",
+        "8 epochs of 70 to 113 s beside other work",
+        "2026-11-23-pair-history.md",
+        ("test 85.55 against the trees' 67.43", "70 to 113 s an epoch"),
+    ),
+    (
+        "100,000,000 events with string ids as a store",
+        "hopstate prepare events.parquet --out STORE --memory 2GiB",
+        "",
+        "131 s of two cores, 2.45 GiB",
+        "2026-11-23-large-events.md",
+        ("| 131 s | 156 s | 0.76 M | 2.45 GiB |",),
+    ),
+    (
+        "answers while 500 events a second come in",
+        "hopstate serve runs/recency",
+        "a pair in 1.4 ms (p50), 4.8 ms (p99)",
+        "24% of a core",
+        "2026-11-23-live-run.md",
+        ("| recency | 2.9/7.2 | 1.4/4.8 | 4.8/8.8 | 1.8/0.6/3.0 | 24% |",),
+    ),
+)
+HEAD = """# Recipes that work
+
+What reached which figure on which data, and what it cost. Nothing here is an estimate: the first table is made of the
+runs in [results.jsonl](https://github.com/hopstate/hopstate/blob/main/docs/results.jsonl), the second of pages of
+results that say machine and command (`docs/made/recipes.py`). For data of your own, [choose a method](choose.md) first;
+`hopstate fit` then takes settings that suit the data where you give none, and `hopstate plan` says what a size costs
+before you run it.
+
+## Runs of recipes
+
+`hopstate reproduce NAME` runs one; a name in [the command's list](reproduce.md) that is not here was not run. Test
+figures in percent, mean ± standard deviation over runs where there are several; processor seconds, and the most
+resident memory of the process, of one run (median). Machines differ (each line of the file names its own), so compare
+seconds within a factor of two.
+
+| recipe | metric | measured | runs | published | processor, s | memory, MB |
+|---|---|---|---|---|---|---|
+"""
+BETWEEN = """
+## Settings that were measured since
+
+| for | command | figure | cost (one core of an AMD EPYC, unless said) |
+|---|---|---|---|
+"""
+
+
+def row(name: str, lines: Sequence[Line]) -> str:
+    """Return a row of the first table: all runs of a recipe as it stands."""
+    metric = lines[0]["metric"]
+    values = [100 * line["metrics"]["test"][metric] for line in lines]
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    known_recipe = all_recipes().get(name)
+    figures = {} if known_recipe is None else {p.metric: p for p in known_recipe.published}
+    published = f"{100 * figures[metric].mean:.2f}" if metric in figures else ""
+    cells = [f"`{name}`", metric_words(metric), f"{statistics.mean(values):.2f}{spread}", str(len(values)), published]
+    for key, form in (("cpu_seconds", "{:.0f}"), ("peak_memory_mb", "{:,.0f}")):
+        known = [line[key] for line in lines if line.get(key) is not None]
+        cells.append(form.format(statistics.median(known)) if known else "not measured")
+    return f"| {' | '.join(cells)} |"
+
+
+def page() -> str:
+    """Return the page.
+
+    Raises:
+        LookupError: a figure that does not stand in the page that it is said to be of.
+    """
+    groups: dict[str, list[Line]] = {}
+    for line in read(LINES):
+        if not line.get("altered") and line["metric"] in line["metrics"].get("test", {}):
+            groups.setdefault(line["recipe"], []).append(line)
+    text = HEAD + "\n".join(row(name, lines) for name, lines in sorted(groups.items())) + "\n" + BETWEEN
+    for what, command, figure, cost, source, words in MEASURED:
+        held = (RESULTS / source).read_text("utf-8")
+        for word in words:
+            if word not in held:
+                raise LookupError(f"{word!r} does not stand in {source}")
+        told = figure or "no figure: cost alone"
+        text += f"| {what} | `{command}` | {told} | [{cost}]({ADDRESS}{source}) |\n"
+    return text
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        same = PAGE.read_text("utf-8") == page()
+        print("the page is as it is made" if same else f"{PAGE} is another: python docs/made/recipes.py")
+        return 0 if same else 1
+    PAGE.write_text(page(), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
