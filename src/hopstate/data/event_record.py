@@ -17,6 +17,7 @@ from hopstate.data.features import FeatureTable
 from hopstate.data.validate import beyond_clock, why_beyond
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import DataError, TimeOrderError
+from hopstate.io.scratch import let_go
 
 ADD, DELETE, GONE, IMPLIED = 0, 1, 2, 3  # an odd kind ends an edge
 _CHUNK = 1 << 22  # events looked at together, so that checking a mapped stream needs little memory
@@ -210,6 +211,7 @@ class EventRecord:
             digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
             for start in range(0, len(array), _CHUNK):
                 digest.update(np.ascontiguousarray(array[start : start + _CHUNK]).data)
+            let_go(array)
         if self.edge_table is not None and self.edge_table.has_missing:
             digest.update(np.ascontiguousarray(~np.isfinite(self.edge_table.values)).data)
         for array in () if self.edge_table is None else self.edge_table.text_arrays():

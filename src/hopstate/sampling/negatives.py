@@ -178,11 +178,15 @@ def _number_pairs(src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndar
     place = np.argsort(first)
     rank = np.empty(len(first), np.int32)
     rank[place] = np.arange(len(first), dtype=np.int32)
-    group = np.cumsum(new, dtype=np.int32)
-    group -= 1
+    first = first[place]
+    del place
+    number = np.cumsum(new, dtype=np.int32)
+    number -= 1
+    number = rank[number]
+    del rank, new
     pairs = np.empty(len(order), np.int64)
-    pairs[order] = rank[group]
-    return pairs, first[place], len(first)
+    pairs[order] = number
+    return pairs, first, len(first)
 
 
 def _check_grid(missing: np.ndarray, grid: np.ndarray, starts: np.ndarray, first_batch: int, size: int) -> None:

@@ -63,12 +63,12 @@ def training_pairs(
     if not len(rows):
         raise ConfigError("there is nothing to grow trees from: the training split is empty")
     last = slice(max(0, len(rows) - most), len(rows))
-    others = {}
+    drawn = {}  # before anything is looked up: of a large stream either takes gigabytes
     for strategy in ("random", "historical"):
         drawn_from = int(named_rng(seed, "negatives", strategy).integers(2**32))
         with suppress(DataError):
-            found = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
-            others[strategy] = features.pairs(found.src, found.dst, stream.t[rows[last]])
+            drawn[strategy] = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
+    others = {s: features.pairs(found.src, found.dst, stream.t[rows[last]]) for s, found in drawn.items()}
     return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
 
 
