@@ -102,7 +102,7 @@ def test_questions_on_the_command_line(run, tmp_path, capsys):
     assert "'m01'; did you mean" in capsys.readouterr().err
     assert main(["rank", str(run.path), "--source", "n00", "--time", "3"]) == 2
     assert main(["report", str(run.path), "--out", str(tmp_path / "report.html")]) == 0
-    assert "resource_allocation" in (tmp_path / "report.html").read_text()
+    assert "resource allocation" in (tmp_path / "report.html").read_text()
 
 
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(files, run, tmp_path):
