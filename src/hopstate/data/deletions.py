@@ -89,7 +89,7 @@ def expanded(stream: S) -> S:
 
 def stated(stream: S) -> S:
     """Return a stream without the deletions that follow from those of nodes."""
-    if stream.kind is None or not (stream.kind == IMPLIED).any():
+    if stream.kind is None or stream.kind.max(initial=ADD) < IMPLIED:  # the last of the kinds
         return stream
     kept = np.flatnonzero(stream.kind != IMPLIED)
     return taken(stream, kept, kept)

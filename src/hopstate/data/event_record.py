@@ -149,9 +149,12 @@ class EventRecord:
         """Whether no node is both a source and a destination."""
         sources = np.zeros(self.num_nodes, bool)
         destinations = np.zeros(self.num_nodes, bool)
-        added = self.additions() if self.has_deletes else slice(None)
-        sources[self.src[added]] = True
-        destinations[self.dst[added]] = True
+        for start in range(0, len(self), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            added = slice(None) if self.kind is None else self.kind[part] == ADD
+            sources[self.src[part][added]] = True
+            destinations[self.dst[part][added]] = True
+            let_go(self.src, self.dst, self.kind)
         return not bool((sources & destinations).any())
 
     # ---- parts -----------------------------------------------------------------------------------------
@@ -279,6 +282,7 @@ def _check(stream: EventRecord) -> None:
             raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
     for start in range(0, num_events, _CHUNK):
         _check_rows(stream, where, start, min(start + _CHUNK, num_events))
+        let_go(stream.src, stream.dst, stream.t)
 
 
 def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:

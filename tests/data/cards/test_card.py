@@ -1,9 +1,13 @@
 """Data cards: the facts by hand, every doubt, and plots that are files."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from hopstate.cli.main import main
+from hopstate.data import event_record
+from hopstate.data.cards import median, stream_figures
 from hopstate.data.cards.card import inspect_graph, inspect_stream
 from hopstate.data.cards.plots import plot_card
 from hopstate.data.cards.set_card import inspect_set
@@ -94,6 +98,22 @@ def test_an_empty_stream_and_one_event():
     assert inspect_stream(empty).suspicious == ("there are no events",)
     one = inspect_stream(stream().slice(0, 1))
     assert one.facts["events"] == 1
+
+
+def test_a_card_takes_less_memory_than_a_column(monkeypatch):
+    for looking in (stream_figures, event_record):
+        monkeypatch.setattr(looking, "_CHUNK", 1 << 14)
+    monkeypatch.setattr(stream_figures, "_PAIRS", 1 << 18)
+    monkeypatch.setattr(median, "_HELD", 1 << 14)
+    rng, count = np.random.default_rng(0), 3_000_000
+    src, dst = rng.integers(0, 1000, (2, count))
+    long = EventStream(src=src, dst=dst, t=np.cumsum(rng.integers(0, 1000, count)), kind=np.zeros(count, np.int8))
+    inspect_stream(long.slice(0, 9))  # compiles what it needs
+    tracemalloc.start()
+    inspect_stream(long)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < long.t.nbytes
 
 
 def test_facts_and_doubts_of_a_graph():

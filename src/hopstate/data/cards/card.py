@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hopstate.data.cards.median import median_and_largest
+from hopstate.data.cards.stream_figures import (
+    StreamFigures,
+    event_gaps,
+    kind_counts,
+    node_gaps,
+    repetition,
+    stream_figures,
+)
 from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts, table_facts
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
-from hopstate.data.events import GONE, EventStream
+from hopstate.data.events import DELETE, GONE, IMPLIED, EventStream
 from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
 from hopstate.data.graph import Graph
 from hopstate.data.texts import OTHER
@@ -50,27 +60,28 @@ class Card:
 def inspect_stream(stream: EventStream) -> Card:
     """Return the card of an event stream: counts, degrees, times, repetition, features, and what looks wrong."""
     whole, stream = stream, stated(stream)  # deletions that follow from those of nodes are no events of the data
-    degree = stream_degrees(stream)
-    met, again, answers = _repetition(stream)
+    count, found = len(stream), stream_figures(stream)
+    firsts, answers = repetition(stream, np.array([0, count]))
+    met = int(firsts[0])
     facts: dict[str, Any] = {
-        "events": len(stream),
+        "events": count,
         "nodes": stream.num_nodes,
-        "nodes with events": int((degree > 0).sum()),
-        "sources / destinations": f"{len(np.unique(stream.src)):,} / {len(np.unique(stream.dst)):,}",
+        "nodes with events": int((found.degree > 0).sum()),
+        "sources / destinations": f"{found.sends.sum():,} / {found.receives.sum():,}",
         "bipartite": stream.is_bipartite,
         "distinct pairs": met,
-        "repeat ratio (pair met before)": again,
-        "reply ratio (met the other way before)": answers,
-        "self-events": int((stream.src == stream.dst).sum()),
-        "events per node, median / mean / most": spread(degree),
+        "repeat ratio (pair met before)": 1 - met / count if count else float("nan"),
+        "reply ratio (met the other way before)": answers / count if count else float("nan"),
+        "self-events": found.loops,
+        "events per node, median / mean / most": spread(found.degree),
     }
-    facts |= _time_facts(stream) | _column_facts(stream)
+    facts |= _time_facts(stream, found) | _column_facts(stream)
     if whole.kind is not None:
-        facts["deletions"] = int((whole.kind & 1).sum())
+        facts["deletions"] = int(kind_counts(whole.kind)[[DELETE, IMPLIED]].sum())
     return Card(
         title=f"{stream.name} (event stream{f', {stream.source}' if stream.source else ''})",
         facts=facts,
-        suspicious=tuple(_stream_doubts(stream, degree)),
+        suspicious=tuple(_stream_doubts(stream, found)),
         notes=stream.notes,
     )
 
@@ -106,53 +117,22 @@ def inspect_graph(graph: Graph) -> Card:
     )
 
 
-def stream_degrees(stream: EventStream) -> np.ndarray:
-    """Return (N,) how many events each node takes part in; a self-event counts once."""
-    twice = np.bincount(stream.src[stream.src == stream.dst], minlength=stream.num_nodes)
-    ends = (np.bincount(column, minlength=stream.num_nodes) for column in (stream.src, stream.dst))
-    return sum(ends) - twice
-
-
 # ---- streams ------------------------------------------------------------------------------------------------
-def _repetition(stream: EventStream) -> tuple[int, float, float]:
-    """Return (distinct directed pairs, share of events whose pair met before, share that met the other way before)."""
-    if not len(stream):
-        return 0, float("nan"), float("nan")
-    pairs, first = np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)
-    back = stream.dst * stream.num_nodes + stream.src
-    place = np.minimum(np.searchsorted(pairs, back), len(pairs) - 1)
-    answered = (pairs[place] == back) & (first[place] < np.arange(len(stream))) & (stream.src != stream.dst)
-    return len(pairs), 1 - len(pairs) / len(stream), float(answered.mean())
-
-
-def node_gaps(stream: EventStream) -> np.ndarray:
-    """Return the times between consecutive events of the same node, over all nodes."""
-    nodes, times = np.concatenate([stream.src, stream.dst]), np.concatenate([stream.t, stream.t])
-    order = np.lexsort((times, nodes))
-    gaps = np.diff(times[order])
-    return gaps[nodes[order][1:] == nodes[order][:-1]]
-
-
-def _time_facts(stream: EventStream) -> dict[str, Any]:
+def _time_facts(stream: EventStream, found: StreamFigures) -> dict[str, Any]:
     if not len(stream):
         return {}
     when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
     unit = f" (counted in {stream.time_unit})" if stream.dates else f" {stream.time_unit or '(unit unknown)'}"
-    gaps, nodes = np.diff(stream.t), node_gaps(stream)
     facts: dict[str, Any] = {
         "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
         "time span": _span(stream, stream.t[-1] - stream.t[0]),
-        "share of ties (same time as the event before)": float((gaps == 0).mean()) if len(gaps) else 0.0,
+        "share of ties (same time as the event before)": found.ties / max(len(stream) - 1, 1),
     }
-    if len(gaps):
-        facts["between events, median / longest"] = _gaps(stream, gaps)
-    if len(nodes):
-        facts["between a node's events, median / longest"] = _gaps(stream, nodes)
+    for name, gaps in (("events", event_gaps), ("a node's events", node_gaps)):
+        spans = median_and_largest(partial(gaps, stream))
+        if spans is not None:
+            facts[f"between {name}, median / longest"] = " / ".join(_span(stream, span) for span in spans)
     return facts
-
-
-def _gaps(stream: EventStream, gaps: np.ndarray) -> str:
-    return f"{_span(stream, np.median(gaps))} / {_span(stream, gaps.max())}"
 
 
 def _span(stream: EventStream, span: Any) -> str:
@@ -168,42 +148,43 @@ def _column_facts(stream: EventStream) -> dict[str, Any]:
     }
     facts |= missing_facts(stream.edge_table) | table_facts(stream.edge_table, "columns of events")
     if stream.kind is not None:
-        facts["deletions"] = int((stream.kind & 1).sum())
-        facts |= {"deleted nodes": int((stream.kind == GONE).sum())} if stream.has_gone else {}
+        kinds = kind_counts(stream.kind)
+        facts["deletions"] = int(kinds[DELETE])
+        facts |= {"deleted nodes": int(kinds[GONE])} if kinds[GONE] else {}
     return facts | event_label_facts(stream.labels, stream.class_names)
 
 
-def _stream_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
+def _stream_doubts(stream: EventStream, found: StreamFigures) -> Iterator[str]:
     if not len(stream):
         yield "there are no events"
         return
-    gaps, span = np.diff(stream.t), float(stream.t[-1] - stream.t[0])
+    follow, span = max(len(stream) - 1, 1), float(stream.t[-1] - stream.t[0])
     if not span:
         yield "all events have one time: nothing is before anything else, and no split by time is possible"
-    elif (gaps == 0).mean() > 0.5:
-        share = f"{(gaps == 0).mean():.0%} of events share the time of the one before"
+    elif found.ties / follow > 0.5:
+        share = f"{found.ties / follow:.0%} of events share the time of the one before"
         yield f"{share}: their order is not to be trusted, and figures hang on it; --read.ties sorted makes them not"
-    if span and len(gaps) > 10 and gaps.max() > 0.2 * span:
-        yield f"one gap holds {gaps.max() / span:.0%} of the time span, after event {int(gaps.argmax())}: data missing?"
+    if span and follow > 10 and found.longest > 0.2 * span:
+        share = f"{found.longest / span:.0%} of the time span"
+        yield f"one gap holds {share}, after event {found.longest_after}: data missing?"
     if span * SECONDS.get(stream.time_unit, 0) > 200 * 365.25 * 86400:
         yield f"the span is over 200 years if times are in {stream.time_unit}: is the unit right?"
-    if stream.t.dtype.kind == "f" and len(stream) > 1 and (stream.t == np.floor(stream.t)).all():
+    if stream.t.dtype.kind == "f" and len(stream) > 1 and found.whole:
         yield "times are floats but all whole numbers: integers would be exact"
-    yield from _pair_doubts(stream, degree)
+    yield from _pair_doubts(stream, found)
     yield from feature_doubts("edge", stream.edge_attr, stream.edge_table)
     yield from feature_doubts("node", stream.x)
     yield from label_doubts(stream.labels, stream.class_names, "event")
 
 
-def _pair_doubts(stream: EventStream, degree: np.ndarray) -> Iterator[str]:
-    same = (np.diff(stream.t) == 0) & (np.diff(stream.src) == 0) & (np.diff(stream.dst) == 0)
-    if same.sum() > 0.01 * len(stream):
-        yield f"{int(same.sum()):,} events repeat the one before in source, destination and time: logged twice?"
-    loops = int((stream.src == stream.dst).sum())
-    if loops:
-        yield f"{loops:,} events join a node to itself ({loops / len(stream):.1%})"
-    if stream.num_nodes > 3 and degree.max() > 0.4 * len(stream):
-        share = degree.max() / len(stream)
+def _pair_doubts(stream: EventStream, found: StreamFigures) -> Iterator[str]:
+    count, degree = len(stream), found.degree
+    if found.copies > 0.01 * count:
+        yield f"{found.copies:,} events repeat the one before in source, destination and time: logged twice?"
+    if found.loops:
+        yield f"{found.loops:,} events join a node to itself ({found.loops / count:.1%})"
+    if stream.num_nodes > 3 and degree.max() > 0.4 * count:
+        share = degree.max() / count
         yield f"node {_name(stream.node_ids, int(degree.argmax()))} takes part in {share:.0%} of all events"
     absent = int((degree == 0).sum())
     if absent:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hopstate.data.cards.card import SECONDS, class_counts, class_names, node_gaps, stream_degrees
+from hopstate.data.cards.card import SECONDS, class_counts, class_names
+from hopstate.data.cards.stream_figures import node_gaps, repetition, stream_degrees
 from hopstate.data.dates import drawn_times
 from hopstate.data.deletions import stated
 from hopstate.data.events import EventStream
@@ -61,7 +61,9 @@ def plot_card(data: EventStream | Graph | GraphSet, path: str | Path) -> None:
 def _plot_stream(stream: EventStream, axes: Any) -> None:
     stream = stated(stream)
     unit = f" ({stream.time_unit})" if stream.time_unit else ""
-    axes[0].hist(drawn_times(stream.t, stream.time_unit, stream.dates), bins=80, color=COLOUR)
+    if len(stream):
+        counts, edges = _activity(stream.t)
+        axes[0].stairs(counts, drawn_times(edges, stream.time_unit, stream.dates), fill=True, color=COLOUR)
     if stream.dates:
         axes[0].tick_params(axis="x", rotation=30)
     else:
@@ -69,21 +71,43 @@ def _plot_stream(stream: EventStream, axes: Any) -> None:
     plain_numbers(axes[0], "y")
     axes[0].set(xlabel="time" if stream.dates else f"time{unit}", ylabel="events", title="activity")
     _ranked(axes[1], stream_degrees(stream), "events of a node")
-    gaps = node_gaps(stream)
-    gaps = gaps[gaps > 0]
-    if len(gaps):
-        axes[2].hist(gaps, bins=np.geomspace(gaps.min(), max(gaps.max(), gaps.min() * 2), 60), color=COLOUR)
+    counts, edges = _gaps(stream)
+    if len(counts):
+        axes[2].stairs(counts, edges, fill=True, color=COLOUR)
         axes[2].set_xscale("log")
         unit = "" if _lengths(axes[2], SECONDS.get(stream.time_unit or "")) else unit
     axes[2].set(xlabel=f"time between a node's events{unit}", ylabel="count", title="inter-event times")
-    new = np.zeros(len(stream))
-    new[np.unique(stream.src * stream.num_nodes + stream.dst, return_index=True)[1]] = 1
     cuts = np.linspace(0, len(stream), min(60, len(stream)) + 1).astype(int)
-    share = [1 - new[a:b].mean() for a, b in pairwise(cuts)]
+    share = 1 - repetition(stream, cuts)[0] / np.diff(cuts)
     axes[3].plot(cuts[:-1], share, color=COLOUR)
     plain_numbers(axes[2], "y")
     plain_numbers(axes[3])
     axes[3].set(xlabel="event", ylabel="share of repeated pairs", ylim=(0, 1), title="repetition")
+
+
+def _activity(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many of rising times (E,), E over 0, stand between each edge and the next, the last included, and the
+    edges in the times' type: 81, or as many as differ."""
+    low, high = t[0].item(), t[-1].item()
+    high = high if high > low else max(low + 1, np.nextafter(low, np.inf).item())
+    if t.dtype.kind == "f":
+        edges = np.unique(np.linspace(low, high, 81))
+    else:  # exact also where float64 is not
+        edges = np.unique([low - (low - high) * k // 80 for k in range(81)])
+    places = np.searchsorted(t, edges)
+    places[-1] = len(t)
+    return np.diff(places), edges
+
+
+def _gaps(stream: EventStream) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many times between a node's events stand between each edge and the next; nothing where all are 0."""
+    ends = [(gaps.min(), gaps.max()) for gaps in (part[part > 0] for part in node_gaps(stream)) if len(gaps)]
+    if not ends:
+        return np.empty(0, np.int64), np.empty(0)
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    edges = np.geomspace(low, max(high, 2 * low), 60)
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
+    return sum((np.histogram(part, edges)[0] for part in node_gaps(stream)), np.zeros(59, np.int64)), edges
 
 
 def _lengths(axis: Axes, seconds: float | None) -> bool:
