@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {  # a setting or two of each method for link
     "edgebank": {},
     "pair-trees": {"model.max_trees": 20, "model.min_leaf": 5},
     "graphmixer": {"model.num_links": 4},
+    "dygformer": {"model.channel_dim": 4, "model.time_dim": 8, "model.max_length": 6},
     "dyg-mamba": {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6},
     "ctdg-ssm": {"model.dim": 6, "model.time_dim": 4, "model.hidden": 8},
 }

@@ -19,6 +19,7 @@ from hopstate.serving import quality as module
 from hopstate.serving.crashes import digest
 from hopstate.serving.live import LiveRun
 from hopstate.serving.quality import BESIDE, Quality
+from hopstate.streaming.slices import finished
 from hopstate.testing.asserts import F64_LAST
 
 
@@ -77,7 +78,8 @@ def test_scores_are_those_of_a_question_before_the_commit(runs: dict[str, Run], 
         before, asked = live.past, live.asked()
         live.take(events[6:])
         quality = Quality(live)
-        found = np.stack(list(quality._judging(before)))
+        finished(quality._judging(before))
+        found = np.stack(quality._window)
         assert found.shape == (4, 2, 1 + 2 * BESIDE)
         pairs, times = [(e["src"], e["dst"]) for e in events[6:9]], [e["t"] for e in events[6:9]]
         assert scored(asked, pairs, times)["score"].tolist() == found[:3, 0, 0].tolist()
@@ -94,17 +96,15 @@ def test_alarms(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.Monkey
     """A model below recency over a full window, told once; ranks that change, where river is there."""
     with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
         quality = Quality(live, share=1, clock=count().__next__, window=40)
-        judging = quality._judging
-        rng = np.random.default_rng(0)
+        counted, rng = quality._count, np.random.default_rng(0)
 
-        def worse(before: Any) -> Iterator[np.ndarray]:
-            for found in judging(before):
-                found[0] += rng.normal(size=found[0].shape) - found[0]  # what is not there stays so
-                found[1, 1:] += -1.0 - found[1, 1:]
-                found[1, 0] = 1.0
-                yield found
+        def worse(found: np.ndarray) -> None:
+            found[0] += rng.normal(size=found[0].shape) - found[0]  # what is not there stays so
+            found[1, 1:] += -1.0 - found[1, 1:]
+            found[1, 0] = 1.0
+            counted(found)
 
-        monkeypatch.setattr(quality, "_judging", worse)
+        monkeypatch.setattr(quality, "_count", worse)
         quality._drift = None
         fed(live, quality, later(150))
         assert [alarm.text.split(" targets")[0] for alarm in quality.alarms] == [
@@ -129,7 +129,7 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
         quality = Quality(live, share=0.25, clock=lambda: now)
         judging, times = quality._judging, []
 
-        def slow(before: Any) -> Iterator[np.ndarray]:
+        def slow(before: Any) -> Iterator[None]:
             nonlocal now
             times.append(now)
             now += 1.0
@@ -143,3 +143,17 @@ def test_judging_takes_its_share_alone(runs: dict[str, Run], tmp_path: Path, mon
             now += 0.5
         assert np.diff(times).min() >= 4
     assert module.WINDOW >= 100
+
+
+def test_a_slow_model_judges_an_event_in_slices(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Between which commits and answers go on; what is judged is the same."""
+    with LiveRun(runs["ctdg-ssm"].path, folder=tmp_path) as live:
+        live.take(later(9)[:6])
+        before = live.past
+        live.take(later(9)[6:])
+        whole, cut = Quality(live, share=1), Quality(live, share=1)
+        whole._pace.size, cut._pace.size = 1_000, 4
+        cut._pace.took = lambda rows, seconds: None  # type: ignore[method-assign]
+        slices = [len(list(quality.judging(before))) for quality in (whole, cut)]
+        assert slices[1] > 2 * slices[0] == 6
+        assert np.array_equal(whole._window, cut._window, equal_nan=True)

@@ -9,11 +9,11 @@ from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
-from hopstate.data.events import EventBatch
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances
 from hopstate.serving.live import LiveRun
 from hopstate.serving.replaying import replayed
+from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.following import FollowingMemory
 from hopstate.streaming.slices import finished
 
@@ -33,13 +33,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the batches that move a memory."""
     found: list[int] = []
-    move = FollowingMemory._move
+    update = FollowingMemory._update
 
-    def counted(self: FollowingMemory, batch: EventBatch) -> None:
-        found.append(len(batch.t))
-        move(self, batch)
+    def counted(self: FollowingMemory, active: ActiveBatch) -> None:
+        found.append(len(active))
+        update(self, active)
 
-    monkeypatch.setattr(FollowingMemory, "_move", counted)
+    monkeypatch.setattr(FollowingMemory, "_update", counted)
     return found
 
 

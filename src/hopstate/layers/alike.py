@@ -38,7 +38,7 @@ class _Rows(TorchFunctionMode):
             return row_linear(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return _attention(*args, **kwargs)
-        return _padded(func, *args, **kwargs)
+        return padded(func, *args, **kwargs)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0) -> Tensor:
@@ -46,7 +46,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
     return row_attention(q, k, v, attn_mask)
 
 
-def _padded(func: Callable[..., Tensor], x: Tensor, *rest: Any, **named: Any) -> Tensor:
+def padded(func: Callable[..., Tensor], x: Tensor, *rest: Any, **named: Any) -> Tensor:
     count = x.numel()
     if count % WHOLE == 0 and x.is_contiguous():
         return func(x, *rest, **named)

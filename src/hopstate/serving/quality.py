@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +32,7 @@ from hopstate.runs.queries.calibrated import NAME as CURVE
 from hopstate.runs.queries.calibrated import probabilities
 from hopstate.serving.live import LiveRun
 from hopstate.streaming.pair_queries import PairQueries
-from hopstate.streaming.slices import Steps, finished
+from hopstate.streaming.slices import Pace, Steps, finished, in_slices
 
 WINDOW = 1_000  # events judged that count
 BESIDE = 10  # other targets of each kind
@@ -81,7 +82,7 @@ class Quality:
         self.alarms: deque[Alarm] = deque(maxlen=10)
         self.judged, self._next, self._below = 0, -np.inf, dict.fromkeys(KINDS, False)
         self._window: deque[np.ndarray] = deque(maxlen=window)  # each (2, 1 + 2 BESIDE): model, recency
-        self._drift = _detector()
+        self._drift, self._pace = _detector(), Pace()
         self.told: dict[str, dict[str, float]] = {}
 
     def saw(self, before: Past) -> None:
@@ -94,11 +95,7 @@ class Quality:
         if begin < self._next or len(self.live.past) == len(before) or not len(before):
             return
         judged, took = self.judged, 0.0
-        rows = self._judging(before)
-        while (row := next(rows, None)) is not None:
-            self.judged += 1
-            self._window.append(row)
-            self._watch_ranks(row[0])
+        for _ in self._judging(before):
             took += self.clock() - begin
             yield
             begin = self.clock()
@@ -108,8 +105,8 @@ class Quality:
         took += self.clock() - begin
         self._next = start + took / self.share
 
-    def _judging(self, before: Past) -> Iterator[np.ndarray]:
-        """Yield (2, 1 + 2 BESIDE) scores by model and recency: of an event, of random targets, of partners or NaN."""
+    def _judging(self, before: Past) -> Steps[None]:
+        """Count (2, 1 + 2 BESIDE) scores by model and recency: of an event, random targets, partners or NaN."""
         first = len(before)
         events = self.live.past.events(first, min(first + _EACH, len(self.live.past)))
         new = events.take(np.flatnonzero(np.ones(len(events), bool) if events.kind is None else events.kind == ADD))
@@ -125,9 +122,15 @@ class Quality:
             v = np.where(row[asked] < known, row[asked], known + 1)  # such as were not met
             ends = np.full(len(v), min(u, known)), v, np.full(len(v), t)
             found = np.full((2, len(row)), np.nan)
-            with torch.no_grad():
-                found[0][asked], found[1][asked] = queries.scores(*ends), recency.score(*ends)  # type: ignore[arg-type]
-            yield found
+            found[0][asked] = yield from in_slices(partial(_scored, queries, ends), len(v), self._pace)
+            found[1][asked] = recency.score(*ends)
+            self._count(found)
+            yield
+
+    def _count(self, found: np.ndarray) -> None:
+        self.judged += 1
+        self._window.append(found)
+        self._watch_ranks(found[0])
 
     def _random(self, before: Past, new: EventBatch, rng: np.random.Generator) -> np.ndarray:
         pool = np.unique(before.events(max(0, len(before) - _POOL)).dst)
@@ -204,6 +207,11 @@ class Quality:
             return {}
         told = calibration(np.repeat([1, 0], len(events)), found)
         return {"ece": told.ece, "brier": told.brier}
+
+
+def _scored(queries: PairQueries, ends: tuple[np.ndarray, ...], part: slice) -> np.ndarray:
+    with torch.no_grad():
+        return queries.scores(*(column[part] for column in ends))
 
 
 def _detector() -> Any:

@@ -17,9 +17,12 @@ from hopstate.data.layers import Memories
 from hopstate.data.past import Past
 from hopstate.layers.evaluating import evaluating
 from hopstate.ops.threads import one_thread
+from hopstate.sampling.event_batches import pieces
+from hopstate.streaming.active_batch import ActiveBatch
 from hopstate.streaming.memory_scorer import ActiveEvents, MemoryScorer
 from hopstate.streaming.node_state import NodeState
 from hopstate.streaming.protocols import BLOCK, Follower, MemoryModel, Scores
+from hopstate.streaming.slices import Steps, finished
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +82,24 @@ class FollowingMemory(MemoryScorer):
         self.memory = self.memory.put(state.to(self._device))
         self._held[state.rows.cpu().numpy()] = self._moved[state.rows.cpu().numpy()] = True
 
-    def _move(self, batch: EventBatch) -> None:
-        for active in self.inputs.batches(batch):
-            nodes = active.nodes.numpy()
-            self.fetch(nodes)
-            with evaluating(self.model), one_thread():  # whatever their number, and what else they have to do
-                self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
-            self._moved[nodes] = True
+    def observe(self, batch: EventBatch) -> None:
+        """Move the memory by a batch."""
+        finished(self.observing(batch))
+
+    def observing(self, batch: EventBatch) -> Steps[None]:
+        """Do what `observe` does, in slices."""
+        for part in [batch] if self.at_once is None else pieces(batch, self.at_once):
+            for active in self.inputs.batches(part):
+                yield
+                self._update(active)
+                yield
+
+    def _update(self, active: ActiveBatch) -> None:
+        nodes = active.nodes.numpy()
+        self.fetch(nodes)
+        with evaluating(self.model), one_thread():  # whatever their number, and what else they have to do
+            self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
+        self._moved[nodes] = True
 
     def moved(self) -> Memories | None:
         """Return what is remembered now of the nodes whose memory moved; None where none did."""

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.layers.alike import alike
+from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.evaluating import evaluating
+from hopstate.streaming.protocols import HistoryModel
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
@@ -94,6 +95,8 @@ class _HistoryScorer(Generic[TokenizerT]):
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
+        self._asked = False
+        self._quick: Callable[[Input], Tensor] | None = None
 
     @property
     def seen(self) -> NeighborStore:
@@ -134,13 +137,29 @@ class _HistoryScorer(Generic[TokenizerT]):
         return self.shared(lambda own: self._found(tokens, *(c[own] for c in columns)), np.arange(len(columns[0])))
 
     def _found(self, tokens: Callable[..., Input], *columns: np.ndarray) -> Tensor:
-        parts = []
+        starts = range(0, len(columns[0]), self.max_queries)
+        parts = [self._answers(tokens(*(column[at : at + self.max_queries] for column in columns))) for at in starts]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _answers(self, inputs: Input) -> Tensor:
+        """Return answers of a microbatch, on the CPU."""
+        if (quick := self._compiled()) is not None:
+            with torch.no_grad():
+                logits = quick(inputs)
+                with alike():
+                    return self.answer(logits)
         device = next(self.model.parameters()).device
         with evaluating(self.model), alike() if self.alike else nullcontext():
-            for start in range(0, len(columns[0]), self.max_queries):
-                inputs = tokens(*(column[start : start + self.max_queries] for column in columns))
-                parts.append(self.answer(self.model(to_device(inputs, device))).cpu())
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+            return self.answer(self.model(to_device(inputs, device))).cpu()
+
+    def _compiled(self) -> Callable[[Input], Tensor] | None:
+        """Return the model as compiled loops, made of its weights at the first question."""
+        if not self.alike or not can_be_alike(next(self.model.parameters()).device):
+            return None
+        if not self._asked:
+            model = getattr(self.model, "module", self.model)  # without what Fabric wraps around it
+            self._asked, self._quick = True, model.compiled() if isinstance(model, HistoryModel) else None
+        return self._quick
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):

@@ -119,8 +119,12 @@ def going_on(
             scores.append((yield from _scored(ask, columns, open_.t[mine], ids, pace if follower.alike else None)))
         if done <= b < settled:
             yield
-            follower.observe(open_.take(np.arange(edges[b], edges[b + 1])))
-            yield
+            moved = open_.take(np.arange(edges[b], edges[b + 1]))
+            if isinstance(follower, FollowingMemory):
+                yield from follower.observing(moved)
+            else:
+                follower.observe(moved)
+                yield
     after = _after(whole, follower, past.settled + int(edges[settled]))
     found = np.concatenate(scores) if scores else np.empty(0)  # queries stand in order of time, as batches do
     return task.answer(new, rows, check_scores(found)) if score else {}, after

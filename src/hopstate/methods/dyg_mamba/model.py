@@ -13,6 +13,7 @@ Deviation:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +26,7 @@ from hopstate.layers.heads import LinkHead, NodeHead
 from hopstate.layers.packed_attention import CrossAttention
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
+from hopstate.methods.dyg_mamba.compiled import compiled
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.rows import segment_sum
 from hopstate.streaming.protocols import HistoryModel
@@ -167,6 +169,10 @@ class DyGMamba(HistoryModel):
         """
         parts = self._parts(tokens)
         return self._logits(self._encode(parts), parts, tokens)
+
+    def compiled(self) -> Callable[[HistoryTokens], Tensor] | None:
+        """Return `forward` as compiled loops; see `methods.dyg_mamba.compiled`."""
+        return compiled(self)
 
     def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds.

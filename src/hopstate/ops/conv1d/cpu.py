@@ -15,14 +15,25 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, rev
     """Return y, or SiLU(y) where act, in x's dtype."""
     channels, width = weight.shape
     kind = torch.promote_types(x.dtype, torch.float32)
-    bounds = offsets.detach().numpy()
-    groups = group_sequences(bounds, channels)
-    wide = flat_array(x, kind)
-    y = np.empty_like(wide)
     bias = torch.zeros(channels, dtype=kind) if bias is None else bias
-    arrays = (wide, _by_lane(weight, kind), _by_lane(bias[:, None], kind), y)
-    run_units(kernels.convolve, groups.size - 1, groups, bounds, channels, width, reverse, act, *arrays)
+    arrays = flat_array(x, kind), by_lane(weight, kind), by_lane(bias[:, None], kind)
+    y = convolved(*arrays, offsets.detach().numpy(), (channels, width), reverse, act)
     return torch.from_numpy(y).view(x.shape).to(x.dtype)
+
+
+def convolved(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    bounds: np.ndarray,
+    shape: tuple[int, int],
+    reverse: bool,
+    act: bool,
+) -> np.ndarray:
+    """Return flat y of flat x; weight and bias `by_lane`, shape: channels and width."""
+    groups, y = group_sequences(bounds, shape[0]), np.empty_like(x)
+    run_units(kernels.convolve, groups.size - 1, groups, bounds, *shape, reverse, act, x, weight, bias, y)
+    return y
 
 
 def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -40,8 +51,8 @@ def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: boo
     return in_weight, in_bias[:, 0].clone()
 
 
-def _by_lane(weight: Tensor, kind: torch.dtype) -> np.ndarray:
-    """(channel, width) as flat [block, width, lane], zero past the last channel."""
+def by_lane(weight: Tensor, kind: torch.dtype) -> np.ndarray:
+    """Return (channel, width) as flat [block, width, lane], zero past the last channel."""
     channels, width = weight.shape
     padded = np.zeros((-(-channels // LANES) * LANES, width), flat_array(weight[:0], kind).dtype)
     padded[:channels] = weight.detach().to(kind).numpy()

@@ -32,24 +32,48 @@ def row_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight: (n, k).
         bias: (n,), or None.
     """
-    from hopstate.ops.cpu.parallel import run_units
     from hopstate.ops.row_linear import kernels
 
-    width, terms = weight.shape
     if x.dtype not in (torch.float32, torch.float64):
         return F.linear(x, weight, bias)
+    width, terms = weight.shape
     rows = x.numel() // max(terms, 1) if terms else int(np.prod(x.shape[:-1]))
     kind = x.detach().dtype
     packed = _packed(weight, kernels.LANES, kind)
     shift = torch.zeros(packed.shape[0] * kernels.LANES, dtype=kind)
     if bias is not None:
         shift[:width] = bias.detach()
-    y = torch.empty(rows, width, dtype=kind)
+    arrays = [a.view(-1).numpy() for a in (x.detach().contiguous(), packed, shift)]
+    return torch.from_numpy(_products(rows, terms, width, *arrays)).view(*x.shape[:-1], width)
+
+
+class RowLinear:
+    """`row_linear` with a weight (n, k) and bias (n,) as they are now, of arrays (rows, k)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        from hopstate.ops.row_linear.kernels import LANES
+
+        self.width, self.terms = weight.shape
+        packed = _pack(weight, LANES, weight.dtype)
+        shift = torch.zeros(packed.shape[0] * LANES, dtype=weight.dtype)
+        shift[: self.width] = bias.detach()
+        self._arrays = packed.view(-1).numpy(), shift.numpy()
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return (rows, n) of contiguous x (rows, k), of the weight's type."""
+        return _products(len(x), self.terms, self.width, x.reshape(-1), *self._arrays)
+
+
+def _products(rows: int, terms: int, width: int, *arrays: np.ndarray) -> np.ndarray:
+    """Return (rows, n); arrays: flat x, packed weight and bias."""
+    from hopstate.ops.cpu.parallel import run_units
+    from hopstate.ops.row_linear import kernels
+
+    y = np.empty((rows, width), arrays[0].dtype)
     units = max(1, -(-rows // UNIT))
     bounds = np.minimum(np.arange(units + 1, dtype=np.int64) * UNIT, rows)
-    arrays = [a.view(-1).numpy() for a in (x.detach().contiguous(), packed, shift, y)]
-    run_units(kernels.linear, units, bounds, terms, width, *arrays)
-    return y.view(*x.shape[:-1], width)
+    run_units(kernels.linear, units, bounds, terms, width, *arrays, y.reshape(-1))
+    return y
 
 
 def _packed(weight: Tensor, lanes: int, kind: torch.dtype) -> Tensor:

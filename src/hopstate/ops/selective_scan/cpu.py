@@ -30,7 +30,7 @@ def forward(
     kind = torch.promote_types(u.dtype, torch.float32)
     inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial)]
     bounds = offsets.detach().numpy()
-    groups, spans = _cut(bounds, channels, S)
+    groups, spans = cut(bounds, channels, S)
     y = np.empty(tokens * channels, inputs[0].dtype)
     final = np.empty(sequences * channels * S if want_final else 0, y.dtype)
     blocks = -(-channels // LANES)
@@ -60,7 +60,7 @@ def backward(
     inputs = [flat_array(x, kind) for x in (u, delta, A, B, C, D, z, initial, checkpoints, dy, dfinal)]
     real = inputs[0].dtype
     bounds = offsets.detach().numpy()
-    groups, spans = _cut(bounds, channels, S)
+    groups, spans = cut(bounds, channels, S)
     num_groups, num_spans, blocks = groups.size - 1, spans.size - 1, -(-channels // LANES)
     du, ddelta = np.empty(tokens * channels, real), np.empty(tokens * channels, real)
     dA, dD = np.zeros(num_groups * blocks * S * LANES, real), np.zeros(num_groups * blocks * LANES, real)
@@ -93,7 +93,7 @@ def _sum_first(partial: np.ndarray, count: int) -> np.ndarray:
     return parts[0]
 
 
-def _cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarray]:
+def cut(bounds: np.ndarray, channels: int, S: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut the sequences into groups of about equal tokens and, where these are few, the channels into spans.
 
     Only shapes decide, never the number of threads. Returns group bounds in sequences and span bounds in blocks.

@@ -40,8 +40,8 @@ def _span_step(r: Tensor, size: Tensor, speed: Tensor) -> Tensor:
 
     kind = torch.promote_types(size.dtype, torch.float32)
     out = torch.empty(len(r), len(size), dtype=kind)
-    rows = _rows(len(r), len(size))
-    arrays = (flat_array(r, kind), *(_padded(w, kind) for w in (size, speed)), out.view(-1).numpy())
+    rows = unit_rows(len(r), len(size))
+    arrays = (flat_array(r, kind), *(padded(w, kind) for w in (size, speed)), out.view(-1).numpy())
     run_units(kernels.forward, len(rows) - 1, rows, len(size), *arrays)
     return out.to(size.dtype)
 
@@ -62,8 +62,8 @@ def _span_step_backward(r: Tensor, size: Tensor, speed: Tensor, grad: Tensor) ->
     from hopstate.ops.span_step import kernels
 
     kind = torch.promote_types(size.dtype, torch.float32)
-    rows = _rows(len(r), channels)
-    one, two = _padded(size, kind), _padded(speed, kind)
+    rows = unit_rows(len(r), channels)
+    one, two = padded(size, kind), padded(speed, kind)
     sums = [torch.zeros(len(rows) - 1, len(one), dtype=kind) for _ in range(2)]
     arrays = (flat_array(r, kind), one, two, flat_array(grad, kind), *(s.view(-1).numpy() for s in sums))
     run_units(kernels.backward, len(rows) - 1, rows, channels, *arrays)
@@ -87,7 +87,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
 _span_step.register_autograd(_backward, setup_context=_keep)
 
 
-def _rows(tokens: int, channels: int):  # type: ignore[no-untyped-def]
+def unit_rows(tokens: int, channels: int):  # type: ignore[no-untyped-def]
     """Bounds of the units of rows; shape alone decides."""
     import numpy as np
 
@@ -97,7 +97,7 @@ def _rows(tokens: int, channels: int):  # type: ignore[no-untyped-def]
     return np.linspace(0, tokens, units + 1).astype(np.int64)
 
 
-def _padded(w: Tensor, kind: torch.dtype):  # type: ignore[no-untyped-def]
+def padded(w: Tensor, kind: torch.dtype):  # type: ignore[no-untyped-def]
     """w as an array padded with ones to whole blocks of lanes."""
     from hopstate.ops.cpu.simd import LANES
 
