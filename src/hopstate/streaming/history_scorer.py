@@ -15,7 +15,6 @@ from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.layers.alike import alike, can_be_alike
 from hopstate.layers.evaluating import evaluating
-from hopstate.streaming.protocols import HistoryModel
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventBatch
@@ -74,6 +73,7 @@ class _HistoryScorer(Generic[TokenizerT]):
             a query's time alone decide what is seen, earlier events of the same batch included.
         max_queries: queries computed at once.
         alike: compute so that no score depends on company; see `hopstate.layers.alike`.
+        compiled: gives the model as compiled loops, where alike; see `HistoryModel.compiled`.
         shared: (rows → their answers, all rows) → all answers, where several processes find a share each.
     """
 
@@ -88,9 +88,10 @@ class _HistoryScorer(Generic[TokenizerT]):
         live: bool = False,
         max_queries: int = 512,
         alike: bool = False,
+        compiled: Callable[[], Callable[[Input], Tensor] | None] | None = None,
         shared: Shared | None = None,
     ) -> None:
-        self.shared = shared
+        self.shared, self.compiled = shared, compiled
         self.alike = alike
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
@@ -157,8 +158,7 @@ class _HistoryScorer(Generic[TokenizerT]):
         if not self.alike or not can_be_alike(next(self.model.parameters()).device):
             return None
         if not self._asked:
-            model = getattr(self.model, "module", self.model)  # without what Fabric wraps around it
-            self._asked, self._quick = True, model.compiled() if isinstance(model, HistoryModel) else None
+            self._asked, self._quick = True, None if self.compiled is None else self.compiled()
         return self._quick
 
 

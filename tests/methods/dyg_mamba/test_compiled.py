@@ -45,7 +45,7 @@ def _model(options: dict, kind: torch.dtype = torch.float32) -> DyGMamba:
 def _scorer(model: DyGMamba, *, features: bool = True, alike: bool = True, most: int = 512) -> HistoryScorer:
     stream = make_stream(features=features)
     tokenizer = HistoryTokenizer(make_store(stream), stream, HistoryConfig(max_length=8))
-    return HistoryScorer(model, tokenizer, alike=alike, max_queries=most)
+    return HistoryScorer(model, tokenizer, alike=alike, compiled=model.compiled, max_queries=most)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])

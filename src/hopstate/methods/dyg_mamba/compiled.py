@@ -7,7 +7,7 @@ are packed once, and each of the compiled loops behind those operations is calle
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -25,14 +25,13 @@ from hopstate.ops.selective_scan.dispatch import choose_path
 from hopstate.tokens.history import HistoryTokens
 
 if TYPE_CHECKING:
-    from hopstate.methods.dyg_mamba.model import DyGMamba, HistoryEncoder
     from hopstate.methods.dyg_mamba.timespan import _Direction
 
 Cuts = tuple[np.ndarray, ...]  # bounds of the sequences, then how the scan and the steps are cut into units
 
 
-def compiled(model: DyGMamba) -> CompiledPairs | None:
-    """Return a model as it is now; of one that has not changed, what was made the last time.
+def compiled(model: Any) -> CompiledPairs | None:
+    """Return a `DyGMamba` as it is now; of one that has not changed, what was made the last time.
 
     None where it has parts that are not written out here (other steps and maps than the paper's, attention between the
     ends), or there are no compiled loops.
@@ -75,8 +74,8 @@ class CompiledPairs:
         model: with weights in single or double precision on the CPU; later changes of it are not seen.
     """
 
-    def __init__(self, model: DyGMamba) -> None:
-        self._encoders = [_Encoder(cast("HistoryEncoder", encoder)) for encoder in model.encoders]
+    def __init__(self, model: Any) -> None:
+        self._encoders = [_Encoder(encoder) for encoder in model.encoders]
         self._output, self._head = _linear(model.output), _Head(model.head)
 
     def __call__(self, tokens: HistoryTokens) -> Tensor:
@@ -94,7 +93,7 @@ class CompiledPairs:
 class _Encoder:
     """Encodings of tokens and the blocks over them, `HistoryEncoder`."""
 
-    def __init__(self, encoder: HistoryEncoder) -> None:
+    def __init__(self, encoder: Any) -> None:
         c = encoder.config
         self.dim, self.plain = c.channel_dim, c.block.step_function == "unnormalized"
         self.time: TimeEncoding | None = encoder.time

@@ -28,6 +28,7 @@ from hopstate.streaming.history_scorer import (
 )
 from hopstate.streaming.protocols import HistoryModel
 from hopstate.tokens.history import HistoryTokens
+from hopstate.training.precision import bare
 from hopstate.training.ranks import Ranks
 from hopstate.training.tasks.events import EventSource
 from hopstate.training.tasks.protocols import Microbatches, Portion
@@ -147,7 +148,10 @@ class HistoryPairs(EventSource[HistoryScorer]):
     def _scorer(self, model: nn.Module, inputs: PairTokenizer) -> HistoryScorer:
         alone = bool(model.alike) and can_be_alike(next(model.parameters()).device)
         most = min(TOGETHER if alone else 512, self.microbatch_size or 512)
-        return HistoryScorer(model, inputs, max_queries=most, alike=alone, shared=_sharing(self.ranks))
+        own = bare(model)
+        compiled = own.compiled if isinstance(own, HistoryModel) else None
+        shared = _sharing(self.ranks)
+        return HistoryScorer(model, inputs, max_queries=most, alike=alone, compiled=compiled, shared=shared)
 
 
 class HistoryNodes(EventSource[HistoryNodeScorer]):
