@@ -47,6 +47,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None,
 
 
 def padded(func: Callable[..., Tensor], x: Tensor, *rest: Any, **named: Any) -> Tensor:
+    """Return func of each element of x, computed among a whole number of a processor's vectors."""
     count = x.numel()
     if count % WHOLE == 0 and x.is_contiguous():
         return func(x, *rest, **named)

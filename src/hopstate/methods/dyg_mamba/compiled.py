@@ -7,7 +7,8 @@ are packed once, and each of the compiled loops behind those operations is calle
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from hopstate.layers.alike import alike, padded
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.time import TimeEncoding
+from hopstate.methods.dyg_mamba.encoder import DyGMambaConfig, HistoryEncoder
 from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig
 from hopstate.ops.row_linear import RowLinear
 from hopstate.ops.rows import segment_sum
@@ -30,21 +32,27 @@ if TYPE_CHECKING:
 Cuts = tuple[np.ndarray, ...]  # bounds of the sequences, then how the scan and the steps are cut into units
 
 
-def compiled(model: Any) -> CompiledPairs | None:
-    """Return a `DyGMamba` as it is now; of one that has not changed, what was made the last time.
+def compiled(
+    model: nn.Module, config: DyGMambaConfig, encoders: Iterable[nn.Module], output: nn.Linear, head: LinkHead
+) -> CompiledPairs | None:
+    """Return a model of pairs as it is now; of one that has not changed, what was made the last time.
 
     None where it has parts that are not written out here (other steps and maps than the paper's, attention between the
     ends), or there are no compiled loops.
+
+    Args:
+        model: what the others are parts of.
+        config, encoders, output, head: see `methods.dyg_mamba.model.DyGMamba`.
     """
-    weight = model.output.weight
-    if choose_path(weight.device.type, weight.dtype).name != "numba" or not _is_written(model.config.block):
+    weight = output.weight
+    if choose_path(weight.device.type, weight.dtype).name != "numba" or not _is_written(config.block):
         return None
-    if model.cross is not None or weight.dtype not in (torch.float32, torch.float64):
+    if config.cross_attention or weight.dtype not in (torch.float32, torch.float64):
         return None
     values, held = _values(model), _made.get(model)
     if held is None or len(held[0]) != len(values) or not all(map(torch.equal, held[0], values)):
         with torch.no_grad(), alike():
-            held = [value.clone() for value in values], CompiledPairs(model)
+            held = [value.clone() for value in values], CompiledPairs(encoders, output, head)
         _made[model] = held
     return held[1]
 
@@ -71,12 +79,12 @@ class CompiledPairs:
     """Logits (P,) of P pairs; see `compiled`.
 
     Args:
-        model: with weights in single or double precision on the CPU; later changes of it are not seen.
+        encoders, output, head: with weights in single or double precision on the CPU; later changes are not seen.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._encoders = [_Encoder(encoder) for encoder in model.encoders]
-        self._output, self._head = _linear(model.output), _Head(model.head)
+    def __init__(self, encoders: Iterable[nn.Module], output: nn.Linear, head: LinkHead) -> None:
+        self._encoders = [_Encoder(cast("HistoryEncoder", encoder)) for encoder in encoders]
+        self._output, self._head = _linear(output), _Head(head)
 
     def __call__(self, tokens: HistoryTokens) -> Tensor:
         """Return what the model returns."""
@@ -93,7 +101,7 @@ class CompiledPairs:
 class _Encoder:
     """Encodings of tokens and the blocks over them, `HistoryEncoder`."""
 
-    def __init__(self, encoder: Any) -> None:
+    def __init__(self, encoder: HistoryEncoder) -> None:
         c = encoder.config
         self.dim, self.plain = c.channel_dim, c.block.step_function == "unnormalized"
         self.time: TimeEncoding | None = encoder.time

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.plain import Sequences
-from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes, HistoryEncoder
+from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
+from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, _Direction
 from hopstate.methods.shared.history_export import history_form
 from hopstate.tokens.pair_features import NAMES

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from hopstate.methods.dyg_mamba.model import DyGMamba, HistoryEncoder
+from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
+from hopstate.methods.dyg_mamba.model import DyGMamba
 from hopstate.tokens.history import HistoryTokens
 
 
