@@ -5,7 +5,7 @@
 | the first-hop interaction sequence | `tokens.history.HistoryTokenizer`, `data.neighbor_store.NeighborStore` |
 | time encoding | `layers.time.TimeEncoding` |
 | Eq. 5, co-occurrence | `ops.neighbors.neighbors.cooccurrence`, `layers.cooccurrence.CountEncoding` |
-| Eq. 6, aligned encodings | `model.HistoryEncoder` |
+| Eq. 6, aligned encodings | `encoder.HistoryEncoder` |
 | Eq. 7-10, Alg. 1 | `timespan.TimeSpanBlock` |
 | Eq. 11, the step from the time span | `timespan.SpanStep`, `ops.span_step.step.span_step` |
 | Eq. 12, Theorem 4.2 | `ops.selective_scan.scan.selective_influence`, `runs.analysis.explain.explain_pair` |
