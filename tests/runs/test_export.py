@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+import hopstate
 from hopstate.cli.main import main
 from hopstate.data.graph import Graph
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, MissingExtraError
 from hopstate.methods import MODULES, get_method
+from hopstate.methods.gmn.nodes import WholeSequence
 from hopstate.runs import export
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run, refuse
@@ -29,7 +31,11 @@ ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "on
 EXPORTED = [name for name in MODULES if callable(get_method(name).export) and get_method(name).data == "graph"]
 QUICK = ("nagphormer", "gcn")
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
-OWN = {"nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3}, "gat": {"model.heads": 2}}
+OWN = {
+    "nagphormer": {"model.num_heads": 2, "tokens.num_hops": 2, "tokens.eigenvectors": 3},
+    "gat": {"model.heads": 2},
+    "gmn": {"walks.max_length": 2, "walks.repeats": 1, "walks.walks": 2, "model.state_dim": 4, "encoding.size": 3},
+}
 KINDS = [
     *((name, {}) for name in EXPORTED),
     *(("gcn", {"model.block": block}) for block in ("plain", "bare", "convolutions")),
@@ -55,6 +61,8 @@ def asked(run: Path) -> tuple[list[Tensor], Tensor]:
         own, nodes = task.source, np.arange(60)
         if isinstance(own, RowBatches):
             inputs = [own.inputs(nodes)]
+        elif isinstance(own, WholeSequence):
+            inputs = [torch.from_numpy(x) for x in hopstate.export_inputs(run, own=graph()).values()]
         else:
             like, edges = next(task.model.parameters()), whole_adjacency(graph()).edge_index()
             inputs = [torch.tensor(graph().x).to(like), edges, torch.ones(edges.shape[1]).to(like)]

@@ -132,15 +132,17 @@ def port_facts(port: Port, like: Tensor) -> dict[str, Any]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep exporters from telling of their own affairs."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 __all__ = ["export_run"]

@@ -28,20 +28,12 @@ class GINProgram(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, sizes: Tensor) -> Tensor:
         """Return the outputs of all graphs."""
         m, h, own = self.model, x, Sequences(sizes, x.shape[0])
-        out = m.heads[0](self._pooled(h, own))
+        out = m.heads[0](own.pooled(h, m.config.pooling))
         for conv, norm, head in zip(m.convs, m.norms, m.heads[1:]):
             received = torch.zeros_like(h).index_add(0, edge_index[1], h[edge_index[0]])
             h = F.relu(norm(conv.nn(received + (1 + conv.eps) * h)))  # type: ignore[operator]
-            out = out + head(self._pooled(h, own))
+            out = out + head(own.pooled(h, m.config.pooling))
         return out
-
-    def _pooled(self, h: Tensor, own: Sequences) -> Tensor:
-        how = self.model.config.pooling
-        if how != "max":
-            return own.sum(h) if how == "sum" else own.mean(h)
-        start = h.new_full((own.lengths.shape[0], h.shape[1]), float("-inf"))
-        found = start.scatter_reduce(0, own.rows[:, None].expand_as(h), h, "amax")
-        return torch.where((own.lengths > 0)[:, None], found, 0.0)
 
 
 def export_form(task: GraphTask) -> ExportForm:

@@ -20,8 +20,9 @@ from hopstate.data.splits import random_split
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.io.sizes import parse_bytes
 from hopstate.layers.message import Adjacency
+from hopstate.methods.gmn import gin_export
+from hopstate.methods.gmn.export import export_form
 from hopstate.methods.gmn.gin import GIN
-from hopstate.methods.gmn.gin_export import export_form
 from hopstate.methods.gmn.method import (
     EARLIER_FLOW,
     SPACE,
@@ -351,12 +352,12 @@ METHODS = {
     "gmn-graphs": Method(
         "gmn-graphs", GMNGraphsRun, build, "graphs", "Graph Mamba Networks over many graphs", "arXiv:2402.08678",
         suit=partial(_suit, own=_GMN), floors=graph_floors, earlier=EARLIER_FLOW, reads_edges=reads_edges,
-        space=SPACE | _DEEPER, export="its scans and walks have no program yet",
+        space=SPACE | _DEEPER, export=export_form,
     ),
     "gin-graphs": Method(
         "gin-graphs", GINRun, build_gin, "graphs", "GIN over many graphs", "arXiv:1810.00826",
         suit=partial(_suit, own={}), floors=graph_floors, earlier={"flow": "target_to_source"},
-        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=export_form,
+        space={"loop.optim.lr": Range(1e-4, 1e-2, log=True)}, export=gin_export.export_form,
     ),
 }  # fmt: skip
 __all__ = ["METHODS", "GINRun", "GMNGraphsRun", "build", "build_gin", "prepared_set"]

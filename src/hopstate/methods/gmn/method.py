@@ -15,6 +15,7 @@ import torch
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, check_range, nearest, refuse_idle
 from hopstate.io.sizes import parse_bytes
+from hopstate.methods.gmn.export import export_form
 from hopstate.methods.gmn.inference import NodeOutputs
 from hopstate.methods.gmn.model import GMN
 from hopstate.methods.gmn.nodes import PreparedGraph, VisitedNodes, WholeSequence
@@ -333,7 +334,7 @@ METHODS = {
         floors=graph_run_floors,
         space=SPACE,
         transductive=transductive,
-        export="its scans and walks have no program yet",
+        export=export_form,
     )
 }
 __all__ = ["METHODS", "EncodingConfig", "GMNRun", "OrderConfig", "WalksConfig", "build"]

@@ -100,8 +100,8 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
     ) -> None:  # fmt: skip
         super().__init__(labels)
         self.draws = draws
-        self.prepared, self.seed, self.resample_every, self.kind = prepared, seed, resample_every, config.token_kind
-        m = prepared
+        self.config, self.prepared, self.seed, self.resample_every = config, prepared, seed, resample_every
+        m, self.kind = prepared, config.token_kind
         self.graph = Adjacency.of(m.indptr, m.indices)
         self.edge_attr = None if m.edge_attr is None else torch.from_numpy(m.edge_attr)
         self.nodes = np.arange(len(m.x))
@@ -150,6 +150,10 @@ class WholeSequence(NodeBatches[tuple[GMNInputs, Tensor, Tensor]]):
             self._eval = self._evaluated(0, model)
         asked = (self._eval if number == 0 else self._evaluated(-number, model) for number in range(self.draws))
         return averaged(model(inputs).float().cpu() for inputs in asked)[torch.from_numpy(rows)]
+
+    def evaluated(self) -> GMNInputs:
+        """Return what the first round of evaluation reads."""
+        return self._inputs(0, None)
 
     def _evaluated(self, number: int, model: nn.Module) -> GMNInputs:
         """Return what a round of evaluation reads, where the model is and in its precision."""
@@ -210,7 +214,7 @@ class VisitedNodes(NodeBatches[tuple[GMNInputs, Tensor]]):
         super().__init__(labels)
         check_range(least=1, batch_size=batch_size)
         self.prepared, self.seed, self.batch_size, self.resample_every = prepared, seed, batch_size, resample_every
-        self.kind, self.gps = config.token_kind, config.variant == "gps-mamba"
+        self.config, self.kind, self.gps = config, config.token_kind, config.variant == "gps-mamba"
         self.passes_messages = self.gps or config.uses_mpnn
         self.everywhere = everywhere and config.uses_mpnn
         self.predict_all = predict_all

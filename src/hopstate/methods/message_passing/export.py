@@ -1,19 +1,14 @@
-"""A backbone as a program: features and a list of edges in, outputs of all nodes out.
-
-The sums over neighbours are written as gathers and scatters over the list, the same sums as `layers.message.Adjacency`
-makes of a sparse matrix.
-"""
+"""A backbone as a program: features and a list of edges in, outputs of all nodes out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
-from hopstate.layers.message import Normalization
+from hopstate.layers.edge_list import EdgeList
 from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.shared.static_link_export import link_form
@@ -23,56 +18,6 @@ from hopstate.training.tasks.node import NodeTask
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 NODES, EDGES = 6, 5  # of the made graph that a program is traced with
-
-
-class EdgeList:
-    """A `Propagator` over a list of edges, in operations that every program format has.
-
-    Args:
-        edge_index: (2, E) int64 senders above receivers.
-        num_nodes: N.
-        weight: (E,) weights of the edges, for layers that have a place for them.
-        attr: (E, D) features of the edges, likewise.
-    """
-
-    def __init__(self, edge_index: Tensor, num_nodes: int, weight: Tensor | None, attr: Tensor | None) -> None:
-        self.edge_index, self.num_nodes, self.weight, self.attr = edge_index, num_nodes, weight, attr
-
-    def propagate(self, conv: nn.Module, normalization: Normalization, layer: int, *nodes: Tensor) -> Tensor:
-        """Return a layer's output (N, F') at all nodes; see `Adjacency.propagate`."""
-        from torch_geometric.nn import GCN2Conv, GCNConv, GINConv, SAGEConv
-
-        if normalization == "edges":
-            carried = {} if self.attr is None else {"edge_attr": self.attr}
-            return conv(*nodes, self.edge_index, **carried)
-        if isinstance(conv, GCNConv):
-            return F.linear(self._symmetric(nodes[0]), conv.lin.weight, conv.bias)
-        if isinstance(conv, SAGEConv):
-            return conv.lin_l(self._mean(nodes[0])) + conv.lin_r(nodes[0])
-        if isinstance(conv, GINConv):
-            return conv.nn(self._sum(nodes[0]) + (1 + conv.eps) * nodes[0])
-        if not isinstance(conv, GCN2Conv):
-            raise ConfigError(f"{type(conv).__name__} has no form over a list of edges")
-        x, first = (1 - conv.alpha) * self._symmetric(nodes[0]), conv.alpha * nodes[1]
-        mixed = (x + first) @ conv.weight1 if conv.weight2 is None else x @ conv.weight1 + first @ conv.weight2
-        return (1 - conv.beta) * (x + first) + conv.beta * mixed
-
-    def _sum(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
-        sender, receiver = self.edge_index[0], self.edge_index[1]
-        sent = x[sender] if weight is None else x[sender] * weight[:, None]
-        return x.new_zeros(self.num_nodes, x.shape[1]).index_add(0, receiver, sent)
-
-    def _mean(self, x: Tensor) -> Tensor:
-        ones = x.new_ones(self.edge_index.shape[1])
-        degree = x.new_zeros(self.num_nodes).index_add(0, self.edge_index[1], ones)
-        return self._sum(x) / degree.clamp(min=1)[:, None]
-
-    def _symmetric(self, x: Tensor) -> Tensor:
-        assert self.weight is not None
-        degree = x.new_zeros(self.num_nodes).index_add(0, self.edge_index[1], self.weight) + 1
-        scale = degree.rsqrt()
-        edge = self.weight * scale[self.edge_index[0]] * scale[self.edge_index[1]]
-        return self._sum(x, edge) + x / degree[:, None]
 
 
 class BackboneProgram(nn.Module):
