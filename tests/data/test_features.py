@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hopstate.data.features import FARTHEST, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.features import FARTHEST, FeatureScaler, FeatureTable
 from hopstate.errors import ConfigError, DataError
 from hopstate.testing.asserts import F32, F32_TIGHT
 
@@ -120,16 +120,6 @@ def test_digits_that_float32_lacks_are_kept():
     assert small.values.dtype == np.float32
     assert small.plain().tolist() == [[3, 0]]
     assert FeatureTable.of(("t",), np.array([[1e300]])).plain()[0, 0] == np.finfo(np.float32).max
-
-
-def test_scales_far_apart():
-    rng = np.random.default_rng(0)
-    table = np.stack([rng.normal(size=50), 1998.0 + rng.integers(0, 26, 50), np.full(50, 1e9)], 1)
-    ratio, large, small = scale_ratio(table)
-    assert ratio > 1000
-    assert (large, small) == (1, 0)
-    assert scale_ratio(table[:, :1])[0] < 2
-    assert scale_ratio(np.zeros((5, 2)))[0] == 1
 
 
 def test_other_choices_are_refused():

@@ -6,12 +6,13 @@ entry at a time, so that a row comes out alike alone and among others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from hopstate.data.column_facts import BLOCK, row_blocks
 from hopstate.data.columns import arranged
 from hopstate.data.texts import OTHER, TextColumn, text_of
 from hopstate.errors import ConfigError, DataError
@@ -19,9 +20,7 @@ from hopstate.errors import ConfigError, DataError
 Missing = Literal["auto", "error", "mean", "median", "zero"]
 MISSING = ("auto", "error", "mean", "median", "zero")
 TAG = "tag "  # columns so called are 1 where a row is of a category; one that a file does not have is 0 everywhere
-FAR_APART = 1000.0  # scales of two columns that are worth a word
 FARTHEST = 1e6  # scales from the middle; what lies beyond, on rows never trained on, is held there
-_BLOCK = 1 << 22  # entries in work at a time
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -67,14 +66,14 @@ class FeatureTable:
     @property
     def has_missing(self) -> bool:
         """Whether any entry is no finite number."""
-        return not all(np.isfinite(block).all() for _, block in _row_blocks(self.values))
+        return not all(np.isfinite(block).all() for _, block in row_blocks(self.values))
 
     def plain(self) -> np.ndarray:
         """Return (N, F) float32: the values as they are, 0 where one is missing."""
         if self.values.dtype == np.float32 and not self.has_missing:
             return self.values
         found = np.empty(self.values.shape, np.float32)
-        for start, block in _row_blocks(self.values):
+        for start, block in row_blocks(self.values):
             found[start : start + len(block)] = np.clip(np.where(np.isfinite(block), block, 0), -_LARGEST, _LARGEST)
         return found
 
@@ -145,7 +144,7 @@ class FeatureScaler:
         width = values.shape[1]
         fill, shift, scale = np.zeros(width), np.zeros(width), np.ones(width)
         marked = np.zeros(width, bool)
-        step = max(1, _BLOCK // max(1, len(rows)))
+        step = max(1, BLOCK // max(1, len(rows)))
         for start in range(0, width, step):
             chunk = slice(start, start + step)
             block = np.asarray(values[rows, chunk], np.float64)
@@ -177,7 +176,7 @@ class FeatureScaler:
         found = np.empty((len(values), width + len(self.marked)), np.float32)
         limit = _LARGEST if self.kind == "none" else FARTHEST
         divisor = np.where(self.scale == 0, 1, self.scale)
-        for start, block in _row_blocks(values):
+        for start, block in row_blocks(values):
             missing = ~np.isfinite(block)
             block = np.where(missing, self.fill, block.astype(np.float64))
             if self.kind != "none":
@@ -238,27 +237,6 @@ class FeatureScaler:
         return ", ".join(names) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
 
 
-def scale_ratio(values: np.ndarray) -> tuple[float, int, int]:
-    """Return how far the scales of columns that change lie apart, and the columns with the largest and the smallest.
-
-    The largest root mean square is compared with the smallest standard deviation (with the distance, where a column
-    has two values): a year, about 2,000 everywhere, is far from a column of standard normal values.
-    """
-    size, spread = np.zeros(values.shape[1]), np.full(values.shape[1], np.inf)
-    step = max(1, _BLOCK // max(1, len(values)))
-    for start in range(0, values.shape[1], step):
-        chunk = slice(start, start + step)
-        found = _facts(np.asarray(values[:, chunk], np.float64), np.finfo(values.dtype).eps)
-        own = np.where(found["two"], found["width"], found["deviation"])
-        with np.errstate(over="ignore"):
-            size[chunk] = np.where(found["constant"], 0, np.hypot(found["mean"], found["deviation"]))
-        spread[chunk] = np.where(found["constant"] | (own == 0), np.inf, own)
-    if not np.isfinite(spread).any():
-        return 1.0, 0, 0
-    with np.errstate(over="ignore"):
-        return float(size.max() / spread.min()), int(size.argmax()), int(spread.argmin())
-
-
 def _facts(block: np.ndarray, eps: float, *, median: bool = False) -> dict[str, np.ndarray]:
     """Return mean, median, deviation, quartiles' distance, lowest, highest and kind of each column of (n, b) values.
 
@@ -295,9 +273,3 @@ def _middle(facts: dict[str, np.ndarray], kind: str) -> tuple[np.ndarray, np.nda
         shift, scale = facts["median"], np.where(facts["quartiles"] > 0, facts["quartiles"], scale)
     shift, scale = np.where(facts["two"], facts["low"], shift), np.where(facts["two"], facts["width"], scale)
     return np.where(facts["constant"], facts["mean"], shift), np.where(facts["constant"], 0, scale)
-
-
-def _row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    step = max(1, _BLOCK // max(1, values.shape[1]))
-    for start in range(0, len(values), step):
-        yield start, values[start : start + step]

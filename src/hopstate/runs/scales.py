@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hopstate.data.column_facts import FAR_APART, scale_ratio
 from hopstate.data.columns import of_training
 from hopstate.data.edge_splits import edges_of_links
 from hopstate.data.events import EventStream
-from hopstate.data.features import FAR_APART, FeatureScaler, FeatureTable, scale_ratio
+from hopstate.data.features import FeatureScaler, FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
 from hopstate.errors import DataError, HopstateWarning

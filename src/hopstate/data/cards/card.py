@@ -19,11 +19,12 @@ from hopstate.data.cards.stream_figures import (
     stream_figures,
 )
 from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts, table_facts
+from hopstate.data.column_facts import FAR_APART, column_facts, row_blocks, scale_ratio
 from hopstate.data.dates import shown_span, shown_times
 from hopstate.data.deletions import stated
 from hopstate.data.event_build import UNITS
 from hopstate.data.events import DELETE, GONE, IMPLIED, EventStream
-from hopstate.data.features import FAR_APART, FeatureTable, scale_ratio
+from hopstate.data.features import FeatureTable
 from hopstate.data.graph import Graph
 from hopstate.data.texts import OTHER
 
@@ -249,14 +250,15 @@ def feature_text(array: np.ndarray | None) -> str:
     """Return how wide features are, in words."""
     if array is None:
         return "none"
-    return f"{array.shape[1]} wide, all zero" if array.size and not np.any(array) else f"{array.shape[1]} wide"
+    zero = array.size and not any(np.any(block) for _, block in row_blocks(array))
+    return f"{array.shape[1]} wide, all zero" if zero else f"{array.shape[1]} wide"
 
 
 def missing_facts(table: FeatureTable | None, name: str = "missing values") -> dict[str, Any]:
     """Return how many values of each column are missing, as a fact of that name; nothing where none is."""
     if table is None or not table.has_missing:
         return {}
-    counts = (~np.isfinite(table.values)).sum(0)
+    counts = len(table) - column_facts(table.values).known
     named = [f"{table.columns[i]}: {counts[i]:,}" for i in np.flatnonzero(counts)[:12].tolist()]
     return {name: ", ".join(named) + (", ..." if (counts > 0).sum() > 12 else "")}
 
@@ -265,8 +267,9 @@ def feature_doubts(name: str, array: np.ndarray | None, table: FeatureTable | No
     """Yield what looks wrong with the features of nodes or edges; name says of which."""
     if array is None or not array.size:
         return
-    low, high = array.min(0), array.max(0)
-    if not np.any(array):
+    ends = [(block.min(0), block.max(0)) for _, block in row_blocks(array)]
+    low, high = np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+    if not (np.any(low) or np.any(high)):
         yield f"the {name} features are zero everywhere: they carry nothing"
         return
     idle = np.array([False] * len(low) if table is None else [one.startswith(OTHER) for one in table.columns])

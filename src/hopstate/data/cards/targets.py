@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.amounts import default_names
+from hopstate.data.column_facts import ColumnFacts, column_facts
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.features import FeatureTable
 from hopstate.data.texts import CATEGORY, OTHER
@@ -20,26 +21,28 @@ def table_facts(table: FeatureTable | None, name: str) -> dict[str, Any]:
     if table is None or all(one.startswith("column ") for one in table.columns):
         return {}
     kinds = dict(one.removesuffix("?").rsplit("=", 1) for one in kinds_of(table.columns))
-    told = [_column(table, own, kind) for own, kind in list(kinds.items())[:SHOWN]]
+    facts = column_facts(table.values)
+    told = [_column(table, own, kind, facts) for own, kind in list(kinds.items())[:SHOWN]]
     return {name: "; ".join(told) + (f"; and {len(kinds) - SHOWN} more" if len(kinds) > SHOWN else "")}
 
 
-def _column(table: FeatureTable, name: str, kind: str) -> str:
+def _column(table: FeatureTable, name: str, kind: str, facts: ColumnFacts) -> str:
     if kind == "category":
+        of = np.rint(facts.mean * facts.known).astype(int).tolist()  # rows of each, where the column is 1
         mine = [i for i, one in enumerate(table.columns) if one.startswith(f"{CATEGORY}{name}=")]
-        counts = sorted(zip(table.values[:, mine].sum(0).astype(int).tolist(), mine, strict=True), reverse=True)
+        counts = sorted(((of[i], i) for i in mine), reverse=True)
         shown = ", ".join(f"{table.columns[i].partition('=')[2] or 'none'}: {n:,}" for n, i in counts[:3])
-        rest = int(table.values[:, table.columns.index(f"{OTHER}{name}")].sum())
+        rest = of[table.columns.index(f"{OTHER}{name}")]
         more = ", ..." * (len(mine) > 3) + (f", others: {rest:,}" if rest else "")
         return f"{name} category of {len(mine)} ({shown}{more})"
-    values = table.values[:, table.columns.index(f"{DATE}{name}" if kind == "date" else name)].astype(np.float64)
-    known = values[np.isfinite(values)]
-    if not len(known):
+    at = table.columns.index(f"{DATE}{name}" if kind == "date" else name)
+    if not facts.known[at]:
         return f"{name} {kind}, empty"
+    low, high, mean, deviation = (one[at] for one in (facts.low, facts.high, facts.mean, facts.deviation))
     if kind == "date":
-        first, last = (str(np.datetime64(int(t), "s"))[:10] for t in (known.min(), known.max()))
+        first, last = (str(np.datetime64(int(t), "s"))[:10] for t in (low, high))
         return f"{name} date, {first} to {last}"
-    return f"{name} number, {known.min():.4g} to {known.max():.4g}, mean {known.mean():.4g}, sd {known.std():.4g}"
+    return f"{name} number, {low:.4g} to {high:.4g}, mean {mean:.4g}, sd {deviation:.4g}"
 
 
 def label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str = "nodes") -> dict[str, Any]:
