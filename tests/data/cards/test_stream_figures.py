@@ -108,6 +108,9 @@ NUMBERS = {
     "fractions": lambda rng, n: rng.random(n),
     "tiny": lambda rng, n: rng.random(n) * 1e-310,
     "huge": lambda rng, n: rng.random(n) * 1e300,
+    "of both signs": lambda rng, n: rng.normal(size=n) * 10.0 ** rng.integers(-300, 300, n),
+    "negative": lambda rng, n: -rng.random(n),
+    "one below and one above": lambda rng, n: np.where(np.arange(n) < n // 2, -1e307, 1e307),
     "close": lambda rng, n: 1 + rng.integers(0, 5, n) * 2.0**-52,
 }
 

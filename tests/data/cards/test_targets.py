@@ -8,6 +8,7 @@ import pytest
 
 import hopstate
 from hopstate.cli.main import main
+from hopstate.data import column_facts
 from hopstate.data.cards.card import inspect_graph
 from hopstate.data.cards.targets import event_label_facts, label_doubts, label_facts
 
@@ -35,6 +36,23 @@ def test_labels_are_told_by_how_far_they_reach():
     assert amounts["targets"] == "value: 1 to 5, median 3, mean 3, sd 1.633 (3 known)"
     several = label_facts(np.array([[1, np.nan], [0, np.nan], [np.nan, np.nan]], np.float32), ("spam", "bot"))
     assert several == {"labels": "2 of 3 nodes (67%) have one", "targets": "spam: 50% of 2 are 1; bot: none known"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "many classes", "floats", "amounts", "several", "one", "none"])
+def test_labels_are_told_alike_in_blocks_of_any_size(kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = {
+        "classes": rng.integers(-1, 4, 50),
+        "many classes": rng.integers(-1, 40, 50),
+        "floats": np.where(rng.random(50) < 0.2, np.nan, rng.integers(-1, 3, 50)),
+        "amounts": np.where(rng.random(50) < 0.2, np.nan, rng.normal(size=50)),
+        "several": np.where(rng.random((50, 3)) < 0.2, np.nan, rng.normal(size=(50, 3))).astype(np.float32),
+        "one": np.where(rng.random(50) < 0.2, np.nan, 1.0),
+        "none": np.full(50, np.nan),
+    }[kind]
+    whole = event_label_facts(labels, None), list(label_doubts(labels, None, "event"))
+    monkeypatch.setattr(column_facts, "BLOCK", 3)
+    assert (event_label_facts(labels, None), list(label_doubts(labels, None, "event"))) == whole
 
 
 def test_labels_of_events_are_told_as_classes_or_amounts():

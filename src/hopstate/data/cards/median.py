@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -17,9 +18,10 @@ def median_and_largest(parts: Parts) -> tuple[float, int | float] | None:
     """Return the median and the largest of numbers, or None where there are none.
 
     Args:
-        parts: gives the same numbers, (n,) int64 or float64 and none negative, in parts each time it is called.
+        parts: gives the same numbers, (n,) int64 and none negative or float64 without NaN, in parts each time it is
+            called.
     """
-    sizes, largest, kind = np.zeros(1 << (63 - _SCALES), np.int64), -1, np.dtype(np.int64)
+    sizes, largest, kind = np.zeros(1 << (64 - _SCALES), np.int64), -1, np.dtype(np.int64)
     for numbers in parts():
         if len(numbers):
             keys, kind = _keys(numbers), numbers.dtype
@@ -27,14 +29,25 @@ def median_and_largest(parts: Parts) -> tuple[float, int | float] | None:
             largest = max(largest, int(keys.max()))
     if largest < 0:
         return None
-    middle = np.array(_middle(parts, sizes, kind), np.uint64).view(kind)
-    return float(np.median(middle)), np.array(largest, np.uint64).view(kind).item()
+    found = _numbers(np.array([*_middle(parts, sizes, kind), largest], np.uint64), kind)
+    return float(np.median(found[:2])), found[2].item()
 
 
 def _keys(numbers: np.ndarray) -> np.ndarray:
-    """Return (n,) uint64 in the order of the numbers, which have the same bits."""
-    numbers = numbers + 0.0 if numbers.dtype.kind == "f" else numbers  # no negative zeros
-    return np.ascontiguousarray(numbers).view(np.uint64)
+    """Return (n,) uint64 in the order of the numbers."""
+    if numbers.dtype.kind != "f":
+        return np.ascontiguousarray(numbers).view(np.uint64)
+    bits = (numbers + 0.0).view(np.int64)  # no negative zeros
+    turned = bits >> 63 | np.iinfo(np.int64).min  # all bits of a negative one, the sign of another
+    return (bits ^ turned).view(np.uint64)
+
+
+def _numbers(keys: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Return (n,) the numbers that have such keys."""
+    if kind.kind != "f":
+        return keys.view(kind)
+    bits = keys.view(np.int64)
+    return (bits ^ (~(bits >> 63) | np.iinfo(np.int64).min)).view(kind)
 
 
 def _sizes(keys: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -46,9 +59,11 @@ def _sizes(keys: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 def _bounds(size: int, kind: np.dtype) -> tuple[int, int]:
     """Return the least and the greatest key of a class of size."""
-    edges = np.array([size, size + 1], np.uint64) << np.uint64(_SCALES)
-    low, above = edges.tolist() if kind.kind == "f" else np.ceil(edges.view(np.float64)).astype(object).tolist()
-    return int(low), int(above) - 1
+    if kind.kind == "f":
+        return size << _SCALES, ((size + 1) << _SCALES) - 1
+    edges = (np.array([size, size + 1], np.uint64) << np.uint64(_SCALES)).view(np.float64)
+    low, above = (math.ceil(edge) for edge in edges.tolist())
+    return low, above - 1
 
 
 def _middle(parts: Parts, sizes: np.ndarray, kind: np.dtype) -> tuple[int, int]:

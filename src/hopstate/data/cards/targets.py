@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.amounts import default_names
-from hopstate.data.column_facts import ColumnFacts, column_facts
+from hopstate.data.cards.median import median_and_largest
+from hopstate.data.column_facts import ColumnFacts, column_facts, row_blocks
 from hopstate.data.columns import DATE, kinds_of
 from hopstate.data.features import FeatureTable
 from hopstate.data.texts import CATEGORY, OTHER
@@ -55,24 +56,32 @@ def label_facts(y: np.ndarray | None, names: Sequence[str] | None, of: str = "no
     """
     if y is None or not len(y):
         return {}
-    wide = y.reshape(len(y), -1)
-    known = wide >= 0 if y.dtype.kind == "i" else ~np.isnan(wide)
-    count = int(known.any(1).sum())
+    wide, whole = y.reshape(len(y), -1), y.dtype.kind == "i"
+    count = sum(int((block >= 0 if whole else ~np.isnan(block)).any(1).sum()) for _, block in row_blocks(wide))
     facts: dict[str, Any] = {"labels": f"{count:,} of {len(y):,} {of} ({count / len(y):.0%}) have one"}
-    if y.dtype.kind == "i" or not count:
+    if whole or not count:
         return facts
     own = names if names is not None and len(names) == wide.shape[1] else default_names(wide.shape[1])
-    told = []
-    for name, column, there in list(zip(own, wide.T, known.T, strict=True))[:SHOWN]:
-        values = column[there].astype(np.float64)
-        if len(values) and np.isin(values, (0, 1)).all():
-            told.append(f"{name}: {values.mean():.0%} of {len(values):,} are 1")
-        elif len(values):
-            middle = f"median {np.median(values):.4g}, mean {values.mean():.4g}, sd {values.std():.4g}"
-            told.append(f"{name}: {values.min():.4g} to {values.max():.4g}, {middle} ({len(values):,} known)")
-        else:
-            told.append(f"{name}: none known")
+    some = column_facts(wide)
+    told = [f"{name}: {_spread(wide[:, at], some, at)}" for at, name in enumerate(own[:SHOWN])]
     return facts | {"targets": "; ".join(told)}
+
+
+def _spread(column: np.ndarray, facts: ColumnFacts, at: int) -> str:
+    """Return in words how the floats of a column (n,), the one at a place of the facts, are spread."""
+    known, low, high, mean = facts.known[at], facts.low[at], facts.high[at], facts.mean[at]
+    middle = median_and_largest(lambda: _known_parts(column)) if known else None
+    if middle is None:
+        return "none known"
+    if {low, high} <= {0, 1} and (low == high or facts.two[at]):
+        return f"{mean:.0%} of {known:,} are 1"
+    told = f"median {middle[0]:.4g}, mean {mean:.4g}, sd {facts.deviation[at]:.4g}"
+    return f"{low:.4g} to {high:.4g}, {told} ({known:,} known)"
+
+
+def _known_parts(column: np.ndarray) -> Iterator[np.ndarray]:
+    for _, block in row_blocks(column[:, None]):
+        yield block[np.isfinite(block)].astype(np.float64)
 
 
 def event_label_facts(labels: np.ndarray | None, names: Sequence[str] | None) -> dict[str, Any]:
@@ -84,9 +93,10 @@ def event_label_facts(labels: np.ndarray | None, names: Sequence[str] | None) ->
     """
     if labels is None:
         return {}
-    if labels.ndim > 1 or not _are_classes(labels):
+    known = _classes(labels) if labels.ndim == 1 else None
+    if known is None:
         return label_facts(labels, names, "events")
-    values, counts = np.unique(_known(labels), return_counts=True)
+    values, counts = known
     there = {_name(names, v): int(n) for v, n in zip(values, counts, strict=True)}
     if len(there) > SHOWN:
         there = {f"{len(there):,} values": sum(there.values())}
@@ -101,32 +111,47 @@ def label_doubts(y: np.ndarray | None, names: Sequence[str] | None, of: str) -> 
     if y.ndim > 1:
         own = names if names is not None and len(names) == y.shape[1] else default_names(y.shape[1])
         for name, column in zip(own, y.T, strict=True):
-            values = np.unique(_known(column))
+            values = _values(column)
             if len(values) < 2:
                 what = f"is {values[0]:g} in every {of} that has one" if len(values) else f"is known of no {of}"
                 yield f"label {name!r} {what}: there is nothing to learn in it"
         return
-    values = np.unique(_known(y))
+    values = _values(y)
     if not len(values):
         yield f"no {of} has a label: there is nothing to learn"
     elif len(values) < 2:
         yield f"every label is {_name(names, values[0])}: there is nothing to learn"
 
 
-def _are_classes(labels: np.ndarray) -> bool:
-    """Say whether labels (E,) are classes, as whole numbers of which there are few are, and not amounts."""
-    if labels.dtype.kind != "f":
-        return True
-    known = labels[~np.isnan(labels)]
-    return bool((known == np.floor(known)).all()) and len(np.unique(known)) <= SHOWN
+def _classes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the known classes among labels (E,) and how often each is there; None of amounts.
+
+    Floats are classes where all are whole numbers of which there are few; -1 is then unknown, as of whole numbers.
+    """
+    values, counts = _distinct(labels, SHOWN if labels.dtype.kind == "f" else len(labels))
+    if labels.dtype.kind == "f" and (len(values) > SHOWN or (values != np.floor(values)).any()):
+        return None
+    return values[values != -1], counts[values != -1]
 
 
-def _known(labels: np.ndarray) -> np.ndarray:
-    """Return the labels that are known: -1 is none of a class, NaN none of an amount."""
-    if labels.dtype.kind == "f":
-        labels = labels[~np.isnan(labels)]
-        return labels[labels != -1] if _are_classes(labels) else labels
-    return labels[labels != -1]
+def _values(labels: np.ndarray) -> np.ndarray:
+    """Return the known values among labels (E,), not all of them where there are many."""
+    values, _ = _distinct(labels, SHOWN)
+    amounts = labels.dtype.kind == "f" and (len(values) > SHOWN or (values != np.floor(values)).any())
+    return values if amounts else values[values != -1]
+
+
+def _distinct(labels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which values labels (E,) have, NaN left out, and how often; where they are more than `most`, the values
+    until then."""
+    values, counts = np.asarray(labels[:0]), np.zeros(0, np.int64)
+    for _, block in row_blocks(labels[:, None]):
+        own, times = np.unique(block[~np.isnan(block)] if block.dtype.kind == "f" else block, return_counts=True)
+        values, place = np.unique(np.concatenate([values, own]), return_inverse=True)
+        counts = np.bincount(place, np.concatenate([counts, times]), len(values)).astype(np.int64)
+        if len(values) > most:
+            break
+    return values, counts
 
 
 def _name(names: Sequence[str] | None, value: Any) -> str:
