@@ -24,9 +24,13 @@ def run(argv: list[str]) -> Answer:
     parser.add_argument(
         "--out", required=True, help="folder of the store; the same command goes on with unfinished work"
     )
-    parser.add_argument("--engine", default="duckdb", help="what numbers the ids and sorts (default: duckdb)")
-    parser.add_argument("--memory", default="2GiB", help="most memory in use (default: 2GiB)")
-    parser.add_argument("--threads", type=int, default=None, help="of the engine; by default one a core")
+    parser.add_argument("--engine", default="duckdb", help="numbers the ids and sorts: duckdb (default) or spark")
+    parser.add_argument(
+        "--memory", default="2GiB", help="most memory in use (default: 2GiB); Spark's own is its own setting"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=None, help="that read the source, and of DuckDB; by default one a core"
+    )
     own, read = grouped(argv[1:], "--read.")
     o = parser.parse_args(own)
     from hopstate.data.prepare import prepare

@@ -94,6 +94,13 @@ def test_features_labels_and_ties(tmp_path, kind):
     assert not (tmp_path / "store" / "work").exists()
 
 
+def test_ids_that_are_numbers_on_one_side_and_texts_on_the_other(tmp_path):
+    table = pd.DataFrame({"source": [7, 12, 9], "target": ["a", "b", "7"], "time": [1, 2, 3]})
+    table.to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "s")
+    same(read_events(tmp_path / "s"), read_events(tmp_path / "e.parquet"))
+
+
 def test_the_same_bytes_by_any_cut_memory_and_threads(tmp_path):
     table = frame(1000)
     table.to_parquet(tmp_path / "e.parquet")

@@ -1,56 +1,53 @@
 """What needs all events at once, as expressions of Ibis: the distinct ids in order, the rows that they get, the order.
 
-DuckDB runs them in the process, within a limit of memory and with what does not fit in files beside its work.
+An engine runs them: `on_duckdb` in the process, `on_spark` on a cluster. The orders leave nothing open (texts go by
+their UTF-8 bytes, events of one time by their place in the source), so that any engine gives the same rows.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
+import abc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hopstate.errors import ConfigError, DataError, MissingExtraError, StorageError, nearest
+import numpy as np
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ENGINES = ("duckdb",)
-_BATCH = 1 << 17  # rows that an engine hands over at a time
+BATCH = 1 << 17  # rows that an engine hands over at a time
 
 
-class Engine:
-    """An engine at work in a folder.
-
-    Args:
-        name: of `ENGINES`.
-        folder: for what does not fit in memory.
-        memory: bytes.
-        threads: at most so many; None for one a core.
-
-    Raises:
-        ConfigError: no such engine.
-        MissingExtraError: it is not installed.
-    """
-
-    def __init__(self, name: str, folder: Path, memory: int, threads: int | None) -> None:
-        check_engine(name)
-        import ibis
-
-        self._spill = folder / "spill"
-        self.con = ibis.duckdb.connect()
-        settings = {"memory_limit": f"{memory}B", "temp_directory": str(self._spill), "preserve_insertion_order": False}
-        settings |= {"enable_progress_bar": False} | ({"threads": threads} if threads else {})
-        for key, value in settings.items():
-            self.con.con.execute(f"SET {key} = {value!r}" if isinstance(value, str) else f"SET {key} = {value}")
+class Engine(abc.ABC):
+    """An engine at work in a folder; a context, which ends what it began."""
 
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.con.disconnect()
-        shutil.rmtree(self._spill, ignore_errors=True)
+    @abc.abstractmethod
+    def __exit__(self, *error: object) -> None: ...
+
+    @abc.abstractmethod
+    def _read(self, paths: Sequence[Path]) -> Any:
+        """Return a table of Ibis of the rows of Parquet files."""
+
+    @abc.abstractmethod
+    def _number(self, texts: Any) -> Any:
+        """Return int64 of texts of whole numbers, written as `staging.WHOLE` says."""
+
+    @abc.abstractmethod
+    def _batches(self, expression: Any, path: Path) -> Iterator[pa.RecordBatch]:
+        """Return an expression's rows in its order.
+
+        Args:
+            expression: of Ibis, ordered.
+            path: in the folder of work, for messages.
+
+        Raises:
+            DataError: an id beyond 2^63 - 1.
+            StorageError: too little memory or disk.
+        """
 
     def vocabulary(self, ids: Sequence[Path], whole: tuple[bool, bool], text: bool, path: Path) -> None:
         """Write the distinct ids in order, with their rows, as a Parquet file.
@@ -61,23 +58,27 @@ class Engine:
             text: the ids are texts in the end.
             path: of the file.
         """
-        import ibis
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        known = self._keys(ids, whole, text).select("id").distinct()
-        numbered = known.mutate(row=ibis.row_number().over(order_by="id"))
-        with _named(path):
-            self.con.to_parquet(numbered.order_by("row"), path)
+        count, kind = 0, pa.string() if text else pa.int64()
+        schema = pa.schema([("id", kind), ("row", pa.int64())])
+        known = self._keys(ids, whole, text).select("id").distinct().order_by("id")
+        with pq.ParquetWriter(path, schema, use_dictionary=False) as out:
+            for batch in self._batches(known, path):
+                rows = pa.array(np.arange(count, count + len(batch)))
+                out.write_batch(pa.record_batch([batch.column(0).cast(kind), rows], schema=schema))
+                count += len(batch)
 
     def rows(self, ids: Sequence[Path], whole: tuple[bool, bool], text: bool, vocabulary: Path) -> Iterator[pa.Array]:
         """Return the rows of the ids, in the order of piece, side and code."""
-        keys, known = self._keys(ids, whole, text), self.con.read_parquet(vocabulary)
+        keys, known = self._keys(ids, whole, text), self._read([vocabulary])
         found = keys.join(known, "id").order_by("piece", "side", "code").select("row")
         yield from (batch.column(0) for batch in self._batches(found, vocabulary))
 
     def ordered(self, events: Sequence[Path]) -> Iterator[pa.RecordBatch]:
         """Return events by time, those of one time in the order of the source."""
-        table = self.con.read_parquet([str(path) for path in events])
-        yield from self._batches(table.order_by("t", "position"), events[0])
+        yield from self._batches(self._read(events).order_by("t", "position"), events[0])
 
     def entries(self, edges: Sequence[Path], undirected: bool, loops: bool) -> Iterator[pa.RecordBatch]:
         """Return edges by source, target and place in the source, each in both directions where it is undirected.
@@ -87,7 +88,7 @@ class Engine:
             undirected: every edge but those from a node to itself stands for its reverse too.
             loops: keep edges from a node to itself.
         """
-        table = self.con.read_parquet([str(path) for path in edges])
+        table = self._read(edges)
         if not loops:
             table = table.filter(table.src != table.dst)
         if undirected:
@@ -99,9 +100,9 @@ class Engine:
         """Return ids as they are told apart: numbers written in two ways are one."""
         import ibis
 
-        table = self.con.read_parquet([str(path) for path in ids])
+        table = self._read(ids)
         if table.id.type().is_string() and any(whole):
-            number = table.id.cast("int64")
+            number = self._number(table.id)
             number = number.cast("string") if text else number
             own = [number if one else table.id for one in whole]
             key = number if all(whole) else ibis.cases((table.side == 0, own[0]), else_=own[1])
@@ -109,43 +110,7 @@ class Engine:
             key = table.id.cast("string") if text else table.id
         return table.select("piece", "side", "code", id=key)
 
-    def _batches(self, expression: Any, path: Path) -> Iterator[pa.RecordBatch]:
-        with _named(path):
-            yield from self.con.con.sql(self.con.compile(expression)).to_arrow_reader(_BATCH)
 
-
-def check_engine(name: str) -> None:
-    """Check that an engine is known and installed.
-
-    Raises:
-        ConfigError, MissingExtraError: it is not.
-    """
-    if name not in ENGINES:
-        raise ConfigError(f"unknown engine {name!r}{nearest(name, ENGINES)}; known: {', '.join(ENGINES)}")
-    try:
-        import duckdb  # noqa: F401
-        import ibis  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(f"prepare needs {error.name}: pip install 'hopstate[prepare]'") from None
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turn the engine's errors into ours."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.ConversionException as error:
-        raise DataError(f"an id is beyond 2^63 - 1 ({_first(error)}); give ids as strings, e.g. n7") from None
-    except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
-        full = "No space" in str(error) or "temp_directory" in str(error)
-        mend = "free some space there" if full else "give more --memory"
-        raise StorageError(
-            f"could not go on in {path.parent}: {_first(error)}; {mend} and run the same command again: what is done "
-            "is kept"
-        ) from error
-
-
-def _first(error: Exception) -> str:
-    return str(error).splitlines()[0][:200]
+def told(error: Exception) -> str:
+    """Return the first line of what an engine says."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hopstate.data.event_store import VERSION, WORK
-from hopstate.data.prepare.engine import Engine, check_engine
+from hopstate.data.prepare.engine import Engine
+from hopstate.data.prepare.engines import check_engine, open_engine
 from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
 from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, nothing_half, prepared_of
@@ -64,9 +65,9 @@ def prepare(
             address of a table in a database (`hopstate.data.readers.addresses`), which is copied to the store first.
         out: the store, a folder. What an earlier call with the same source left there unfinished is gone on with.
         kind: what a row is.
-        engine: of `hopstate.data.prepare.engine.ENGINES`.
-        memory: most bytes of memory in use, at least 512MiB.
-        threads: that bring pieces to the folder of work, and of the engine; by default one a core.
+        engine: of `hopstate.data.prepare.engines.ENGINES`.
+        memory: most bytes of memory in use, at least 512MiB; of Spark's own, its settings say.
+        threads: that bring pieces to the folder of work, and of DuckDB; by default one a core.
         piece_rows: rows in work at a time; by default by memory.
         say: takes lines of progress.
         read: of `hopstate.data.prepare.layout.OPTIONS`, as `read_events` has them; for edges of `EDGE_OPTIONS`, as
@@ -105,7 +106,7 @@ def prepare(
             if not work.finished():
                 with nothing_half(out):
                     work.stage(threads)
-                    with Engine(engine, work.folder, budget - _OWN, threads) as at:
+                    with open_engine(engine, work.folder, budget - _OWN, threads) as at:
                         work.finish(at, facts, read.get("time_unit") or "", nodes)
             return work.result()
     except OSError as error:

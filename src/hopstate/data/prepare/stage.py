@@ -90,10 +90,11 @@ def _save(files: PieceFiles, place: int, piece: Staged, layout: Layout) -> None:
     number = (files.number << 24) + place
     position = (number << 24) + np.arange(len(piece.columns["src"]))
     events = pa.table({"position": position, **piece.columns})
+    alike = piece.ids[0].type == piece.ids[1].type  # else numbers beside texts, which are told apart as texts
     sides = [
         pa.table({
             "piece": np.full(len(ids), number), "side": np.full(len(ids), side, np.int8),
-            "code": np.arange(len(ids), dtype=np.int32), "id": ids,
+            "code": np.arange(len(ids), dtype=np.int32), "id": ids if alike else ids.cast(pa.string()),
         })
         for side, ids in enumerate(piece.ids)
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike
 from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.layout import Columns
 from hopstate.data.prepare.settle import Labels, Settled
+from hopstate.errors import StorageError
 from hopstate.io.files import replace_file, sync_file
 
 Batch = dict[str, np.ndarray]
@@ -51,22 +53,32 @@ class Npy:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.path, self.dtype, self._shape = path, np.dtype(dtype), shape
         self._digest = hashlib.sha256()
+        self._left = math.prod(shape) * self.dtype.itemsize
         self._file = path.open("wb")
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self, header)  # type: ignore[arg-type]
 
     def write(self, data: Any) -> None:
-        """Add bytes."""
+        """Add bytes; numpy does, of the header."""
         self._digest.update(data)
         self._file.write(data)
 
     def add(self, rows: np.ndarray) -> None:
         """Add rows."""
-        self.write(np.ascontiguousarray(rows, self.dtype).view(np.uint8).data)
+        data = np.ascontiguousarray(rows, self.dtype)
+        self._left -= data.nbytes
+        self.write(data.view(np.uint8).data)
 
     def close(self) -> str:
-        """Bring the file to disk; return its check sum."""
+        """Bring the file to disk; return its check sum.
+
+        Raises:
+            StorageError: other rows were added than were announced.
+        """
         self._file.close()
+        if self._left:
+            what = f"{abs(self._left):,} bytes {'fewer' if self._left > 0 else 'more'}"
+            raise StorageError(f"{self.path}: the engine gave {what} than its rows take; take another --engine")
         sync_file(self.path)
         return self._digest.hexdigest()
 

@@ -1,0 +1,156 @@
+"""Spark gives the bytes that DuckDB gives; where Java or pyspark is absent the tests that need it skip, saying so."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
+pytest.importorskip("ibis", reason="prepare needs the extra prepare")
+
+from hopstate.data.prepare import prepare
+from hopstate.data.prepare.engines import check_engine
+from hopstate.data.prepare.on_spark import SparkEngine
+from hopstate.errors import DataError, MissingExtraError, StorageError
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """A session of two threads, as a user has it; its settings are theirs."""
+    try:
+        check_engine("spark")
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    from pyspark.sql import SparkSession
+
+    settings = {"spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.sql.ansi.enabled": "false"}
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def files(store):
+    return {path.name: path.read_bytes() for path in store.iterdir() if path.name != "work"}
+
+
+def both(folder, source, **read):
+    for engine in ("duckdb", "spark"):
+        prepare(source, folder / engine, engine=engine, piece_rows=700, **read)
+    one, other = files(folder / "duckdb"), files(folder / "spark")
+    assert one == other
+    return one
+
+
+def texts(r):
+    letters = np.array(["n", "ü", "𝔘", "\ufb01", "Z", "a b"])  # UTF-16 has another order than UTF-8
+    return np.char.add(r.choice(letters, ROWS), r.integers(0, 90, ROWS).astype(str))
+
+
+KINDS = {
+    "texts": (texts, texts),
+    "numbers in two writings": (lambda r: r.choice(["+5", "5.0", "5", "17.", "12"], ROWS),) * 2,
+    "numbers and texts": (lambda r: r.choice(["+5", "5.0", "900000000000"], ROWS), texts),
+    "zeros in front": (lambda r: r.choice(["007", "7", "70"], ROWS), lambda r: r.integers(0, 90, ROWS).astype(str)),
+    "whole numbers": (lambda r: r.integers(0, 2**62, ROWS), lambda r: r.integers(0, 90, ROWS)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_events_have_the_same_bytes(spark, tmp_path, kind, ending):
+    r = np.random.default_rng(0)
+    source, target = KINDS[kind]
+    table = pd.DataFrame({"source": source(r), "target": target(r)})
+    table["time"] = r.choice([-0.0, 0.0, -2.5, 1.0, 3e9, 7.25], ROWS)  # many ties, none in order
+    table["label"], table["feat_0"] = r.choice(["good", "bad"], ROWS), r.normal(size=ROWS)
+    folder = tmp_path / "of [a], {b} é"
+    folder.mkdir()
+    path = folder / f"e.{ending}"
+    table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+    made = both(folder, path)
+    assert {"src.npy", "dst.npy", "t.npy", "labels.npy", "edge_attr.npy"} < set(made)
+    assert json.loads(made["events.json"])["notes"] is not None
+
+
+def test_edges_have_the_same_bytes(spark, tmp_path):
+    r = np.random.default_rng(1)
+    table = pd.DataFrame({"source": texts(r), "target": texts(r), "weight": r.normal(size=ROWS)})
+    table.to_parquet(tmp_path / "e.parquet")
+    made = both(tmp_path, tmp_path / "e.parquet", kind="edges")
+    assert {"indptr.npy", "indices.npy", "edge_attr.npy"} < set(made)
+
+
+def test_the_users_session_goes_on_as_it_was(spark, tmp_path):
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    pd.DataFrame({"source": ["a"], "target": ["b"], "time": [1]}).to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
+    assert (spark.conf.get("spark.sql.ansi.enabled"), spark.conf.get("spark.sql.session.timeZone")) == ("false", zone)
+    assert spark.range(3).count() == 3
+    assert not spark.catalog.listTables()
+
+
+def test_an_id_beyond_int64_is_named_and_leaves_nothing(spark, tmp_path):
+    (tmp_path / "e.csv").write_text("source,target,time\n1,2,3\n99999999999999999999,2,4\n")
+    for engine in ("duckdb", "spark"):
+        with pytest.raises(DataError, match=r"beyond 2\^63 - 1 .*99999999999999999999.*give ids as strings"):
+            prepare(tmp_path / "e.csv", tmp_path / "s", engine=engine)
+        assert not list((tmp_path / "s").glob("*.npy"))
+
+
+def test_what_spark_cannot_do_is_named(spark, tmp_path):
+    with (
+        SparkEngine(tmp_path) as engine,
+        pytest.raises(StorageError, match=r"Spark could not go on in .*gone\.parquet"),
+    ):
+        next(engine.ordered([tmp_path / "gone.parquet"]))
+
+
+def test_the_engine_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    pd.DataFrame({"source": ["a"], "target": ["b"], "time": [1]}).to_parquet(tmp_path / "e.parquet")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingExtraError, match=r"--engine spark needs pyspark: pip install 'hopstate\[spark\]'"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
+    monkeypatch.setitem(sys.modules, "pyspark", types.ModuleType("pyspark"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MissingExtraError, match="needs Java 17, and there is none on the path: install it"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingExtraError, match=f"JAVA_HOME={tmp_path} holds none"):
+        prepare(tmp_path / "e.parquet", tmp_path / "s", engine="spark")
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_five_million_events_by_a_cluster(tmp_path):
+    """Two executors, processes of their own, under the command."""
+    try:
+        check_engine("spark")
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    r, count = np.random.default_rng(2), 5_000_000
+    names = [np.char.add(letter, (r.random(count) ** 2 * 250_000).astype(int).astype(str)) for letter in ("u", "i")]
+    table = pa.table({"src": names[0], "dst": names[1], "t": r.integers(0, count // 2, count)})
+    pq.write_table(table, tmp_path / "e.parquet")
+    cluster = {"PYSPARK_SUBMIT_ARGS": "--master local-cluster[2,1,1024] pyspark-shell"}
+    for engine in ("duckdb", "spark"):
+        command = [sys.executable, "-m", "hopstate", "prepare", tmp_path / "e.parquet", "--out", tmp_path / engine]
+        done = subprocess.run(
+            [*command, "--engine", engine, "--memory", "1GiB"],
+            capture_output=True, text=True, check=False, env=os.environ | cluster,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert files(tmp_path / "duckdb") == files(tmp_path / "spark")

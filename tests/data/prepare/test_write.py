@@ -1,0 +1,23 @@
+"""An array has the rows that were announced: an engine that gives others is told, not believed."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.prepare.write import Npy
+from hopstate.errors import StorageError
+
+
+@pytest.mark.parametrize(("count", "told"), [(3, "32 bytes fewer"), (7, "32 bytes more")])
+def test_other_rows_than_announced_are_told(tmp_path, count, told):
+    array = Npy(tmp_path / "t.npy", (5, 2), np.int64)
+    array.add(np.ones((count, 2)))
+    with pytest.raises(StorageError, match=rf"t\.npy: the engine gave {told} than"):
+        array.close()
+
+
+def test_rows_as_announced_are_read_back(tmp_path):
+    array = Npy(tmp_path / "t.npy", (5, 2), np.int64)
+    for start in (0, 4):
+        array.add(np.arange(10).reshape(5, 2)[start : start + 4])
+    array.close()
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), np.arange(10).reshape(5, 2))
