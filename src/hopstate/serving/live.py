@@ -122,7 +122,8 @@ class LiveRun:
                     "see predict and stream"
                 )
             self.task: LinkTask = task
-            task.model.eval()  # for good: to go there and back for every question takes as long as its arithmetic
+            # for good: to go there and back, and to look for other weights, takes as long as a question's arithmetic
+            task.model.eval().requires_grad_(False)
             self._pace = Pace()
             self.precision = trainer.config.matmul_precision
             self._open.enter_context(trainer.precision())

@@ -88,6 +88,12 @@ def test_other_weights_give_other_loops_and_the_same_ones_are_kept() -> None:
     model, queries = _model({}), make_queries(make_stream(), 6)
     first, kept = _scorer(model).score(*queries), model.compiled()
     assert model.compiled() is kept
+    assert model.requires_grad_(False).compiled() is kept
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+    assert model.compiled() is kept  # the same numbers
+    model.load_state_dict({name: 1.1 * value for name, value in model.state_dict().items()})
+    assert model.compiled() is not kept
+    kept = model.requires_grad_(True).compiled()
     model.encoders[0].blocks[0].directions[0].A_log.data.mul_(1.5)  # which raises no version
     assert model.compiled() is not kept
     with torch.no_grad(), alike():

@@ -50,14 +50,34 @@ def compiled(
     if config.cross_attention or weight.dtype not in (torch.float32, torch.float64):
         return None
     values, held = _values(model), _made.get(model)
-    if held is None or len(held[0]) != len(values) or not all(map(torch.equal, held[0], values)):
+    if held is None or not held.is_of(values):
         with torch.no_grad(), alike():
-            held = [value.clone() for value in values], CompiledPairs(encoders, output, head)
-        _made[model] = held
-    return held[1]
+            held = _made[model] = _Made(values, CompiledPairs(encoders, output, head))
+    return held.pairs
 
 
-_made: weakref.WeakKeyDictionary[nn.Module, tuple[list[Tensor], CompiledPairs]] = weakref.WeakKeyDictionary()
+class _Made:
+    """Loops, and the values that they were made of.
+
+    Whether these have changed is seen by their numbers, since not all that writes into a parameter counts as a new
+    version of it; by their versions, where they take no gradient and so nobody trains them.
+    """
+
+    def __init__(self, values: list[Tensor], pairs: CompiledPairs) -> None:
+        self.pairs, self.versions, self.copies = pairs, _versions(values), [value.clone() for value in values]
+
+    def is_of(self, values: list[Tensor]) -> bool:
+        """Return whether the loops are those of such values."""
+        if not any(value.requires_grad for value in values) and _versions(values) == self.versions:
+            return True
+        return len(values) == len(self.copies) and all(map(torch.equal, self.copies, values))
+
+
+_made: weakref.WeakKeyDictionary[nn.Module, _Made] = weakref.WeakKeyDictionary()
+
+
+def _versions(values: list[Tensor]) -> list[tuple[int, int]]:
+    return [(id(value), value._version) for value in values]
 
 
 def _is_written(c: TimeSpanConfig) -> bool:
