@@ -229,7 +229,7 @@ def _ranking(
     asked: Session, pool: Any, nodes: Nodes, i: int, t: Any, top: int | None, *, sliced: bool
 ) -> Steps[tuple[Nodes, Nodes, np.ndarray, np.ndarray, np.ndarray]]:
     """Return sources, targets, ranks, times and scores of one source's best candidates."""
-    source, found = nodes.at(np.array([i])), pool.of(nodes, i, t)
+    source, found = nodes.at(np.array([i])), (yield from pool.of(nodes, i, t))
     many = source.at(np.zeros(len(found), np.int64))
     times = np.full(len(found), t)
     asking = many, found, times

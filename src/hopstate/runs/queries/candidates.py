@@ -12,6 +12,7 @@ from hopstate.runs.queries.first_stage import FirstStage
 from hopstate.runs.queries.names import Nodes, nodes_of, read_ids, with_rows
 from hopstate.runs.queries.pool import usual_candidates
 from hopstate.runs.queries.session import Session
+from hopstate.streaming.slices import Steps
 
 
 class Candidates:
@@ -43,8 +44,8 @@ class Candidates:
         """The candidates that were named, nothing where none were."""
         return () if self._given is None else (self._given,)
 
-    def of(self, sources: Nodes, i: int, t: Any) -> Nodes:
-        """Return the candidates of source i at a time."""
+    def of(self, sources: Nodes, i: int, t: Any) -> Steps[Nodes]:
+        """Return the candidates of source i at a time, in slices where there is a first stage."""
         row, name = int(sources.rows[i]), sources.names[i]
         if self._given is None:
             rows = self._usual_before(t)
@@ -63,9 +64,10 @@ class Candidates:
         if self.count is None or len(found) <= self.count:
             return found
         self.stage = self.stage or FirstStage(self.asked)
+        yield
         source = Nodes(*(np.repeat(getattr(sources, end)[i : i + 1], len(found)) for end in ("names", "rows", "met")))
         u, v = with_rows(self.past, source, found)
-        return found.at(self.stage.best(int(u[0]), v, t, self.count))
+        return found.at((yield from self.stage.best(int(u[0]), v, t, self.count)))
 
     def told(self) -> dict[str, float]:
         """Return the shares that the first stage keeps: of the model's own best, and of validation's destinations."""

@@ -22,6 +22,7 @@ from hopstate.random import named_rng
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.rule import Rule
 from hopstate.runs.queries.student import MANY, TREES, Student, learned, places_of
+from hopstate.streaming.slices import Pace, Steps, in_slices
 from hopstate.tokens.pair_features import NAMES
 from hopstate.training.tasks.link import LinkTask
 
@@ -48,13 +49,16 @@ class FirstStage:
             asked.found["student"] = _kept(asked) or _made(asked)
         self.student, self.destinations = asked.found["student"]
         self.order, self.rule = self.student.over(self.past), Rule(self.past)
+        self._pace: Pace = asked.found.setdefault("student's pace", Pace())
 
-    def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
-        """Return rising places of the count first candidates (q,) of a source; all rows are of the past."""
+    def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> Steps[np.ndarray]:
+        """Return rising places of the count first candidates (q,) of a source, in slices; all rows are of the past."""
         if len(candidates) <= count:
             return np.arange(len(candidates))
         some = self.rule.best(source, candidates, t, max(MANY, count))
-        scores = self.order.scores(source, candidates[some], t)
+        yield
+        rows = candidates[some]
+        scores = yield from in_slices(lambda part: self.order.scores(source, rows[part], t), len(rows), self._pace)
         return np.sort(some[np.argsort(-scores, kind="stable")[:count]])
 
     def keeps(self, count: int) -> float:
