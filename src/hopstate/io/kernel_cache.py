@@ -16,6 +16,7 @@ import warnings
 # where kernels lie, below the package
 FOLDERS = (
     "data",
+    "data/cards",
     "datasets",
     "methods/gmn",
     "methods/pair_trees",
