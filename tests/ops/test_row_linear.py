@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from hopstate.errors import ShapeError
 from hopstate.layers.alike import alike
-from hopstate.ops.row_linear import row_linear, row_linear_naive
+from hopstate.ops.row_linear import RowLinear, row_linear, row_linear_naive
 from hopstate.testing.asserts import F32_SUM, F32_TIGHT, F64
 
 
@@ -23,6 +24,10 @@ def test_the_definition(rows: int, terms: int, width: int, kind: torch.dtype) ->
     assert torch.equal(
         row_linear(x.to(kind), weight.to(kind)), row_linear(x.to(kind), weight.to(kind), bias.to(kind) * 0)
     )
+    prepared = RowLinear(weight.to(kind), bias.to(kind))
+    assert np.array_equal(prepared(x.to(kind).numpy()), found.numpy())
+    with pytest.raises(ShapeError, match=f"weight {terms}"):
+        prepared(np.zeros((2, terms + 1), found.numpy().dtype))
     cube = x.to(kind).view(rows, 1, terms).expand(rows, 2, terms)
     assert torch.equal(row_linear(cube, weight.to(kind), bias.to(kind))[:, 1], found)
 

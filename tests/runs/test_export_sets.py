@@ -9,28 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from hopstate.data.graph import Graph
-from hopstate.data.graph_set import GraphSet, folds
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
 from hopstate.training.tasks.graph import GraphTask
+from made_graphs import rings
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
-
-
-def rings(count: int = 30) -> GraphSet:
-    rng, parts = np.random.default_rng(0), []
-    y, sizes = np.arange(count) % 2, rng.integers(4, 9, count)
-    for label, size, first in zip(y, sizes, np.cumsum(sizes) - sizes):
-        ring = np.stack([np.arange(size), (np.arange(size) + 1) % size], 1)
-        parts.append(first + (ring if label else ring[:-1]))
-    total = int(sizes.sum())
-    union = Graph.from_edges(np.concatenate(parts), total, x=rng.normal(size=(total, 3)).astype(np.float32))
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return GraphSet(union=union, offsets=offsets, y=y, masks=folds([np.arange(20)], [np.arange(20, count)], count))
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean", "max"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from hopstate.data.lookup import EventLookup
 from hopstate.data.neighbor_store import NeighborStore
-from hopstate.layers.alike import alike, can_be_alike
+from hopstate.layers.alike import alike
 from hopstate.layers.evaluating import evaluating
 
 if TYPE_CHECKING:
@@ -96,8 +97,6 @@ class _HistoryScorer(Generic[TokenizerT]):
         self.answer: Callable[[Tensor], Tensor] = chances  # of what the model returns
         self.model, self.tokenizer, self.live, self.max_queries = model, tokenizer, live, max_queries
         self._seen: NeighborStore | None = None
-        self._asked = False
-        self._quick: Callable[[Input], Tensor] | None = None
 
     @property
     def seen(self) -> NeighborStore:
@@ -144,22 +143,19 @@ class _HistoryScorer(Generic[TokenizerT]):
 
     def _answers(self, inputs: Input) -> Tensor:
         """Return answers of a microbatch, on the CPU."""
-        if (quick := self._compiled()) is not None:
+        if self._quick is not None:
             with torch.no_grad():
-                logits = quick(inputs)
+                logits = self._quick(inputs)
                 with alike():
                     return self.answer(logits)
         device = next(self.model.parameters()).device
         with evaluating(self.model), alike() if self.alike else nullcontext():
             return self.answer(self.model(to_device(inputs, device))).cpu()
 
-    def _compiled(self) -> Callable[[Input], Tensor] | None:
-        """Return the model as compiled loops, made of its weights at the first question."""
-        if not self.alike or not can_be_alike(next(self.model.parameters()).device):
-            return None
-        if not self._asked:
-            self._asked, self._quick = True, None if self.compiled is None else self.compiled()
-        return self._quick
+    @cached_property
+    def _quick(self) -> Callable[[Input], Tensor] | None:
+        """The model as compiled loops, made of its weights at the first question."""
+        return self.compiled() if self.alike and self.compiled is not None else None
 
 
 class HistoryScorer(_HistoryScorer[PairTokenizer]):

@@ -10,6 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
 from history_cases import EDGE_DIM, NODE_DIM, make_queries, make_store, make_stream
 
+from hopstate.errors import ShapeError
 from hopstate.layers.alike import alike
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
 from hopstate.methods.dyg_mamba.timespan import TimeSpanConfig
@@ -93,6 +94,9 @@ def test_other_weights_give_other_loops_and_the_same_ones_are_kept() -> None:
     assert model.compiled() is kept  # the same numbers
     model.load_state_dict({name: 1.1 * value for name, value in model.state_dict().items()})
     assert model.compiled() is not kept
+    kept = model.compiled()
+    model.output.weight = torch.nn.Parameter(2 * model.output.weight, requires_grad=False)
+    assert model.compiled() is not kept
     kept = model.requires_grad_(True).compiled()
     model.encoders[0].blocks[0].directions[0].A_log.data.mul_(1.5)  # which raises no version
     assert model.compiled() is not kept
@@ -100,3 +104,16 @@ def test_other_weights_give_other_loops_and_the_same_ones_are_kept() -> None:
         wanted = model(_scorer(model).tokenizer.pairs(*queries)).double().sigmoid()
     assert torch.equal(_scorer(model).score(*queries), wanted)
     assert not torch.equal(first, wanted)
+
+
+def test_tokens_that_do_not_fit_are_refused_and_a_class_of_ones_own_is_asked_itself() -> None:
+    """Loops would read beyond the rows of features that are too narrow."""
+    model = _model({})
+    quick, tokens = model.compiled(), _scorer(model).tokenizer.pairs(*make_queries(make_stream(), 6))
+    assert quick is not None
+    wrong = [{"x": tokens.x[:, 1:]}, {"edge_attr": tokens.edge_attr.repeat(1, 2)}, {"counts": None}]
+    for part in wrong:
+        for asked in (quick, model):
+            with pytest.raises(ShapeError):
+                asked(tokens._replace(**part))
+    assert type("Mine", (DyGMamba,), {})(model.config, node_dim=NODE_DIM, edge_dim=EDGE_DIM).compiled() is None

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import hopstate
 from hopstate.data.graph import Graph
-from hopstate.data.graph_set import GraphSet, folds
+from hopstate.data.graph_set import GraphSet
 from hopstate.datasets.generators import stochastic_block_model
 from hopstate.errors import ConfigError, DataError, ShapeError
 from hopstate.methods import get_method
@@ -24,6 +24,7 @@ from hopstate.runs.load import load_run
 from hopstate.testing.asserts import F32
 from hopstate.training.tasks.graph import GraphTask
 from hopstate.training.tasks.static_link import StaticLinkTask
+from made_graphs import rings
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMATS = ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx and onnxruntime"))]
@@ -52,20 +53,6 @@ PAIRS = np.array([[0, 1], [5, 9], [7, 7], [59, 3], [2, 40]])
 
 def graph() -> Graph:
     return stochastic_block_model(num_nodes=60, num_classes=3, num_features=5, seed=1)
-
-
-def rings(count: int = 30) -> GraphSet:
-    """Rings and chains, labelled as such; nodes and edges are labelled by their number, even or odd."""
-    rng, parts = np.random.default_rng(0), []
-    y, sizes = np.arange(count) % 2, rng.integers(4, 9, count)
-    for label, size, first in zip(y, sizes, np.cumsum(sizes) - sizes):
-        ring = np.stack([np.arange(size), (np.arange(size) + 1) % size], 1)
-        parts.append(first + (ring if label else ring[:-1]))
-    total = int(sizes.sum())
-    x = rng.normal(size=(total, 3)).astype(np.float32)
-    union = Graph.from_edges(np.concatenate(parts), total, x=x, y=np.arange(total) % 2)
-    offsets, masks = np.concatenate([[0], np.cumsum(sizes)]), folds([np.arange(20)], [np.arange(20, count)], count)
-    return GraphSet(union=union, offsets=offsets, y=y, masks=masks, edge_y=np.arange(union.num_edges) % 2)
 
 
 def trained(method: str, folder: Path, **settings: Any) -> Path:

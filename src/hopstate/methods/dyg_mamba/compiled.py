@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,14 +20,11 @@ from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.encoder import DyGMambaConfig, HistoryEncoder
-from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig
+from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, _Direction
 from hopstate.ops.row_linear import RowLinear
 from hopstate.ops.rows import segment_sum
 from hopstate.ops.selective_scan.dispatch import choose_path
 from hopstate.tokens.history import HistoryTokens
-
-if TYPE_CHECKING:
-    from hopstate.methods.dyg_mamba.timespan import _Direction
 
 Cuts = tuple[np.ndarray, ...]  # bounds of the sequences, then how the scan and the steps are cut into units
 
@@ -64,20 +61,24 @@ class _Made:
     """
 
     def __init__(self, values: list[Tensor], pairs: CompiledPairs) -> None:
-        self.pairs, self.versions, self.copies = pairs, _versions(values), [value.clone() for value in values]
+        self.pairs, self.values, self.copies = pairs, values, [value.clone() for value in values]
+        self.states = list(map(_state, values))
 
     def is_of(self, values: list[Tensor]) -> bool:
         """Return whether the loops are those of such values."""
-        if not any(value.requires_grad for value in values) and _versions(values) == self.versions:
+        if len(values) != len(self.copies):
+            return False
+        fixed = not any(value.requires_grad for value in values)
+        if fixed and all(a is b for a, b in zip(values, self.values)) and list(map(_state, values)) == self.states:
             return True
-        return len(values) == len(self.copies) and all(map(torch.equal, self.copies, values))
+        return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(self.copies, values))
 
 
 _made: weakref.WeakKeyDictionary[nn.Module, _Made] = weakref.WeakKeyDictionary()
 
 
-def _versions(values: list[Tensor]) -> list[tuple[int, int]]:
-    return [(id(value), value._version) for value in values]
+def _state(value: Tensor) -> tuple[int, int, torch.dtype]:
+    return value._version, value.data_ptr(), value.dtype
 
 
 def _is_written(c: TimeSpanConfig) -> bool:
@@ -103,7 +104,7 @@ class CompiledPairs:
     """
 
     def __init__(self, encoders: Iterable[nn.Module], output: nn.Linear, head: LinkHead) -> None:
-        self._encoders = [_Encoder(cast("HistoryEncoder", encoder)) for encoder in encoders]
+        self._encoders = [_Encoder(cast(HistoryEncoder, encoder)) for encoder in encoders]
         self._output, self._head = _linear(output), _Head(head)
 
     def __call__(self, tokens: HistoryTokens) -> Tensor:
@@ -122,7 +123,7 @@ class _Encoder:
     """Encodings of tokens and the blocks over them, `HistoryEncoder`."""
 
     def __init__(self, encoder: HistoryEncoder) -> None:
-        c = encoder.config
+        c, self.check = encoder.config, encoder.check
         self.dim, self.plain = c.channel_dim, c.block.step_function == "unnormalized"
         self.time: TimeEncoding | None = encoder.time
         self.count = None if encoder.count is None else _Counts(encoder.count)
@@ -132,7 +133,12 @@ class _Encoder:
         self.kind = next(encoder.parameters()).dtype
 
     def __call__(self, tokens: HistoryTokens) -> np.ndarray:
-        """Return (token, 4 channel_dim)."""
+        """Return (token, 4 channel_dim).
+
+        Raises:
+            ShapeError: see `HistoryEncoder.check`.
+        """
+        self.check(tokens)  # loops would read beyond rows that are too short
         z = np.zeros((len(tokens.nodes), 4 * self.dim), torch.empty(0, dtype=self.kind).numpy().dtype)
         for k, (name, values) in enumerate(self._encodings(tokens).items()):
             if name in self.project:
@@ -170,10 +176,11 @@ class _Counts:
 
     def __call__(self, counts: np.ndarray, largest: int) -> np.ndarray:
         """Return (token, dim) of counts (token, 2)."""
-        if largest >= len(self.table):
+        table = self.table
+        if largest >= len(table):
             first, second = self.layers
-            self.table = second(_relu(first(np.arange(2 * largest + 1, dtype=self.kind)[:, None])))
-        return self.table[counts[:, 0]] + self.table[counts[:, 1]]
+            self.table = table = second(_relu(first(np.arange(2 * largest + 1, dtype=self.kind)[:, None])))
+        return table[counts[:, 0]] + table[counts[:, 1]]
 
 
 class _Block:
@@ -183,7 +190,7 @@ class _Block:
         self.norm, self.residual = block.norm, block.residual
         self.input, self.output = _linear(block.input), _linear(block.output)
         self.gate = None if block.gate is None else _linear(block.gate)
-        self.ways = [_Way(cast("_Direction", direction)) for direction in block.directions]
+        self.ways = [_Way(cast(_Direction, direction)) for direction in block.directions]
 
     def cuts(self, bounds: np.ndarray) -> Cuts:
         """Return how work over sequences is cut, which shapes alone decide."""

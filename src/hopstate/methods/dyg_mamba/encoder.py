@@ -80,20 +80,28 @@ class HistoryEncoder(nn.Module):
         self.project = nn.ModuleDict({name: nn.Linear(w, c.channel_dim) for name, w in widths.items() if w})
         self.blocks = nn.ModuleList(TimeSpanBlock(CHANNELS * c.channel_dim, c.block) for _ in range(c.num_layers))
 
+    def check(self, tokens: HistoryTokens) -> None:
+        """Raise ShapeError where tokens are without counts that are encoded, or of other feature widths."""
+        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
+            if values is not None and values.shape[1] != dim:
+                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+        if self.count is not None and tokens.counts is None:
+            raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
+
     def encode(self, tokens: HistoryTokens) -> Tensor:
         """Return (token, 4 channel_dim): node, edge, time and co-occurrence encodings side by side, equations 5-6.
 
         Raises:
-            ShapeError: tokens without counts where the model encodes them, or of other feature widths.
+            ShapeError: see `check`.
         """
-        for what, values, dim in (("node", tokens.x, self.node_dim), ("edge", tokens.edge_attr, self.edge_dim)):
-            if values is not None and values.shape[1] != dim:
-                raise ShapeError(f"tokens have {values.shape[1]} {what} features, the model was built for {dim}")
+        self.check(tokens)
         encodings = {
             "node": tokens.x,
             "edge": tokens.edge_attr,
             "time": None if self.time is None else self.time(tokens.gaps),
-            "count": None if self.count is None else self._counts(self.count, tokens),
+            "count": None
+            if self.count is None or tokens.counts is None
+            else self.count.of(tokens.counts, tokens.longest),
         }
         return torch.cat([self._project(name, values, len(tokens.nodes)) for name, values in encodings.items()], 1)
 
@@ -104,11 +112,6 @@ class HistoryEncoder(nn.Module):
         for block in self.blocks:
             z = block(z, tokens.offsets, ratio, detach_gates)
         return z
-
-    def _counts(self, encoding: CountEncoding, tokens: HistoryTokens) -> Tensor:
-        if tokens.counts is None:
-            raise ShapeError("the model encodes co-occurrence, and these tokens have no counts: make them as pairs")
-        return encoding.of(tokens.counts, tokens.longest)
 
     def _project(self, name: str, values: Tensor | None, count: int) -> Tensor:
         if name not in self.project:

@@ -66,8 +66,9 @@ class DyGMamba(HistoryModel):
         return self._logits(self._encode(parts), parts, tokens)
 
     def compiled(self) -> Callable[[HistoryTokens], Tensor] | None:
-        """Return `forward` as compiled loops; see `methods.dyg_mamba.compiled`."""
-        return compiled(self, self.config, self.encoders, self.output, self.head)
+        """Return `forward` as compiled loops; see `methods.dyg_mamba.compiled`. A class made of this one has none."""
+        own = type(self) is DyGMamba
+        return compiled(self, self.config, self.encoders, self.output, self.head) if own else None
 
     def contributions(self, tokens: HistoryTokens) -> tuple[Tensor, Tensor]:
         """Return what each token (T,) adds to its pair's logit, and what is left (P,), which no token adds.

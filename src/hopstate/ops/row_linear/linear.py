@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hopstate.errors import ShapeError
+
 UNIT = 64  # rows that a thread takes at a time
 
 
@@ -60,7 +62,13 @@ class RowLinear:
         self._arrays = packed.view(-1).numpy(), shift.numpy()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return (rows, n) of contiguous x (rows, k), of the weight's type."""
+        """Return (rows, n) of contiguous x (rows, k), of the weight's type.
+
+        Raises:
+            ShapeError: x has another number of columns.
+        """
+        if x.shape[1] != self.terms:
+            raise ShapeError(f"x has {x.shape[1]} columns, the weight {self.terms}")
         return _products(len(x), self.terms, self.width, x.reshape(-1), *self._arrays)
 
 
