@@ -63,6 +63,7 @@ KINDS = {
     "numbers in two writings": (lambda r: r.choice(["+5", "5.0", "5", "17.", "12"], ROWS),) * 2,
     "numbers and texts": (lambda r: r.choice(["+5", "5.0", "900000000000"], ROWS), texts),
     "zeros in front": (lambda r: r.choice(["007", "7", "70"], ROWS), lambda r: r.integers(0, 90, ROWS).astype(str)),
+    "texts of whole numbers": (lambda r: r.integers(0, 90, ROWS).astype(str),) * 2,
     "whole numbers": (lambda r: r.integers(0, 2**62, ROWS), lambda r: r.integers(0, 90, ROWS)),
 }
 
@@ -82,6 +83,8 @@ def test_events_have_the_same_bytes(spark, tmp_path, kind, ending):
     made = both(folder, path)
     assert {"src.npy", "dst.npy", "t.npy", "labels.npy", "edge_attr.npy"} < set(made)
     assert json.loads(made["events.json"])["notes"] is not None
+    if kind == "texts of whole numbers":
+        assert ("node_ids.npy" in made) == (ending == "parquet")  # of a CSV they are numbers, 0 to 89, and so rows
 
 
 def test_edges_have_the_same_bytes(spark, tmp_path):

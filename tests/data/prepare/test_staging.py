@@ -1,47 +1,14 @@
-"""What a piece's ids may be, told from their first bytes where that is enough: as a loop over the texts tells it."""
-
-import re
+"""Pieces brought to the folder of work: bad rows apart, the same by any number of threads, errors told."""
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hopstate.data.prepare.layout import files_of, layouts
 from hopstate.data.prepare.pieces import pieces_of
 from hopstate.data.prepare.stage import PieceFiles, stage
-from hopstate.data.prepare.staging import id_facts, staged
-from hopstate.data.readers.ids import MISSING
+from hopstate.data.prepare.staging import staged
 from hopstate.errors import FormatError
-
-
-def naive(ids):
-    whole = [bool(re.fullmatch(r"[+-]?[0-9]+(\.0*)?", one)) for one in ids]
-    zeros = [bool(re.match(r"[+-]?0[0-9]", one)) for one in ids]
-    rest = [one for one, number in zip(ids, whole) if not number]
-    fraction = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-    return {
-        "kind": "text",
-        "longest": max(map(len, ids), default=0),
-        "count": len(ids),
-        "numbers": sum(a and not b for a, b in zip(whole, zeros)),
-        "zeros": sum(a and b for a, b in zip(whole, zeros)),
-        "odd": sum(one in MISSING or one[0] in "#%" for one in rest[:1000]),
-        "fractions": sum(bool(fraction.fullmatch(one)) for one in rest),
-    }
-
-
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1)
-numbers = st.sampled_from(["7", "-3", "+4.0", "007", "1e5", ".5", "2.25", "12a", "nan", "NA", "#x", "%y", "-", "é1"])
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(texts, numbers), unique=True), st.integers(0, 3))
-def test_facts_of_ids_equal_the_naive_ones(ids, cut):
-    whole = pa.array(ids, pa.string())
-    assert id_facts(whole) == naive(ids)
-    assert id_facts(whole[cut:]) == naive(ids[cut:])  # offsets that do not begin at 0
 
 
 def test_an_id_with_a_line_in_it_is_a_bad_row(tmp_path):

@@ -34,7 +34,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _number(self, texts: Any) -> Any:
-        """Return int64 of texts of whole numbers, written as `staging.WHOLE` says."""
+        """Return int64 of texts of whole numbers, written as `piece_ids` says."""
 
     @abc.abstractmethod
     def _batches(self, expression: Any, path: Path) -> Iterator[pa.RecordBatch]:

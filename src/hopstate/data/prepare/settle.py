@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hopstate.data.event_build import UNITS
+from hopstate.data.prepare.piece_ids import COUNTS
 from hopstate.data.prepare.units import check_units
 from hopstate.data.readers.ids import EXACT
 from hopstate.errors import ConfigError, DataError
@@ -58,8 +59,11 @@ def settle(facts: Sequence[Fact], files: Sequence[Path], unit: str) -> Settled:
         timed = " and a time" if not facts or "time" in facts[0] else ""
         raise DataError(f"{files[0]}: no row has ids{timed}{_first_bad(facts, files)}")
     whole = (_whole(some, files, 0), _whole(some, files, 1))
-    text = not all(whole)
-    if "time" not in some[0]:
+    text, edges = not all(whole), "time" not in some[0]
+    for side in (0, 1):  # edges take them for texts where the other end has texts, events do not
+        if whole[side] and not (edges and text):
+            _check_negative(some, files, side)
+    if edges:
         return Settled(whole, text, np.dtype(np.int64), 1, "", "", in_order=True)
     kind = _kind_of_times(some, files)
     if kind != "date" and not unit:
@@ -99,10 +103,8 @@ def _whole(facts: Sequence[Fact], files: Sequence[Path], side: int) -> bool:
     for fact in facts:
         one = fact["ids"][side]
         if one["kind"] == "integer":
-            if one["least"] < 0:
-                raise DataError(f"{files[fact['file']]}: negative id {one['least']}; ids are at least 0, or texts")
             continue
-        total = sums.setdefault(fact["file"], dict.fromkeys(("count", "numbers", "zeros", "odd", "fractions"), 0))
+        total = sums.setdefault(fact["file"], dict.fromkeys(COUNTS, 0))
         for key in total:
             total[key] += one[key]
     if not sums:
@@ -114,12 +116,18 @@ def _whole(facts: Sequence[Fact], files: Sequence[Path], side: int) -> bool:
             f"ids of {'targets' if side else 'sources'} are numbers in {files[of[True]]} and texts in "
             f"{files[of[False]]}; write them alike in all files"
         )
-    total = {key: sum(one[key] for one in sums.values()) for key in ("count", "numbers", "zeros", "odd", "fractions")}
+    total = {key: sum(one[key] for one in sums.values()) for key in COUNTS}
     rest, path = total["count"] - total["numbers"] - total["zeros"], files[next(iter(sums))]
     if rest and total["numbers"] and rest in (total["odd"], total["fractions"]):
         what = "words for nothing or remarks" if rest == total["odd"] else "fractions or exponents"
         raise DataError(f"{path}: {rest} ids are {what} among whole numbers; mend or remove those rows")
     return not rest and not total["zeros"]
+
+
+def _check_negative(facts: Sequence[Fact], files: Sequence[Path], side: int) -> None:
+    for fact in facts:
+        if negative := fact["ids"][side]["negative"]:
+            raise DataError(f"{files[fact['file']]}: negative id {negative}; ids are at least 0, or texts")
 
 
 def _kind_of_times(facts: Sequence[Fact], files: Sequence[Path]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hopstate.data.dates import zone_of
 from hopstate.data.prepare.layout import Columns, Layout
+from hopstate.data.prepare.piece_ids import id_facts, ids_of, no_id
 from hopstate.data.prepare.pieces import Bad, Piece
 from hopstate.data.prepare.times import times_of
 from hopstate.data.readers.ids import MISSING
@@ -20,9 +21,6 @@ from hopstate.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-WHOLE = r"^[+-]?[0-9]+(\.0*)?$"
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_STARTS = np.isin(np.arange(256), np.frombuffer(b"+-.0123456789", np.uint8))  # by byte
 _WORDS = 10_000  # different texts of labels in a piece
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -49,9 +47,9 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
     import pyarrow as pa
 
     table, reasons = piece.table, np.zeros(len(piece.rows), object)
-    ends = [_texts(table[name]) for name in (columns.source, columns.target)]
+    ends = [ids_of(table[name], f"{layout.path}: column {name!r}") for name in (columns.source, columns.target)]
     for name, values in zip((columns.source, columns.target), ends):
-        _mark(reasons, _no_id(values), f"no usable id in column {name!r}")
+        _mark(reasons, no_id(values), f"no usable id in column {name!r}")
     t: np.ndarray | None = None
     facts: dict[str, Any] = {}
     if columns.time is not None:
@@ -71,7 +69,7 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
         coded = values.filter(kept).dictionary_encode()
         found[name] = coded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
         ids.append(coded.dictionary)
-    facts |= {"ids": [id_facts(one) for one in ids], "count": int(good.sum())}
+    facts |= {"ids": [id_facts(one, typed=layout.text is None) for one in ids], "count": int(good.sum())}
     if columns.time is not None and t is not None:
         found["t"] = t = t[good]
         facts["sorted"] = bool((t[1:] >= t[:-1]).all())
@@ -104,76 +102,6 @@ def _bad(layout: Layout, piece: Piece, reasons: np.ndarray) -> list[Bad]:
         )
         for row, one in zip(rows.tolist(), cells)
     ]
-
-
-def _texts(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of ids as one array of int64 or of texts without spaces around them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    if types.is_floating(column.type) or types.is_integer(column.type):
-        column = pc.cast(column, pa.int64())
-    elif not types.is_string(column.type):
-        column = pc.cast(column, pa.string())
-    column = column if types.is_integer(column.type) else pc.utf8_trim_whitespace(column)
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-
-
-def _no_id(values: pa.Array) -> np.ndarray:
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    absent = values.is_null()
-    if not types.is_integer(values.type):
-        absent = pc.or_(absent, pc.equal(values, ""))
-        if np.isin(_bytes(values), np.frombuffer(b"\r\n\0", np.uint8)).any():
-            absent = pc.or_(absent, pc.match_substring_regex(values, r"[\r\n\x00]"))
-    return pc.fill_null(absent, True).to_numpy(zero_copy_only=False)
-
-
-def _bytes(texts: pa.Array) -> np.ndarray:
-    """Return the bytes of texts, of those beside a slice too: no byte of a longer character is one of ASCII."""
-    data = texts.buffers()[2]
-    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-
-
-def _like_numbers(ids: pa.Array) -> bool:
-    """Return whether a text begins as a number does; None and empty texts are taken for their neighbour."""
-    if not len(ids):
-        return False
-    starts = np.frombuffer(ids.buffers()[1], np.int32)[ids.offset : ids.offset + len(ids)]
-    data = _bytes(ids)
-    first = data[np.minimum(starts, max(len(data) - 1, 0))] if len(data) else data
-    return bool(_STARTS[first].any())
-
-
-def id_facts(ids: pa.Array) -> dict[str, Any]:
-    """Return what distinct ids may be: all whole numbers, none with zeros in front; and how long they are."""
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    if types.is_integer(ids.type):
-        least = pc.min(ids).as_py()
-        return {"kind": "integer", "least": 0 if least is None else least, "count": len(ids)}
-    longest = pc.max(pc.utf8_length(ids)).as_py() or 0
-    if not _like_numbers(ids):
-        none = dict.fromkeys(("numbers", "zeros", "fractions"), 0)
-        return {"kind": "text", "longest": longest, "count": len(ids), "odd": _odd(ids), **none}
-    whole = pc.match_substring_regex(ids, WHOLE)
-    numbers = pc.and_(whole, pc.invert(pc.match_substring_regex(ids, r"^[+-]?0[0-9]")))
-    facts: dict[str, Any] = {"kind": "text", "longest": longest, "count": len(ids)}
-    facts["numbers"] = pc.sum(numbers).as_py() or 0
-    rest = ids.filter(pc.invert(whole))
-    facts["zeros"] = int(pc.sum(pc.xor(whole, numbers)).as_py() or 0)
-    facts["odd"] = _odd(rest)
-    facts["fractions"] = int(pc.sum(pc.match_substring_regex(rest, _NUMBER)).as_py() or 0)
-    return facts
-
-
-def _odd(ids: pa.Array) -> int:
-    return sum(one in MISSING or one[0] in "#%" for one in ids[:1000].to_pylist())
 
 
 def numbers_of(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

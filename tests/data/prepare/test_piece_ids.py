@@ -1,0 +1,133 @@
+"""Ids of a piece: told from their first bytes where that is enough, or by the file; both doors give the same."""
+
+import decimal
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("duckdb", reason="prepare needs the extra prepare")
+pytest.importorskip("ibis", reason="prepare needs the extra prepare")
+
+from hopstate.data.prepare import prepare
+from hopstate.data.prepare.piece_ids import id_facts
+from hopstate.data.readers.ids import MISSING
+from hopstate.data.readers.read_events import read_events
+from hopstate.data.readers.read_graph import read_graph
+from hopstate.errors import DataError
+
+pytestmark = pytest.mark.filterwarnings("ignore::hopstate.errors.HopstateWarning")
+
+
+def naive(ids):
+    whole = [bool(re.fullmatch(r"[+-]?[0-9]+(\.0*)?", one)) for one in ids]
+    zeros = [bool(re.match(r"[+-]?0[0-9]", one)) for one in ids]
+    rest = [one for one, number in zip(ids, whole) if not number]
+    fraction = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+    return {
+        "kind": "text",
+        "count": len(ids),
+        "numbers": sum(a and not b for a, b in zip(whole, zeros)),
+        "zeros": sum(a and b for a, b in zip(whole, zeros)),
+        "odd": sum(one in MISSING or one[0] in "#%" for one in rest[:1000]),
+        "fractions": sum(bool(fraction.fullmatch(one)) for one in rest),
+        "negative": next((one for one, number in zip(ids, whole) if number and float(one) < 0), ""),
+    }
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), min_size=1)
+numbers = st.sampled_from(["7", "-3", "+4.0", "007", "1e5", ".5", "2.25", "12a", "nan", "NA", "#x", "%y", "-", "é1"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(texts, numbers), unique=True), st.integers(0, 3))
+def test_facts_of_ids_equal_the_naive_ones(ids, cut):
+    whole = pa.array(ids, pa.string())
+    assert id_facts(whole, typed=False) == naive(ids)
+    assert id_facts(whole[cut:], typed=False) == naive(ids[cut:])  # offsets that do not begin at 0
+
+
+LIKE_NUMBERS = [
+    "7", "12", "007", "7.0", "+7", "-7", "-0", "99999999999999999999", "9223372036854775807", "-9223372036854775809",
+    "1e5", "1.5", "NA", "nan", "#7", "%", "n7", " 7", "7\u00a0", "True", "é", "𝔘",
+]  # fmt: skip
+some = st.lists(st.sampled_from(LIKE_NUMBERS), min_size=1, max_size=12)
+ints = st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 20), min_size=1, max_size=12)
+KINDS = [
+    (some, pa.string()), (some, pa.large_string()), (some, pa.dictionary(pa.int32(), pa.string())), (ints, pa.int64()),
+    (ints, pa.uint64()), (ints, pa.dictionary(pa.int8(), pa.int64())),
+    (st.lists(st.integers(0, 2**53 - 1), min_size=1, max_size=12), pa.float64()),
+    (st.lists(st.booleans(), min_size=1, max_size=12), pa.bool_()),
+    (st.lists(st.decimals(0, 99, places=2), min_size=1, max_size=12), pa.decimal128(5, 2)),
+    (st.lists(st.dates(), min_size=1, max_size=12), pa.date32()),
+]  # fmt: skip
+columns = st.sampled_from(KINDS).flatmap(lambda kind: kind[0].map(lambda cells: pa.array(cells, kind[1])))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(columns, columns, st.booleans())
+def test_a_typed_table_has_the_same_ids_by_both_doors(tmp_path_factory, src, dst, edges):
+    folder, count = tmp_path_factory.mktemp("any"), min(len(src), len(dst))
+    table = pa.table({"source": src[:count], "target": dst[:count], "time": np.arange(count)})
+    pq.write_table(table.select(["source", "target"]) if edges else table, folder / "e.parquet")
+    read = read_graph if edges else read_events
+    prepare(folder / "e.parquet", folder / "store", kind="edges" if edges else "events", piece_rows=3)
+    one, other = read(folder / "store"), read(folder / "e.parquet")
+    assert one.content_hash == other.content_hash
+    named = [None if record.node_ids is None else record.node_ids.ids for record in (one, other)]
+    assert (named[0] is None) == (named[1] is None)
+    if named[0] is not None:
+        assert named[0].dtype.kind == named[1].dtype.kind
+        assert named[0].tolist() == named[1].tolist()
+
+
+def test_texts_of_whole_numbers_stay_texts(tmp_path):
+    pd.DataFrame({"source": ["7", "12"], "target": ["12", "007"], "time": [1, 2]}).to_parquet(tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "s")
+    assert read_events(tmp_path / "s").node_ids.ids.tolist() == ["007", "12", "7"]
+    (tmp_path / "e.csv").write_text("source,target,time\n7,12,1\n12,9,2\n")
+    prepare(tmp_path / "e.csv", tmp_path / "numbers")
+    assert read_events(tmp_path / "numbers").node_ids.ids.tolist() == [7, 9, 12]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([1.5, 2.0**53, float("nan"), None, float("inf"), 4], pa.float64()),
+        ([2**63, 2**64 - 1, None, None, 2**63 + 5, 4], pa.uint64()),
+    ],
+)
+def test_numbers_that_no_id_is_stand_aside(tmp_path, cells, kind):
+    table = pa.table({"source": pa.array(cells, kind), "target": np.arange(6), "time": np.arange(6)})
+    pq.write_table(table, tmp_path / "e.parquet")
+    with pytest.raises(DataError):
+        read_events(tmp_path / "e.parquet")
+    assert prepare(tmp_path / "e.parquet", tmp_path / "s").bad == 5
+    assert read_events(tmp_path / "s").node_ids.ids.tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_negative_numbers_are_refused_by_both_doors(tmp_path, text, ending):
+    table = pd.DataFrame({"source": [4, -7], "target": ["a", "b"] if text else [5, 6], "time": [1, 2]})
+    path = tmp_path / f"e.{ending}"
+    table.to_csv(path, index=False) if ending == "csv" else table.to_parquet(path)
+    for door in (read_events, lambda path: prepare(path, tmp_path / "s")):
+        with pytest.raises(DataError, match="negative id -7"):
+            door(path)
+
+
+def test_types_that_are_no_ids_are_named(tmp_path):
+    for cells in (pa.array([1, 2], pa.timestamp("us")), pa.array([b"a", b"b"]), pa.array([1, 2], pa.duration("s"))):
+        pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
+        with pytest.raises(DataError, match=r"column 'source' holds .*, which is no id; write texts or whole numbers"):
+            prepare(tmp_path / "e.parquet", tmp_path / "s")
+    cells = [decimal.Decimal(1), decimal.Decimal("2.50")]
+    pq.write_table(pa.table({"source": cells, "target": ["a", "b"], "time": [1, 2]}), tmp_path / "e.parquet")
+    prepare(tmp_path / "e.parquet", tmp_path / "s")
+    assert read_events(tmp_path / "s").node_ids.ids.tolist() == ["1.00", "2.50", "a", "b"]
