@@ -25,6 +25,10 @@ HOPS = {"model": {"dim": 8, "dropout": 0.0, "attention_dropout": 0.0}}
 EVENTS = {"batch_size": 31, "evaluation": {"strategies": ["random"], "batch_size": 50}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "nagphormer": ("nagphormer", "graph", HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2}}),
+    "kept-tokens": (  # in a file, of which each rank makes its rows
+        "nagphormer", "graph",
+        HOPS | {"batch_size": 12, "tokens": {"num_hops": 2, "eigenvectors": 2, "memory_budget": 8000}},
+    ),
     "neighbor": ("sage", "graph", NODES | {"batching": {"kind": "neighbor", "batch_size": 12, "fanouts": [3]}}),
     "top": ("gcn", "graph", NODES | {"batching": {"kind": "top", **CLUSTERS}}),
     "dyg-mamba": (

@@ -26,7 +26,7 @@ from hopstate.training.ranks import ALONE, Ranks, first_to_say, step_seed
 from hopstate.training.tasks.target import Target
 
 WORKER = str(Path(ranks_worker.__file__))
-QUICK = ["nagphormer", "top", "graphmixer", "sequences"]
+QUICK = ["nagphormer", "kept-tokens", "top", "graphmixer", "sequences"]
 LIMIT = 400
 
 
@@ -130,6 +130,13 @@ def test_methods_that_cannot_say_why(
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     compare(QUICK, tmp_path)
+    one, many = (tokens_of(tmp_path / folder) for folder in ("one", "many"))
+    assert len(one) == 2  # tokens and their checksum
+    assert many == one  # rows of two ranks: the same bits, and nothing is left beside them
+
+
+def tokens_of(home: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((home / "kept-tokens" / "tokens").iterdir())]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from hopstate.data.store import load_fields, save_graph
 from hopstate.data.validate import check_graph
 from hopstate.errors import DataError
 from hopstate.io.opening import reading
+from hopstate.io.scratch import let_go
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -324,4 +325,5 @@ def _digest(*arrays: np.ndarray) -> str:
         flat = np.ascontiguousarray(array).reshape(-1)
         for start in range(0, len(flat), 1 << 22):  # blocks, so that a memory-mapped array is not read whole
             digest.update(flat[start : start + (1 << 22)].tobytes())
+            let_go(array)
     return digest.hexdigest()

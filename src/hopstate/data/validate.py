@@ -11,6 +11,7 @@ import numpy as np
 
 from hopstate.data.graph_arrays import GraphArrays
 from hopstate.errors import ConfigError, DataError, nearest
+from hopstate.io.scratch import let_go
 
 BLOCK = 1 << 22  # elements of one pass
 SPLITS = ("train", "val", "test")
@@ -226,6 +227,7 @@ def _blocks(array: np.ndarray, overlap: int = 0) -> Iterator[tuple[int, np.ndarr
     step = max(1 + overlap, BLOCK // max(1, array[:1].size))
     for start in range(0, len(array), step):
         yield start, array[start : start + step + overlap]
+        let_go(array)
 
 
 def _rows(rows: np.ndarray) -> str:

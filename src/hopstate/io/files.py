@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -174,10 +175,15 @@ def reserve_array(path: Path, shape: tuple[int, ...], dtype: DTypeLike = np.floa
         header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_2_0(file, header)
         start = file.tell()
-        file.truncate(start + nbytes)
-        if hasattr(os, "posix_fallocate") and nbytes:
-            os.posix_fallocate(file.fileno(), 0, start + nbytes)
+        reserve_room(file, start + nbytes)
     return start
+
+
+def reserve_room(file: IO[bytes], size: int) -> None:
+    """Make an open file of so many bytes, zeros from where it ended; OSError where the disk has no room for them."""
+    file.truncate(size)
+    if hasattr(os, "posix_fallocate") and size:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 def sync_folder(folder: Path) -> None:

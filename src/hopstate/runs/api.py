@@ -48,7 +48,7 @@ from hopstate.training.loggers.choose import check_loggers
 from hopstate.training.onlooker import Onlooker, onlooking
 from hopstate.training.precision import bare, make_fabric
 from hopstate.training.progress import note
-from hopstate.training.ranks import Ranks, present
+from hopstate.training.ranks import Ranks, on_one_machine, present
 from hopstate.training.room import within_memory
 from hopstate.training.run_folder import RunFolder, flatten
 from hopstate.training.trainer import SPLITS, Trainer, seed_everything
@@ -241,6 +241,7 @@ def fit_config(
     ranks = present()
     if ranks.size > 1:
         _connect(method, config, record, ranks)
+    shared = method.builds_together and on_one_machine(ranks)
     with held(out, method.name, config.data, ranks) as folder:
         run, told = (RunFolder if ranks.first else Onlooker)(folder), ""
         if ranks.first:
@@ -253,15 +254,18 @@ def fit_config(
             ranks.wait()  # what rank 0 has made ready is there
             config = replace(config, loop=onlooking(config.loop))
         seed_everything(config.loop.seed)
-        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data))
+        own = ranks if shared else None
+        context = Context(run=run.path, cache=cache_folder(), metrics=data_metrics(config.data), ranks=own)
         ready, features = prepared(record, config, context, edges=method.reads_edges(config))
         for text in (*notes_of_record(record), *notes_of(features, record), *([told] if told else ())):
             say(f"note: {text}") if say is not None else note(config.loop, f"note: {text}")
+        if shared and ranks.first:
+            ranks.wait()
         with within_memory(), idle_reset() if resume else contextlib.nullcontext():
             task = method.build(ready, config, context)
         check_divided(ranks, task, method.name)  # before the others begin
         run.write_json("data.json", describe(ready, task, context, features, record.content_hash))
-        if ranks.first:
+        if ranks.first and not shared:
             ranks.wait()
         trainer = Trainer(task, config.loop, run, method=method.name, data_hash=record.content_hash, splits=splits)
         result = trainer.fit(resume=resume)

@@ -90,6 +90,15 @@ class Ranks:
             torch.distributed.broadcast_object_list(said, 0)
         return said[0]  # type: ignore[return-value]
 
+    def in_turn(self, find: Callable[[], T]) -> T:
+        """Return what find makes, rank 0 first, which may leave in a folder what the others then take."""
+        if not self.first:
+            self.wait()
+        found = find()
+        if self.first:
+            self.wait()
+        return found
+
     def wait(self) -> None:
         """Return when all have come here."""
         self.told(lambda: None)
@@ -147,6 +156,11 @@ def present() -> Ranks:
     """Return the place that torchrun gave this process."""
     size = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
     return Ranks(int(os.environ["RANK"]), size) if size > 1 else ALONE
+
+
+def on_one_machine(ranks: Ranks) -> bool:
+    """Return whether torchrun started all ranks here, so that they see each other's memory."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size)) == ranks.size
 
 
 @contextmanager
@@ -220,5 +234,6 @@ def first_to_say(message: str) -> bool:
 
 
 __all__ = [
-    "ALONE", "Ranks", "ended", "first_to_say", "joined_loss", "present", "step_seed", "summed_gradients",
+    "ALONE", "Ranks", "ended", "first_to_say", "joined_loss", "on_one_machine", "present", "step_seed",
+    "summed_gradients",
 ]  # fmt: skip

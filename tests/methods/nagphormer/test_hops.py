@@ -9,7 +9,7 @@ import torch
 
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError, StorageError
-from hopstate.methods.nagphormer import hops
+from hopstate.methods.nagphormer import hop_file, hops
 from hopstate.methods.nagphormer.hops import HopTokens, hop_tokens
 from hopstate.ops.propagate import hop_powers_naive
 from hopstate.testing.asserts import assert_close_rmse
@@ -29,7 +29,7 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
     g, generator = graph(), np.random.default_rng(1)
     extra = None if extra_width is None else generator.standard_normal((50, extra_width)).astype(np.float32)
     # on disk: room for two columns at a time, so that blocks straddle features and extra columns
-    budget = 2 * 4 * (4 * 50 * 4) if on_disk else PLENTY
+    budget = 2 * 4 * (4 * 50 * 2) if on_disk else PLENTY
     tokens = hop_tokens(g, 3, extra=extra, memory_budget=budget, folder=tmp_path / "tokens")
     joined = g.x if extra is None else np.concatenate([g.x, extra], 1)
     expected = hop_powers_naive(g.indptr, g.indices, joined, 3)
@@ -44,7 +44,7 @@ def test_equals_definition(on_disk: bool, extra_width: int | None, tmp_path: Pat
 
 def test_disk_and_memory_agree_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     g, rows = graph(200, 33), np.arange(200)[::-1].copy()
-    monkeypatch.setattr(hops, "_WINDOW", 5000)  # several windows of rows
+    monkeypatch.setattr(hop_file, "WINDOW", 5000)  # several windows of rows
     stored = hop_tokens(g, 4, memory_budget=200 * 5 * 4 * 4 * 10, folder=tmp_path)
     assert torch.equal(stored.rows(rows), hop_tokens(g, 4, memory_budget=PLENTY).rows(rows))
 
@@ -99,7 +99,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hops, "_copy_columns", stop)
+    monkeypatch.setattr(hop_file, "_put", stop)
     with pytest.raises(KeyboardInterrupt):
         hop_tokens(graph(), 2, memory_budget=4000, folder=tmp_path)
     assert os.listdir(tmp_path) == []

@@ -23,10 +23,11 @@ from torch import Tensor
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError, FormatError
 from hopstate.io.arrays import load_npy
-from hopstate.io.files import Write, remove_file, replace_files, reserve_array
+from hopstate.io.files import Write, remove_file, replace_files
+from hopstate.methods.nagphormer.hop_file import BUFFERS, HopFile
 from hopstate.ops.propagate import hop_powers
+from hopstate.training.ranks import ALONE, Ranks
 
-_WINDOW = 64 << 20  # bytes of the file that are mapped at a time while it is written
 _SUMMED = 256 << 20  # bytes of a file of tokens at most that is compared with its checksum, in a quarter of a second
 _AROUND = 2 << 20  # bytes that Linux may map around what is read (the largest unit of its page cache)
 
@@ -102,6 +103,7 @@ def hop_tokens(
     extra: np.ndarray | None = None,
     memory_budget: int,
     folder: Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> HopTokens:
     """Return A_hat^k [x, extra] for k = 0..K of every node.
 
@@ -110,23 +112,27 @@ def hop_tokens(
         num_hops: K.
         extra: (N, s) columns joined to x, such as Laplacian eigenvectors.
         memory_budget: bytes that the process may take. Tokens of more than half of it (the rest is for graph, model
-            and libraries) go to a file in folder, made in blocks of a quarter of it.
+            and libraries) go to a file in folder, made in blocks of a quarter of it; while that is done the folder
+            holds them twice.
         folder: where that file goes; a file of the same graph and settings found there is used as it is. One of up to
             256 MiB is compared with the checksum beside it; of a larger one length and finite values alone are checked.
+        ranks: processes of one machine that call this together, each of which makes its rows of the file.
 
     Raises:
         FormatError: the file found there is damaged.
         DataError: the graph has no features, or extra has other rows.
         ConfigError: the tokens exceed half the budget and no folder is given, or not one column fits the budget.
         StorageError: the disk has not enough room, or the file could not be written.
+        RanksError: another rank has ended.
     """
     parts = _columns(graph, extra)
     shape = (graph.num_nodes, num_hops + 1, sum(p.shape[1] for p in parts))
     nbytes = 4 * int(np.prod(shape, dtype=np.int64))
     if nbytes <= memory_budget // 2:
         tokens = np.empty(shape, np.float32)
-        _fill_hop0(tokens, parts, 0)
-        _fill(graph, tokens)
+        np.concatenate(parts, 1, out=tokens[:, 0])
+        into = graph.incoming
+        hop_powers(into.indptr, into.indices, tokens, into.weight)
         return HopTokens(tokens, memory_budget=memory_budget)
     if folder is None:
         raise ConfigError(
@@ -134,8 +140,9 @@ def hop_tokens(
             f"raise it, or give a folder for them to be kept in"
         )
     path = folder / f"hops_{_key(graph, num_hops, extra)}.npy"
-    if not path.is_file():
-        _write(path, graph, parts, shape, memory_budget)
+    if not ranks.told(path.is_file):
+        _write(path, graph, parts, num_hops, memory_budget, ranks)
+        ranks.wait()
     array = load_npy(path, mmap=True)
     if array.shape != shape or array.dtype != np.float32:
         raise FormatError(f"{path} holds {array.dtype} of shape {array.shape}, not tokens of {shape}; remove it")
@@ -145,12 +152,6 @@ def hop_tokens(
     _check_sum(path)
     _advise_random(array)
     return HopTokens(array, memory_budget=memory_budget)
-
-
-def _fill(graph: Graph, tokens: np.ndarray) -> None:
-    """Fill tokens (N, K+1, F), hop 0 given, with the averages of hops 1..K."""
-    into = graph.incoming
-    hop_powers(into.indptr, into.indices, tokens, into.weight)
 
 
 def _columns(graph: Graph, extra: np.ndarray | None) -> list[np.ndarray]:
@@ -172,42 +173,30 @@ def _key(graph: Graph, num_hops: int, extra: np.ndarray | None) -> str:
     return digest.hexdigest()
 
 
-def _fill_hop0(tokens: np.ndarray, parts: list[np.ndarray], first: int) -> None:
-    """Copy columns first, first + 1, ... of the joined parts to tokens[:, 0]."""
-    last, at = first + tokens.shape[2], 0
-    for part in parts:
-        a, b = max(first, at), min(last, at + part.shape[1])
-        if a < b:
-            tokens[:, 0, a - first : b - first] = part[:, a - at : b - at]
-        at += part.shape[1]
-
-
-def _write(path: Path, graph: Graph, parts: list[np.ndarray], shape: tuple[int, int, int], memory_budget: int) -> None:
-    """Write the tokens to path, a block of columns at a time, atomically."""
-    n, hops, width = shape
-    columns = min(width, memory_budget // 4 // (4 * n * hops))
+def _write(path: Path, graph: Graph, parts: list[np.ndarray], num_hops: int, memory_budget: int, ranks: Ranks) -> None:
+    """Write the tokens to path, atomically; all ranks do."""
+    n = graph.num_nodes
+    columns = memory_budget // 4 // (4 * BUFFERS * n)
     if columns < 1:
         raise ConfigError(
-            f"one column of hop tokens takes {4 * n * hops:,} bytes, more than a quarter of the memory budget "
-            f"of {memory_budget:,}; raise it to {16 * n * hops:,}"
+            f"two hops of one column take {4 * BUFFERS * n:,} bytes, more than a quarter of the memory budget "
+            f"of {memory_budget:,}; raise it to {16 * BUFFERS * n:,}"
         )
+    tokens = HopFile(graph, parts, num_hops, columns, ranks)
+    if not ranks.first:
+        tokens.write(path)
+        return
     made: list[Path] = []  # where the tokens stand before they have their name
 
     def write(part: Path) -> None:
-        start = reserve_array(part, shape)  # a mapped write cannot report a full disk
-        for first in range(0, width, columns):
-            block = np.empty((n, hops, min(columns, width - first)), np.float32)
-            _fill_hop0(block, parts, first)
-            _fill(graph, block)
-            _copy_columns(part, start, shape, block, first)
-            del block
+        tokens.write(part)
         made.append(part)
 
     told = _sum_path(path)
     if told.exists():  # of earlier tokens
         remove_file(told)
     writes: dict[Path, Write] = {path: write}
-    if 4 * n * hops * width <= _SUMMED:
+    if 4 * int(np.prod(tokens.shape, dtype=np.int64)) <= _SUMMED:
         writes[told] = lambda part: part.write_text(_sum(made[0]))
     replace_files(writes)
 
@@ -232,18 +221,6 @@ def _sum(path: Path) -> str:
         while block := file.read(1 << 24):
             found = zlib.crc32(block, found)
     return f"{found:08x}"
-
-
-def _copy_columns(part: Path, start: int, shape: tuple[int, int, int], block: np.ndarray, first: int) -> None:
-    """Copy block (N, K+1, c) to columns first.. of the file, through a window so that little of it is ever mapped."""
-    n, hops, width = shape
-    rows = max(1, _WINDOW // (4 * hops * width))
-    for a in range(0, n, rows):
-        b = min(n, a + rows)
-        offset = start + 4 * a * hops * width
-        window = np.memmap(part, np.float32, "r+", offset, (b - a, hops, width))
-        window[:, :, first : first + block.shape[2]] = block[a:b]
-        del window
 
 
 def _mapping(array: np.ndarray) -> mmap.mmap | None:

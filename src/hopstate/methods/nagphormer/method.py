@@ -26,6 +26,7 @@ from hopstate.methods.space import Range, Space
 from hopstate.tokens.encodings import Share, laplacian_encoding
 from hopstate.training.config import LoopConfig
 from hopstate.training.optim import OptimConfig
+from hopstate.training.ranks import ALONE
 from hopstate.training.tasks.node import NodeLabels, NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -80,13 +81,16 @@ def network(graph: Graph, context: Context, labels: NodeLabels, width: int, *, c
     """Return NAGphormer with outputs of a width, and the tokens that feed it."""
     graph = message_graph(graph, config.edges, "weights", "nagphormer", config.loop)
     count, share = config.tokens.eigenvectors, config.tokens.components
-    extra = laplacian_encoding(graph, count, context.cache, share=share) if count else None
+    ranks = context.ranks or ALONE
+    make = partial(laplacian_encoding, graph, count, context.cache, share=share)
+    extra = ranks.in_turn(make) if count else None
     tokens = hop_tokens(
         graph,
         config.tokens.num_hops,
         extra=extra,
         memory_budget=parse_bytes(config.tokens.memory_budget),
         folder=context.run / "tokens",
+        ranks=ranks,
     )
     model = NAGphormer(config.model, in_dim=tokens.num_features, num_classes=width, num_hops=tokens.num_hops)
     source = RowBatches(tokens.rows, labels, batch_size=config.batch_size, seed=config.loop.seed)
@@ -123,6 +127,7 @@ METHODS = {
         space=SPACE,
         transductive=transductive,
         export=export_form,
+        builds_together=True,
     )
 }
 __all__ = ["METHODS", "HopTokensConfig", "NAGphormerRun", "build"]

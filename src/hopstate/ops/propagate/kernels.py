@@ -15,16 +15,18 @@ LINE = 16  # float32 of a cache line
 
 
 @njit(cache=True, nogil=True)
-def hop(first, last, cuts, tokens, k, indptr, indices, scale, weight):
-    """Fill tokens[cuts[first]:cuts[last], k] with A_hat times tokens[:, k - 1]; weight is of the entries, or None."""
-    hops, width = tokens.shape[1], tokens.shape[2]
-    flat, stride, source = tokens.reshape(-1), hops * width, (k - 1) * width
+def hop(first, last, cuts, before, step, after, stride, width, indptr, indices, scale, weight):
+    """Fill rows cuts[first]:cuts[last] of after with A_hat times before; weight is of the entries, or None.
+
+    Both are flat, the rows of before step elements apart and those of after stride.
+    """
     wide = width // (4 * LANES) * (4 * LANES)
     for i in range(cuts[first], cuts[last]):
         for f in range(0, wide, 4 * LANES):
-            _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight)
+            _wide_tile(before, step, after, i * stride + f, i, f, indptr, indices, scale, weight)
         for f in range(wide, width, LANES):
-            _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight)
+            count = min(LANES, width - f)
+            _narrow_tile(before, step, after, i * stride + f, i, f, count, indptr, indices, scale, weight)
 
 
 @njit(forceinline=True)
@@ -34,37 +36,35 @@ def _entry(both, weight, e):
 
 
 @njit(forceinline=True)
-def _wide_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight):
-    """Sum features f..f + 63 of row i."""
-    at = i * stride + source + f
+def _wide_tile(before, step, after, to, i, f, indptr, indices, scale, weight):
+    """Sum features f..f + 63 of row i, which go to after[to] on."""
+    at = i * step + f
     w = splat(scale[i] * scale[i])
-    s0, s1 = load(flat, at) * w, load(flat, at + LANES) * w
-    s2, s3 = load(flat, at + 2 * LANES) * w, load(flat, at + 3 * LANES) * w
+    s0, s1 = load(before, at) * w, load(before, at + LANES) * w
+    s2, s3 = load(before, at + 2 * LANES) * w, load(before, at + 3 * LANES) * w
     for e in range(indptr[i], indptr[i + 1]):
         if e + AHEAD < len(indices):
-            later = indices[e + AHEAD] * stride + source + f
+            later = indices[e + AHEAD] * step + f
             for line in range(0, 4 * LANES, LINE):
-                prefetch(flat, later + line)
+                prefetch(before, later + line)
         j = indices[e]
-        w, x = splat(_entry(scale[i] * scale[j], weight, e)), j * stride + source + f
-        s0, s1 = fma(w, load(flat, x), s0), fma(w, load(flat, x + LANES), s1)
-        s2, s3 = fma(w, load(flat, x + 2 * LANES), s2), fma(w, load(flat, x + 3 * LANES), s3)
-    at += width
-    store(flat, at, s0)
-    store(flat, at + LANES, s1)
-    store(flat, at + 2 * LANES, s2)
-    store(flat, at + 3 * LANES, s3)
+        w, x = splat(_entry(scale[i] * scale[j], weight, e)), j * step + f
+        s0, s1 = fma(w, load(before, x), s0), fma(w, load(before, x + LANES), s1)
+        s2, s3 = fma(w, load(before, x + 2 * LANES), s2), fma(w, load(before, x + 3 * LANES), s3)
+    store(after, to, s0)
+    store(after, to + LANES, s1)
+    store(after, to + 2 * LANES, s2)
+    store(after, to + 3 * LANES, s3)
 
 
 @njit(forceinline=True)
-def _narrow_tile(flat, stride, source, width, i, f, indptr, indices, scale, weight):
-    """Sum the up to 16 features f.. of row i."""
-    at, count = i * stride + source + f, min(LANES, width - f)
-    total = load_first(flat, at, count) * splat(scale[i] * scale[i])
+def _narrow_tile(before, step, after, to, i, f, count, indptr, indices, scale, weight):
+    """Sum the up to 16 features f.. of row i, which go to after[to] on."""
+    total = load_first(before, i * step + f, count) * splat(scale[i] * scale[i])
     for e in range(indptr[i], indptr[i + 1]):
         if e + AHEAD < len(indices):
-            prefetch(flat, indices[e + AHEAD] * stride + source + f)
+            prefetch(before, indices[e + AHEAD] * step + f)
         j = indices[e]
         w = splat(_entry(scale[i] * scale[j], weight, e))
-        total = fma(w, load_first(flat, j * stride + source + f, count), total)
-    store_first(flat, at + width, total, count)
+        total = fma(w, load_first(before, j * step + f, count), total)
+    store_first(after, to, total, count)
