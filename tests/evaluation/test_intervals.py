@@ -6,7 +6,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hopstate.errors import ConfigError, DataError
 from hopstate.evaluation.calibration import calibration
-from hopstate.evaluation.intervals import bootstrap_areas, bootstrap_mean
+from hopstate.evaluation.intervals import apart, bootstrap_areas, bootstrap_mean, label_intervals, limits_of
 from hopstate.testing.asserts import F64
 
 
@@ -66,3 +66,41 @@ def test_bad_probabilities_are_errors():
         calibration(np.ones(0), np.ones(0))
     with pytest.raises(ConfigError):
         calibration(np.ones(1), np.ones(1), bins=0)
+
+
+def test_intervals_of_labels_hold_their_figures_and_shrink_with_rows():
+    rng, width = np.random.default_rng(3), {}
+    for count in (100, 1600):
+        y = rng.integers(0, 2, count)
+        right = np.where(rng.random(count) < 0.8, 0.7, 0.3)
+        chances = np.where(y == 1, right, 1 - right)
+        found = np.stack([1 - chances, chances], 1)
+        told = label_intervals(("accuracy", "roc_auc", "macro_f1"), y, found)
+        assert told.keys() == {"accuracy", "roc_auc"}  # macro_f1 is no mean over rows
+        for name, value in (("accuracy", (found.argmax(1) == y).mean()), ("roc_auc", roc_auc_score(y, chances))):
+            assert told[name].low < value < told[name].high
+        width[count] = told["accuracy"].high - told["accuracy"].low
+    assert width[100] / width[1600] == pytest.approx(4, rel=0.4)
+
+
+def test_a_class_that_the_model_does_not_know_counts_as_wrong():
+    y, found = np.array([0] * 50 + [2] * 50), np.repeat([[0.9, 0.1]], 100, 0)
+    own = label_intervals(("accuracy", "average_precision"), y, found)
+    assert own.keys() == {"accuracy"}
+    assert own["accuracy"].low < 0.5 < own["accuracy"].high
+
+
+def test_intervals_of_amounts_and_of_no_rows():
+    y = np.random.default_rng(0).normal(size=(200, 1))
+    own = label_intervals(("mae", "rmse"), y, np.zeros_like(y))
+    assert own.keys() == {"mae"}
+    assert own["mae"].low < np.abs(y).mean() < own["mae"].high
+    assert label_intervals(("mae",), y[:0], y[:0]) == {}
+    assert label_intervals(("accuracy",), np.zeros(0, np.int64), np.zeros((0, 2))) == {}
+
+
+def test_limits_come_apart_as_they_were_put_in():
+    limits = label_intervals(("accuracy",), np.array([0, 1, 1]), np.eye(2)[[0, 1, 0]])
+    judged, ends = apart({"accuracy": 2 / 3, "loss": 1.0} | limits_of(limits))
+    assert judged == {"accuracy": 2 / 3, "loss": 1.0}
+    assert ends == {"accuracy": [limits["accuracy"].low, limits["accuracy"].high]}

@@ -21,7 +21,7 @@ from hopstate.runs.api import fit
 from hopstate.runs.export import export_run, refuse
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
-from hopstate.testing.asserts import F32
+from hopstate.testing.asserts import PROGRAM
 from hopstate.training.tasks.node import RowBatches
 from made_events import small_run
 
@@ -80,7 +80,7 @@ def same_answers(method: str, folder: Path, to: export.Format, **settings: objec
     told = json.loads((path.parent / "export.json").read_text())
     taken = inputs[: len(told["inputs"])]
     assert [str(x.dtype) for x in taken] == [f"torch.{port['dtype']}" for port in told["inputs"]]
-    torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=F32, atol=F32)
+    torch.testing.assert_close(answers(path, taken).float(), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize(

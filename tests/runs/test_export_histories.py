@@ -6,17 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor
 
 from hopstate.errors import ConfigError
 from hopstate.methods import get_method
+from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32
+from hopstate.testing.asserts import PROGRAM
 from hopstate.tokens.pair_features import NAMES
-from made_events import small_run, table
+from made_events import LOOP, small_run, table
 
 ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 FORMER = {"model.max_length": 8, "model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12}
@@ -45,9 +47,10 @@ def asked(method: str, run: Path, count: int) -> tuple[tuple[Tensor, ...], Tenso
 
 
 def answer(path: Path, inputs: dict[str, Tensor]) -> Tensor:
-    """Return the logits that a program says."""
+    """Return the logits, or rows of nodes, that a program says."""
     if path.suffix == ".pt2":
-        return torch.export.load(path).module()(*inputs.values())[0]
+        found = torch.export.load(path).module()(*inputs.values())
+        return found if isinstance(found, Tensor) else found[0]
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -62,7 +65,7 @@ def same_answers(method: str, folder: Path, to: Any, **settings: object) -> None
         inputs, wanted = asked(method, run, count)
         assert [str(x.dtype) for x in inputs] == [f"torch.{port['dtype']}" for port in told["inputs"]]
         named = dict(zip([port["name"] for port in told["inputs"]], inputs, strict=True))
-        torch.testing.assert_close(answer(path, named), wanted, rtol=F32, atol=F32)
+        torch.testing.assert_close(answer(path, named), wanted, rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +106,50 @@ def test_what_a_memory_says_in_a_given_state(to: Any, tmp_path: Path) -> None:
         ends = torch.stack([source, target])
         static = model.static(ends.flatten()).view(2, 4, -1)
         inputs = {"memory": state.output[ends], "static": static, "gap": gap, "pair": pair}
-    torch.testing.assert_close(answer(path, inputs), wanted, rtol=F32, atol=F32)
+    torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
+
+
+def labelled(classes: int) -> pd.DataFrame:
+    """Return events with an amount and a label of their source, one of some classes."""
+    events = table(0, 160, amount=True)
+    return events.assign(label=events["src"].str[1:].astype(int) % classes)
+
+
+def told_inputs(path: Path, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return of what is given the inputs that a program takes, in its order."""
+    ports = json.loads((path.parent / "export.json").read_text())["inputs"]
+    assert [str(given[port["name"]].dtype) for port in ports] == [f"torch.{port['dtype']}" for port in ports]
+    return {port["name"]: given[port["name"]] for port in ports}
+
+
+@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_of_nodes_after_their_histories(classes: int, to: Any, tmp_path: Path) -> None:
+    small = {"model.channel_dim": 4, "model.time_dim": 8, "model.out_dim": 12, "history.max_length": 6}
+    run = fit("dyg-mamba-nodes", labelled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
+    path = export_run(run, to, tmp_path / "program")
+    with load_run(run, device="cpu") as (_, task), torch.no_grad():
+        for count in (0, 1, 7):
+            rows = np.arange(len(task.stream) - count, len(task.stream))
+            tokens = task.source.inputs.nodes(task.stream.src[rows], task.stream.t[rows])
+            given = {"lengths": tokens.lengths, "gaps": tokens.gaps, "spans": tokens.spans}
+            inputs = told_inputs(path, given | {"edge_attr": tokens.edge_attr})
+            wanted = task.model(tokens)
+            assert wanted.shape == (count, 1 if classes == 2 else classes)
+            torch.testing.assert_close(answer(path, inputs), wanted, rtol=PROGRAM, atol=PROGRAM)
+
+
+@pytest.mark.parametrize("to", ["torch", *(["onnx"] if ONNX else [])])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_of_nodes_by_a_memory_in_a_given_state(classes: int, to: Any, tmp_path: Path) -> None:
+    small = {"model.dim": 6, "model.time_dim": 4, "batch_size": 16, "model.static": "random", "model.static_dim": 3}
+    run = fit("ctdg-ssm-nodes", labelled(classes), out=tmp_path / "run", config={**LOOP, **small}).path
+    path = export_run(run, to, tmp_path / "program")
+    with load_run(run, device="cpu") as (_, task), torch.no_grad():
+        state = task.model.initial_state(len(task.stream))
+        state.output.copy_(torch.randn(state.output.shape))
+        nodes, gap = torch.tensor([0, 4, 8, 1]), torch.rand(4, 1)
+        given = {"memory": state.output[nodes][None], "static": task.model.static(nodes)[None], "gap": gap}
+        wanted = task.model.node_logits(state, nodes, gap)
+    assert wanted.shape == (4, 1 if classes == 2 else classes)
+    torch.testing.assert_close(answer(path, told_inputs(path, given)), wanted, rtol=PROGRAM, atol=PROGRAM)

@@ -12,7 +12,7 @@ import torch
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32
+from hopstate.testing.asserts import PROGRAM
 from hopstate.training.tasks.graph import GraphTask
 from made_graphs import rings
 
@@ -40,4 +40,4 @@ def test_a_program_of_graphs_gives_the_runs_own_rows(pooling: str, to: str, tmp_
 
                 session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
                 found = torch.from_numpy(session.run(None, {n: v.numpy() for n, v in inputs.items()})[0])
-            torch.testing.assert_close(found, task.model(batch), rtol=F32, atol=F32)
+            torch.testing.assert_close(found, task.model(batch), rtol=PROGRAM, atol=PROGRAM)

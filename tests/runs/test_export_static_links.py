@@ -16,7 +16,7 @@ from hopstate.datasets.generators import stochastic_block_model
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run
 from hopstate.runs.load import load_run
-from hopstate.testing.asserts import F32
+from hopstate.testing.asserts import PROGRAM
 from hopstate.training.tasks.node import RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 
@@ -74,8 +74,8 @@ def same_logits(method: str, folder: Path, to: str, settings: dict[str, object])
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         logit, score = session.run(None, {name: x.numpy() for name, x in inputs.items()})
-    np.testing.assert_allclose(logit, wanted, rtol=F32, atol=F32)
-    np.testing.assert_allclose(score, 1 / (1 + np.exp(-wanted)), rtol=F32, atol=F32)
+    np.testing.assert_allclose(logit, wanted, rtol=PROGRAM, atol=PROGRAM)
+    np.testing.assert_allclose(score, 1 / (1 + np.exp(-wanted)), rtol=PROGRAM, atol=PROGRAM)
 
 
 @pytest.mark.parametrize(("method", "settings"), KINDS, ids=str)

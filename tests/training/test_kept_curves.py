@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from hopstate.errors import CheckpointError
 from hopstate.training.checkpoint import Checkpoint, load_checkpoint, write_result
-from hopstate.training.kept_curves import CURVES
+from hopstate.training.kept_curves import CURVES, kept_curves
+from hopstate.training.run_folder import RunFolder
 
 
 def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:
@@ -20,3 +22,10 @@ def test_curves_come_with_the_result_or_not_at_all(tmp_path: Path) -> None:
     write_result(weights, made, marker, "{}", {curves: "[1]"})
     assert curves.read_text() == "[1]"
     assert load_checkpoint(weights).tensors["model"]["w"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("limits", ["[0.1]", "[0.1, true]", '"0.1 to 0.2"', "0.1", "[0.1, null]"])
+def test_limits_that_are_none_are_refused(limits: str, tmp_path: Path) -> None:
+    (tmp_path / CURVES).write_text('{"intervals": {"accuracy": ' + limits + "}}")
+    with pytest.raises(CheckpointError, match=r"curves\.json is damaged"):
+        kept_curves(RunFolder(tmp_path))

@@ -39,7 +39,8 @@ def from_columns(make: type[S], src: Any, dst: Any, t: Any, *, warn: bool = True
     if np.any(t[1:] < t[:-1]):
         if warn:
             late = int(np.flatnonzero(t[1:] < t[:-1])[0]) + 1
-            message = f"{where}: events were not sorted by time (first at row {late}); they were sorted, ties kept"
+            name = fields.get("name", where)  # not the path: a run knows its file by the whole of it
+            message = f"{name}: events were not sorted by time (first at row {late}); they were sorted, ties kept"
             warnings.warn(message, HopstateWarning, stacklevel=3)
         order = np.argsort(t, kind="stable")
         columns = {name: column[order] for name, column in columns.items()}

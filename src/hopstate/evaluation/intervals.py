@@ -6,13 +6,15 @@ make the interval too narrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hopstate.errors import ConfigError
 from hopstate.random import named_rng
+
+KEPT = 200  # resamples of the intervals that every run of labels keeps: quick, and ends that move by a tenth of a width
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,47 @@ def bootstrap_areas(
     return {"average_precision": _interval(values[:, 0], level), "roc_auc": _interval(values[:, 1], level)}
 
 
+def label_intervals(
+    metrics: Sequence[str], y: np.ndarray, found: np.ndarray, *, repeats: int = KEPT
+) -> dict[str, Interval]:
+    """Return the intervals of those metrics that are means over rows, or areas of two classes; rows are drawn again.
+
+    Args:
+        metrics: names; of others than accuracy of classes, roc_auc, average_precision and mae there is no interval.
+        y: (n,) classes, from C on those that a model does not know; or (n, 1) amounts.
+        found: (n, C) probabilities, or (n, 1) amounts.
+        repeats: resamples.
+    """
+    told: dict[str, Interval] = {}
+    if y.ndim == 1 and len(y):
+        if "accuracy" in metrics:
+            told["accuracy"] = bootstrap_mean((found.argmax(1) == y).astype(np.float64), repeats=repeats)
+        if found.shape[1] == 2 and {"roc_auc", "average_precision"} & {*metrics} and {0, 1} <= set(np.unique(y)):
+            areas = bootstrap_areas(found[y == 1, 1], found[y == 0, 1], None, repeats=repeats)
+            told |= {name: own for name, own in areas.items() if name in metrics}
+    elif found.shape == (len(y), 1) and len(y) and "mae" in metrics:
+        told["mae"] = bootstrap_mean(np.abs(found - y)[:, 0], repeats=repeats)
+    return told
+
+
 def limits_of(intervals: Mapping[str, Interval]) -> dict[str, float]:
     """Return the ends of intervals by name: "mrr_low", "mrr_high", ..."""
     return {f"{name}_{end}": getattr(own, end) for name, own in intervals.items() for end in ("low", "high")}
+
+
+def apart(metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Return metrics without the ends that `limits_of` names, and [low, high] by metric of those that have both.
+
+    >>> apart({"mrr": 0.5, "mrr_low": 0.4, "mrr_high": 0.6})
+    ({'mrr': 0.5}, {'mrr': [0.4, 0.6]})
+    """
+    limits = {
+        name: [metrics[f"{name}_low"], metrics[f"{name}_high"]]
+        for name in metrics
+        if f"{name}_low" in metrics and f"{name}_high" in metrics
+    }
+    ends = {f"{name}_{end}" for name in limits for end in ("low", "high")}
+    return {name: value for name, value in metrics.items() if name not in ends}, limits
 
 
 def _weighted_areas(weight: np.ndarray, is_positive: np.ndarray, ends: np.ndarray) -> tuple[float, float]:

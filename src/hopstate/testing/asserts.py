@@ -33,6 +33,7 @@ F32_LAST = 1e-7  # the last digit
 F32_TIGHT = 1e-6  # a few roundings
 F32 = 1e-5  # sums of tens of terms
 F32_SUM = 1e-4  # sums of thousands of terms, or a whole network
+PROGRAM = 1e-5  # an exported program's logit z from the model's, as a part of 1 + |z|: runtimes sum in other orders
 COARSE = 1e-3  # what is cut off by design, or rounded in files
 HALF = 2e-3  # a rounding of float16
 

@@ -21,7 +21,7 @@ def curves_of(task: Task[Any], folder: RunFolder) -> dict[Path, str]:
 
 
 def kept_curves(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's curves: "ranking" and "reliability"; empty where nothing is kept, as by earlier versions.
+    """Return a run's curves, "ranking" and "reliability", and test's "intervals"; empty where nothing is kept.
 
     Raises:
         CheckpointError: they are damaged.
@@ -32,6 +32,9 @@ def kept_curves(folder: RunFolder) -> dict[str, Any]:
         for kind, columns in _KINDS.items():
             for one in found.get(kind, []):
                 _check_curve(one, columns)
+        for limits in found.get("intervals", {}).values():
+            if type(limits) is not list or len(limits) != 2 or not all(map(is_number, limits)):
+                raise ValueError("limits that are none")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: its curves are no lists of numbers; remove it") from error
     return found

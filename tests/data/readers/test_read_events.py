@@ -90,8 +90,9 @@ def test_dates_become_integers_in_the_coarsest_unit_that_is_exact(tmp_path):
 
 def test_unsorted_events_are_sorted_stably_and_it_is_said(tmp_path):
     path = write(tmp_path, "src,dst,t\n0,1,9\n1,2,3\n2,3,9\n3,0,3\n")
-    with pytest.warns(HopstateWarning, match="not sorted by time .first at row 1."):
+    with pytest.warns(HopstateWarning, match="not sorted by time .first at row 1.") as said:
         stream = read_events(path)
+    assert str(said[0].message).startswith(f"{path.stem}: ")  # not the folders that a run keeps with it
     assert (stream.src.tolist(), stream.t.tolist()) == ([1, 3, 0, 2], [3, 3, 9, 9])
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+import hopstate
+from hopstate.runs.api import fit
 from hopstate.runs.pretrained.card import model_card
 from hopstate.training.run_folder import RunFolder
-from made_events import small_run, table
+from made_events import LOOP, small_run, table
+from made_tables import tables
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,25 @@ def test_intervals_protocol_settings_and_limits_stand_in_it(saved: Path) -> None
     assert "average_precision_low |" not in card
     for part in ("## Data", "## Protocol", "## Figures", "## Limits", "split: kind chronological", '"bootstrap": 20'):
         assert part in card
+
+
+@pytest.mark.parametrize("kind", ["graph", "events"])
+def test_a_card_of_nodes_has_intervals_that_nobody_asked_for(kind: str, tmp_path: Path) -> None:
+    if kind == "graph":
+        edges, features, labels = tables()
+        run = fit("mlp", edges, features=features, labels=labels, out=tmp_path / "run", loop=LOOP["loop"])
+    else:
+        events = table(0, 160)
+        events = events.assign(label=(events["src"] < "u5").astype(int))
+        run = fit("ctdg-ssm-nodes", events, out=tmp_path / "run", loop=LOOP["loop"])
+    metric = json.loads((run.path / "result.json").read_text())["metric"]
+    low, high = json.loads((run.path / "curves.json").read_text())["intervals"][metric]
+    assert not [name for name in run.metrics["test"] if name.endswith(("_low", "_high"))]
+    saved = run.save_pretrained(tmp_path / "saved")
+    row = f"{run.metrics['test'][metric]:.4f} [{low:.4f}, {high:.4f}]"
+    assert row in (saved / "README.md").read_text("utf-8")
+    again = hopstate.from_pretrained(saved, out=tmp_path / "again").save_pretrained(tmp_path / "twice")
+    assert row in (again / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("value", "words"), [(0.2, "Not above recency"), (0.9, "Above every floor")])

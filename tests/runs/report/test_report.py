@@ -183,6 +183,24 @@ def test_links_stand_beside_floors_and_say_which_they_are_not_above(tmp_path: Pa
     assert table(page, "Links of uci: links with new nodes")[1][1] == "recency on random"
 
 
+def test_areas_of_nodes_are_no_figures_of_links(tmp_path: Path) -> None:
+    for folder, method, task in (("nodes", "gcn", "node"), ("links", "sage", "link")):
+        make_run(tmp_path / folder, method, "data", {"roc_auc": 0.8})
+        config = json.loads((tmp_path / folder / "config.json").read_text())
+        (tmp_path / folder / "config.json").write_text(json.dumps(config | {"class_weights": "none", "task": task}))
+    page = write_report([tmp_path], tmp_path / "report.html")
+    assert [row[0] for row in table(page, "Links of data: all links")[1:]] == ["sage"]
+    alone = write_report([tmp_path / "nodes"], tmp_path / "alone.html")
+    assert "Links of" not in alone.read_text()
+
+
+def test_a_single_run_shows_the_limits_that_it_keeps(tmp_path: Path) -> None:
+    make_run(tmp_path / "one", "gcn", "data", {"accuracy": 0.8})
+    (tmp_path / "one/curves.json").write_text('{"intervals": {"accuracy": [0.75, 0.85]}}')
+    page = write_report([tmp_path], tmp_path / "report.html")
+    assert "95% interval 75.00 to 85.00" in page.read_text()
+
+
 def test_the_page_stands_alone(full: Path) -> None:
     source = full.read_text()
     seen = Seen(source)

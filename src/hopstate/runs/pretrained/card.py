@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hopstate.methods import method_of_run
 from hopstate.methods.method import Method
 from hopstate.runs.data import known_data
 from hopstate.runs.queries.card import target_lines
+from hopstate.training.kept_curves import kept_curves
 from hopstate.training.run_folder import RunFolder, flatten
 
 _ENDS = ("_low", "_high")
@@ -32,7 +33,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         f"[hopstate](https://pypi.org/project/hopstate/); weights are safetensors, all else is JSON.",
         "## Data\n\n" + "\n".join(f"- {line}" for line in _data(settings, known, ids=ids)),
         "## Protocol\n\n" + "\n".join(f"- {line}" for line in _protocol(settings, result)),
-        "## Figures\n\n" + _figures(result, saved.floors()),
+        "## Figures\n\n" + _figures(result, saved.floors(), kept_curves(saved).get("intervals", {})),
         "## Asking it\n\n" + _asking(method, settings),
         "## Limits\n\n" + "\n".join(f"- {line}" for line in _limits(method, settings, result)),
         "## Settings\n\n```json\n" + json.dumps(settings, indent=1) + "\n```",
@@ -80,10 +81,14 @@ def _protocol(settings: Mapping[str, Any], result: Mapping[str, Any]) -> list[st
     return [*lines, "metrics are pooled over a split, never averaged per batch"] if mode == "pooled" else lines
 
 
-def _figures(result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table of metrics by split, floors beside the test split, and whether it stands above them."""
-    columns = {split: own for split, own in result["metrics"].items() if own}
-    columns |= {f"{name} (floor, test)": own for name, own in floors.items()}
+def _figures(
+    result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]], limits: Mapping[str, Sequence[float]]
+) -> str:
+    """Return a table of metrics by split, floors beside test with its limits, and whether it stands above them."""
+    columns: dict[str, dict[str, Any]] = {split: dict(own) for split, own in result["metrics"].items() if own}
+    for name, ends in limits.items():
+        columns.get("test", {}).update({f"{name}{end}": value for end, value in zip(_ENDS, ends, strict=True)})
+    columns |= {f"{name} (floor, test)": dict(own) for name, own in floors.items()}
     names = dict.fromkeys(name for own in columns.values() for name in own if not name.endswith(_ENDS))
     lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     lines += [f"| {name} | " + " | ".join(_cell(own, name) for own in columns.values()) + " |" for name in names]
@@ -100,6 +105,8 @@ def _figures(result: Mapping[str, Any], floors: Mapping[str, Mapping[str, Any]])
                   f"Above every floor by {chosen} on the test split: {', '.join(above)}."]  # fmt: skip
     if not any(name.endswith("_low") for own in columns.values() for name in own):
         lines += ["", "No intervals were asked for (`evaluation.bootstrap`); one seed says nothing of the spread."]
+    else:
+        lines += ["", "In brackets: 95% limits by drawing the test rows again; one seed says nothing of the spread."]
     return "\n".join(lines)
 
 

@@ -27,12 +27,13 @@ from hopstate.runs.arrivals import SPLIT
 from hopstate.runs.data import known_data
 from hopstate.runs.pretrained.card import model_card
 from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.kept_curves import CURVES, kept_curves
 from hopstate.training.run_folder import RunFolder, json_text
 
 FORMAT = "hopstate-pretrained-1"
 HEAD, ARRAYS, WEIGHTS = "hopstate.json", "arrays.safetensors", "model.safetensors"
 NEEDED = ("config.json", "data.json", "result.json", WEIGHTS)
-TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json")
+TEXTS = ("config.json", "data.json", "result.json", "floors.json", "environment.json", CURVES)
 _ARRAY = re.compile(rf"{re.escape(IDS)}|{re.escape(SPLIT)}|negatives/\w+\.npz")  # the files that arrays come from
 _PLACE = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\](?:[^/\\:\n]+[/\\])*")  # folders before a file's name, in a text
 _AGAIN = "fetch it again, or save it again where it was trained"
@@ -181,7 +182,7 @@ def check_saved(folder: Path) -> list[str]:
             raise CheckpointError(f"{folder / name} is not what was saved; {_AGAIN}")
     saved = RunFolder(folder)
     method_of_run(saved.settings().get("method"), str(folder / "config.json"))
-    saved.result(), saved.floors(), known_data(saved), load_checkpoint(saved.weights)
+    saved.result(), saved.floors(), kept_curves(saved), known_data(saved), load_checkpoint(saved.weights)
     return list(sums)
 
 

@@ -20,7 +20,7 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
     """Add link prediction by kind of negatives, for all links (events or edges) and those with new nodes."""
     kinds = [f"{s}{m}" for s in STRATEGIES for m in ("average_precision", "roc_auc", "mrr")]
     found = {
-        data: [group for group in members if any(group.values(kind) for kind in kinds)]
+        data: [group for group in members if of_links(group) and any(group.values(kind) for kind in kinds)]
         for data, members in by_data(groups).items()
     }
     if not any(found.values()):
@@ -44,6 +44,12 @@ def strategies(page: Page, groups: Sequence[Group]) -> None:
             columns = ["method", "no better than", *words]
             page.figures(_charts(data, setting, values | floors, rivals, _first(members)))
             page.table(f"Links of {data}: {setting}", columns, rows, words=2, marks=marks)
+
+
+def of_links(group: Group) -> bool:
+    """Return whether links are predicted: what learns labels has their weights, and areas by the same names."""
+    settings = group.runs[0].settings
+    return "class_weights" not in settings or settings.get("task") == "link"
 
 
 def _first(groups: Sequence[Group]) -> str | None:

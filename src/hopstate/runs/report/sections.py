@@ -31,7 +31,7 @@ def overview(page: Page, groups: Sequence[Group]) -> None:
         "Results",
         "Test metric of the epoch that validation chose: mean ± standard deviation over runs; shares in percent. "
         "Intervals are 95% confidence intervals: of the mean over runs by Student's t, or of a single run by "
-        f"bootstrap where it was asked for. {choice.WORDS}",
+        f"bootstrap where it has one. {choice.WORDS}",
     )
     for data, members in by_data(groups).items():
         done = sorted((g for g in members if g.values(g.metric)), key=_best)

@@ -63,6 +63,9 @@ def interval(group: Group, metric: str) -> tuple[float, float] | None:
     if limits is None:
         low, high = group.values(f"{metric}_low"), group.values(f"{metric}_high")
         limits = (low[0], high[0]) if low and high else None
+    if limits is None and found is not None and found.runs == 1:  # what a run keeps though nobody asked for it
+        kept = (run.curves.get("intervals", {}).get(metric) for run in group.runs)
+        limits = next(((own[0], own[1]) for own in kept if own), None)
     return limits
 
 

@@ -19,6 +19,7 @@ from hopstate.data.ties import as_in_file
 from hopstate.evaluation.event_amounts import EventAmounts
 from hopstate.evaluation.event_classes import EventClasses, shown_labels
 from hopstate.evaluation.event_targets import EventTargets
+from hopstate.evaluation.intervals import KEPT, apart
 from hopstate.evaluation.node_dynamic import evaluate_dynamic_nodes, score_node_events
 from hopstate.streaming.protocols import NodeFollower, Scores
 from hopstate.training.tasks.events import EventSource, EventTask, events_to_score, to_user_ids
@@ -67,6 +68,7 @@ class EventNodeTask(EventTask[NodeFollower]):
         super().__init__(source, clock=clock)
         self.classes, self.target, self.metric, self.mode = classes, target, classes.metric, target.mode
         self.eval_batch_size, self.bootstrap, self.frozen = eval_batch_size, bootstrap, frozen
+        self.curves: dict[str, Any] = {}
 
     def loss(self, batch: Any) -> Tensor | None:
         """Return the source's loss."""
@@ -76,15 +78,20 @@ class EventNodeTask(EventTask[NodeFollower]):
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return pooled metrics of a split's sources (`EventClasses.metrics`), of "train" from training events."""
-        return evaluate_dynamic_nodes(
+        found = evaluate_dynamic_nodes(
             self.scorer(split),
             self.stream,
             self.split,
             split,
             classes=self.classes,
             batch_size=self.eval_batch_size,
-            bootstrap=self.bootstrap if split == "test" else 0,
+            bootstrap=(self.bootstrap or KEPT) if split == "test" else 0,
         )
+        if split != "test" or self.bootstrap:
+            return found
+        judged, limits = apart(found)  # limits that nobody asked for are kept, and no metrics
+        self.curves = {"ranking": [], "reliability": [], "intervals": limits} if limits else {}
+        return judged
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
         """Return a table of the events of a split (those of `evaluate`), or of "all"."""

@@ -13,7 +13,7 @@ from hopstate.data.graph_set import GraphSet
 from hopstate.errors import ConfigError, DataError, check_range
 from hopstate.random import named_rng
 from hopstate.sampling.prefetch import Prefetcher
-from hopstate.training.tasks.node import averaged, class_curves
+from hopstate.training.tasks.node import averaged, label_curves
 from hopstate.training.tasks.protocols import TaskFacts
 from hopstate.training.tasks.target import Target
 
@@ -87,7 +87,7 @@ class GraphTask:
         ids = self._ids(split)
         y, out = self.y[self._rows(ids)], self._outputs(ids)
         if split == "test":
-            self.curves = class_curves(self.target, y, out)
+            self.curves = label_curves(self.target, y, out)
         return self.target.score(y, out)
 
     def predict(self, split: str) -> dict[str, Any]:

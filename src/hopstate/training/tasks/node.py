@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import ConfigError, check_range
+from hopstate.evaluation.intervals import label_intervals
 from hopstate.evaluation.summaries import of_classes
 from hopstate.random import named_rng
 from hopstate.training.ranks import ALONE, Ranks
@@ -189,7 +190,7 @@ class NodeTask(Generic[BatchT]):
         rows = self.labels.rows(split)
         out = self.logits(rows)
         if split == "test":
-            self.curves = class_curves(self.labels.target, self.labels.y[rows], out)
+            self.curves = label_curves(self.labels.target, self.labels.y[rows], out)
         return self.labels.score(rows, out)
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
@@ -206,10 +207,20 @@ class NodeTask(Generic[BatchT]):
         self.source.load_state(state)
 
 
-def class_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
-    """Return what a report draws of classes y (n,) and outputs (n, C); nothing where no classes are predicted."""
-    found = of_classes(target.predictions(out), y) if target.goal == "classes" and len(y) else None
-    return {} if found is None else {"ranking": [], "reliability": [found]}
+def label_curves(target: Target, y: np.ndarray, out: Tensor) -> dict[str, Any]:
+    """Return what a run keeps of test: how probabilities of classes agree with what came, intervals of its metrics.
+
+    Args:
+        target: what is learned.
+        y: (n,) classes, or (n, T) labels or values, as `Target.rows` returns them.
+        out: (n, C) or (n, T) outputs, on the CPU.
+    """
+    known = target.known(y)
+    found, mine = target.predictions(out)[known], y[known]
+    drawn = of_classes(found, mine) if target.goal == "classes" else None
+    limits = {} if target.goal == "labels" else label_intervals(target.metrics, mine, found)
+    kept = {name: [own.low, own.high] for name, own in limits.items()}
+    return {"ranking": [], "reliability": [] if drawn is None else [drawn], "intervals": kept} if drawn or kept else {}
 
 
 class RowBatches(NodeBatches[tuple[Any, Tensor]]):
