@@ -17,6 +17,7 @@ import warnings
 FOLDERS = (
     "data",
     "data/cards",
+    "data/prepare",
     "datasets",
     "methods/gmn",
     "methods/pair_trees",

@@ -5,6 +5,7 @@ import pyarrow.parquet
 import pytest
 
 from hopstate.data.prepare.layout import files_of, layouts
+from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.pieces import pieces_of
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.staging import staged
@@ -17,23 +18,27 @@ def test_an_id_with_a_line_in_it_is_a_bad_row(tmp_path):
     pa.parquet.write_table(table, tmp_path / "e.parquet")
     found, columns, *_ = layouts(files_of(tmp_path / "e.parquet"), {}, False)
     piece = next(pieces_of(found[0], columns, 100))
-    made = staged(found[0], columns, piece)
-    assert made.ids[0].to_pylist() == ["a", "é"]
+    numbering = Numbering(tmp_path, 1 << 20)
+    made = staged(found[0], columns, piece, numbering)
+    assert made.columns["src"].tolist() == [0, 1]
+    assert pa.parquet.read_table(logged(tmp_path)[0].path)["id"].to_pylist() == ["a", "é"]
     assert [why for _, why, _ in made.bad] == ["no usable id in column 'src'"] * 3
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_pieces_are_the_same_by_any_number_of_threads(tmp_path, threads):
+def test_pieces_hold_the_same_ids_by_any_number_of_threads(tmp_path, threads):
     table = pa.table({"src": [f"u{i % 7}" for i in range(50)], "dst": [f"v{i % 5}" for i in range(50)], "t": range(50)})
     pa.parquet.write_table(table, tmp_path / "e.parquet")
     (layout,), columns, *_ = layouts(files_of(tmp_path / "e.parquet"), {}, False)
-    made = {}
-    for name, many in (("one", 1), ("some", threads)):
-        (tmp_path / name).mkdir()
-        assert stage(layout, columns, 8, PieceFiles(tmp_path / name, 0), many, lambda text: None) == 7
-        made[name] = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
-    assert made["one"] == made["some"]
-    assert len(made["one"]) == 7 * 3
+    numbering = Numbering(tmp_path, 1 << 20)
+    assert stage(layout, columns, 8, PieceFiles(tmp_path, 0), numbering, threads, lambda text: None) == 7
+    ids = [pa.concat_tables(pa.parquet.read_table(o.path) for o in logged(tmp_path) if o.side == s) for s in (0, 1)]
+    made = pa.concat_tables(pa.parquet.read_table(path, columns=["src", "dst", "t"], partitioning=None)
+                            for path in sorted(tmp_path.glob("*.events")))  # fmt: skip
+    for name, known in zip(("src", "dst"), ids):
+        assert known["code"].to_pylist() == list(range(len(known)))
+        assert known["id"].take(made[name]).to_pylist() == table[name].to_pylist()
+    assert made["t"].to_pylist() == list(range(50))
 
 
 def test_an_error_in_a_thread_is_told_and_pieces_before_it_stay(tmp_path, monkeypatch):
@@ -41,15 +46,23 @@ def test_an_error_in_a_thread_is_told_and_pieces_before_it_stay(tmp_path, monkey
     pa.parquet.write_table(table, tmp_path / "e.parquet")
     (layout,), columns, *_ = layouts(files_of(tmp_path / "e.parquet"), {}, False)
 
-    def broken(layout, columns, piece):
+    def broken(layout, columns, piece, numbering):
         if piece.rows[0] == 16:
             raise FormatError("damaged")
-        return staged(layout, columns, piece)
+        return staged(layout, columns, piece, numbering)
 
     monkeypatch.setattr("hopstate.data.prepare.stage.staged", broken)
     (tmp_path / "work").mkdir()
     with pytest.raises(FormatError, match="damaged"):
-        stage(layout, columns, 8, PieceFiles(tmp_path / "work", 0), 2, lambda text: None)
+        stage(
+            layout,
+            columns,
+            8,
+            PieceFiles(tmp_path / "work", 0),
+            Numbering(tmp_path / "work", 1 << 20),
+            2,
+            lambda text: None,
+        )
     done = sorted(path.name for path in (tmp_path / "work").glob("*.json"))
     assert done[:2] == ["00000-000000.json", "00000-000001.json"]
     assert "00000-000002.json" not in done

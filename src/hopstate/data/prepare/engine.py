@@ -53,7 +53,7 @@ class Engine(abc.ABC):
         """Write the distinct ids in order, with their rows, as a Parquet file.
 
         Args:
-            ids: files of ids; see `staging.Staged`.
+            ids: files of ids; see `hopstate.data.prepare.numbering.Logged`.
             whole: whether those of the sources and of the targets are whole numbers.
             text: the ids are texts in the end.
             path: of the file.
@@ -71,9 +71,9 @@ class Engine(abc.ABC):
                 count += len(batch)
 
     def rows(self, ids: Sequence[Path], whole: tuple[bool, bool], text: bool, vocabulary: Path) -> Iterator[pa.Array]:
-        """Return the rows of the ids, in the order of piece, side and code."""
+        """Return the rows of the ids, in the order of generation, side and code."""
         keys, known = self._keys(ids, whole, text), self._read([vocabulary])
-        found = keys.join(known, "id").order_by("piece", "side", "code").select("row")
+        found = keys.join(known, "id").order_by("generation", "side", "code").select("row")
         yield from (batch.column(0) for batch in self._batches(found, vocabulary))
 
     def ordered(self, events: Sequence[Path]) -> Iterator[pa.RecordBatch]:
@@ -108,7 +108,7 @@ class Engine(abc.ABC):
             key = number if all(whole) else ibis.cases((table.side == 0, own[0]), else_=own[1])
         else:
             key = table.id.cast("string") if text else table.id
-        return table.select("piece", "side", "code", id=key)
+        return table.select("generation", "side", "code", id=key)
 
 
 def told(error: Exception) -> str:

@@ -24,6 +24,7 @@ from hopstate.data.prepare.graph import write_graph
 from hopstate.data.prepare.layout import Columns, Layout, files_of, layouts
 from hopstate.data.prepare.made import BAD_ROWS, MARKERS, Prepared, made, nothing_half, prepared_of
 from hopstate.data.prepare.nodes import NodeTables, read_nodes
+from hopstate.data.prepare.numbering import Numbering, logged
 from hopstate.data.prepare.settle import settle, settle_labels
 from hopstate.data.prepare.stage import PieceFiles, stage
 from hopstate.data.prepare.write import Writing, write_store
@@ -39,6 +40,7 @@ from hopstate.io.sizes import parse_bytes
 from hopstate.io.table import write_table
 
 LEAST = 512 << 20  # bytes of memory
+_WORK_VERSION = 2  # of what lies in the folder of work
 _OWN = 256 << 20  # bytes that the process needs beside its engine
 Say = Callable[[str], None]
 
@@ -105,7 +107,7 @@ def prepare(
             work = _Work(out, found, columns, read, rows, say, kind)
             if not work.finished():
                 with nothing_half(out):
-                    work.stage(threads)
+                    work.stage(threads, budget)
                     with open_engine(engine, work.folder, budget - _OWN, threads) as at:
                         work.finish(at, facts, read.get("time_unit") or "", nodes)
             return work.result()
@@ -174,6 +176,8 @@ class _Work:
         elif plan.is_file():
             kept = read_json(plan)
             rows = kept.pop("piece_rows", rows)
+            if kept.pop("work", 1) != _WORK_VERSION:
+                raise StorageError(f"{out} is an unfinished store that another hopstate began; delete it")
             if kept != self.plan:
                 raise StorageError(
                     f"{out} is the unfinished store of another source, of files that have changed since, or of other "
@@ -182,7 +186,7 @@ class _Work:
             sweep(self.folder)
         else:
             make_folder(self.folder)
-            write_text(plan, json.dumps({**self.plan, "piece_rows": rows}))
+            write_text(plan, json.dumps({**self.plan, "piece_rows": rows, "work": _WORK_VERSION}))
         self.rows = rows
 
     def finished(self) -> bool:
@@ -192,13 +196,14 @@ class _Work:
             shutil.rmtree(self.folder, ignore_errors=True)
         return whole
 
-    def stage(self, threads: int | None) -> None:
+    def stage(self, threads: int | None, budget: int) -> None:
         """Bring every piece that is not there to the folder of work."""
+        numbering = Numbering(self.folder, budget * 2 // 5)
         for number, layout in enumerate(self.layouts):
             done = self.folder / f"{number:05d}.json"
             if not done.is_file():
                 files, many = PieceFiles(self.folder, number), threads or os.cpu_count() or 1
-                count = stage(layout, self.columns, self.rows, files, many, self._say)
+                count = stage(layout, self.columns, self.rows, files, numbering, many, self._say)
                 write_text(done, json.dumps({"pieces": count}))
 
     def _piece(self, file: int, place: int, kind: str) -> Path:
@@ -223,7 +228,7 @@ class _Work:
             write_table(pd.DataFrame(rows, columns=["file", "line", "reason", "cells"]), self.out / BAD_ROWS)
         writing = Writing(
             self.out, self.folder, [self._piece(*name, "events") for name, _ in some],
-            [self._piece(*name, "ids") for name, _ in some], [fact for _, fact in some],
+            logged(self.folder), [fact for _, fact in some],
             self.columns, settled, labels, self._say, facts["source"],
         )  # fmt: skip
         if nodes is not None:

@@ -1,8 +1,8 @@
 """The pieces of a file brought to the folder of work, some at a time; each is whole there or absent.
 
-Reading is one after the other; what is made of a piece (distinct ids, times, numbers) is made by several threads, as
-arrow and numpy let go of the interpreter there. A piece does not depend on another, so that any number of
-threads gives the same bytes.
+Reading is one after the other; what is made of a piece (codes of ids, times, numbers) is made by several threads, as
+arrow, numpy and compiled loops let go of the interpreter there. Codes go by which piece asked first; what is written of
+them in the end does not, so that any number of threads gives the same store.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from hopstate.data.prepare.layout import Columns, Layout
+from hopstate.data.prepare.numbering import PLAIN, Numbering
 from hopstate.data.prepare.pieces import Piece, pieces_of
 from hopstate.data.prepare.staging import Staged, staged
 from hopstate.io.files import replace_file, write_text
@@ -36,12 +35,18 @@ class PieceFiles:
     number: int
 
     def path(self, place: int, kind: str) -> Path:
-        """Return the path of a piece's "events", "ids", "bad" rows or facts ("json", which comes last)."""
+        """Return the path of a piece's "events", "bad" rows or facts ("json", which comes last)."""
         return self.folder / f"{self.number:05d}-{place:06d}.{kind}"
 
 
 def stage(
-    layout: Layout, columns: Columns, size: int, files: PieceFiles, threads: int, say: Callable[[str], None]
+    layout: Layout,
+    columns: Columns,
+    size: int,
+    files: PieceFiles,
+    numbering: Numbering,
+    threads: int,
+    say: Callable[[str], None],
 ) -> int:
     """Bring every piece of a file that is not there to the folder of work; return how many pieces the file has.
 
@@ -49,6 +54,7 @@ def stage(
         layout, columns: how the file lies, and which columns are taken.
         size: rows of a piece.
         files: where pieces go.
+        numbering: gives ids their codes.
         threads: that pieces are made by; at most so many and one more are held.
         say: takes lines of progress.
 
@@ -66,7 +72,7 @@ def stage(
                 yield place, piece
 
     def one(place: int, piece: Piece) -> None:
-        _save(files, place, staged(layout, columns, piece), layout)
+        _save(files, place, staged(layout, columns, piece, numbering), layout)
         say(f"{layout.path}: {int(piece.rows[-1]) + 1 if len(piece.rows) else 0:,} rows read")
 
     with ThreadPoolExecutor(threads, thread_name_prefix="stage") as pool:
@@ -87,21 +93,8 @@ def _save(files: PieceFiles, place: int, piece: Staged, layout: Layout) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    number = (files.number << 24) + place
-    position = (number << 24) + np.arange(len(piece.columns["src"]))
-    events = pa.table({"position": position, **piece.columns})
-    alike = piece.ids[0].type == piece.ids[1].type  # else numbers beside texts, which are told apart as texts
-    sides = [
-        pa.table({
-            "piece": np.full(len(ids), number), "side": np.full(len(ids), side, np.int8),
-            "code": np.arange(len(ids), dtype=np.int32), "id": ids if alike else ids.cast(pa.string()),
-        })
-        for side, ids in enumerate(piece.ids)
-    ]  # fmt: skip
-    plain = {"compression": "none", "write_statistics": False, "use_dictionary": False}
-    replace_file(files.path(place, "events"), lambda p: pq.write_table(events, p, **plain))
-    ids = pa.concat_tables(sides)
-    replace_file(files.path(place, "ids"), lambda p: pq.write_table(ids, p, **plain))
+    events = pa.table(piece.columns)
+    replace_file(files.path(place, "events"), lambda p: pq.write_table(events, p, **PLAIN))
     facts = {**piece.facts, "file": files.number, "place": place, "bad": len(piece.bad)}
     if piece.bad:
         name = os.fspath(layout.path.name)

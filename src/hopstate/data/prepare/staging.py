@@ -1,4 +1,4 @@
-"""A piece's cells to numbers: codes of its own distinct ids, times, labels, features; bad rows apart.
+"""A piece's cells to numbers: codes of ids, times, labels, features; bad rows apart.
 
 What a column holds is known only once all of it was read: so each piece tells what its own cells may be, as facts.
 """
@@ -12,6 +12,7 @@ import numpy as np
 
 from hopstate.data.dates import zone_of
 from hopstate.data.prepare.layout import Columns, Layout
+from hopstate.data.prepare.numbering import Numbering
 from hopstate.data.prepare.piece_ids import id_facts, ids_of, no_id
 from hopstate.data.prepare.pieces import Bad, Piece
 from hopstate.data.prepare.times import times_of
@@ -30,20 +31,18 @@ class Staged:
     """What is kept of a piece.
 
     Args:
-        columns: src and dst (n,) int32 codes of the piece's own ids, t, label, f0, f1, ...
-        ids: of the two columns, the distinct ids by code.
+        columns: src and dst (n,) int32 codes of ids, t, label, f0, f1, ...
         facts: what the cells may be, as JSON holds it.
         bad: rows that were left out.
     """
 
     columns: dict[str, np.ndarray]
-    ids: list[pa.Array]
     facts: dict[str, Any]
     bad: list[Bad]
 
 
-def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
-    """Return a piece's cells as numbers, and the rows that cannot be read apart."""
+def staged(layout: Layout, columns: Columns, piece: Piece, numbering: Numbering) -> Staged:
+    """Return a piece's cells as numbers, and the rows that cannot be read apart; numbering gives ids their codes."""
     import pyarrow as pa
 
     table, reasons = piece.table, np.zeros(len(piece.rows), object)
@@ -63,13 +62,8 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
         features.append(values)
     good = reasons == 0
     kept = pa.array(good)
-    found: dict[str, np.ndarray] = {}
-    ids = []
-    for name, values in zip(("src", "dst"), ends):
-        coded = values.filter(kept).dictionary_encode()
-        found[name] = coded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-        ids.append(coded.dictionary)
-    facts |= {"ids": [id_facts(one, typed=layout.text is None) for one in ids], "count": int(good.sum())}
+    found, told = _coded([values.filter(kept) for values in ends], numbering, typed=layout.text is None)
+    facts |= {**told, "count": int(good.sum())}
     if columns.time is not None and t is not None:
         found["t"] = t = t[good]
         facts["sorted"] = bool((t[1:] >= t[:-1]).all())
@@ -84,7 +78,24 @@ def staged(layout: Layout, columns: Columns, piece: Piece) -> Staged:
         found["label"], told = labels_of(table[columns.label].filter(kept))
         facts |= told
     bad = sorted([*piece.bad, *_bad(layout, piece, reasons)])
-    return Staged(found, ids, facts | ({"first_bad": bad[0]} if bad else {}), bad)
+    return Staged(found, facts | ({"first_bad": bad[0]} if bad else {}), bad)
+
+
+def _coded(ends: list[pa.Array], numbering: Numbering, *, typed: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return codes of the ids of both ends, and what the ids may be."""
+    import pyarrow as pa
+
+    alike = ends[0].type == ends[1].type  # else numbers beside texts, which are told apart as texts
+    found: dict[str, np.ndarray] = {}
+    facts, generations = [], []
+    for side, (name, ids) in enumerate(zip(("src", "dst"), ends)):
+        own = None if typed else ids.dictionary_encode()
+        ids = ids if own is None else own.dictionary
+        facts.append(id_facts(ids, typed=typed))
+        codes, generation = numbering.codes(side, ids if alike else ids.cast(pa.string()))
+        found[name] = codes if own is None else codes[own.indices.to_numpy(zero_copy_only=False)]
+        generations.append(generation)
+    return found, {"ids": facts, "generations": generations}
 
 
 def _mark(reasons: np.ndarray, which: np.ndarray, why: str) -> None:

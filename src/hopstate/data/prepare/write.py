@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import DTypeLike
 
 from hopstate.data.prepare.engine import Engine
 from hopstate.data.prepare.layout import Columns
+from hopstate.data.prepare.numbering import PLAIN, Logged
 from hopstate.data.prepare.settle import Labels, Settled
 from hopstate.errors import StorageError
 from hopstate.io.files import replace_file, sync_file
@@ -28,7 +31,8 @@ class Writing:
 
     Args:
         out, work: the store, and its folder of work.
-        events, ids: files of the pieces, in order.
+        events: files of the pieces, in order.
+        ids: files of ids, in order.
         facts: of the pieces.
         columns, settled, labels: what they hold.
         say: takes lines of progress.
@@ -38,7 +42,7 @@ class Writing:
     out: Path
     work: Path
     events: list[Path]
-    ids: list[Path]
+    ids: list[Logged]
     facts: list[dict[str, Any]]
     columns: Columns
     settled: Settled
@@ -101,7 +105,7 @@ def write_store(w: Writing, engine: Engine) -> tuple[dict[str, str], dict[str, A
     """Write the arrays; return their check sums by name, and the facts that follow from them."""
     sums: dict[str, str] = {}
     nodes = write_vocabulary(w, numbered(w, engine), sums)
-    batches = _in_order(w) if w.settled.in_order else _sorted(w, engine)
+    batches = mapped_pieces(w) if w.settled.in_order else _sorted(w, engine)
     w.say("writing the events")
     _columns(w, batches, sums)
     names = None if w.labels is None or w.labels.names is None else list(w.labels.names)
@@ -110,12 +114,12 @@ def write_store(w: Writing, engine: Engine) -> tuple[dict[str, str], dict[str, A
 
 
 def numbered(w: Writing, engine: Engine) -> Path:
-    """Number the distinct ids in order, and write the number of each piece's own; return the file of the ids."""
+    """Number the distinct ids in order, and write the number of each as it was logged; return the file of the ids."""
     vocabulary, rows = w.work / "vocabulary.parquet", w.work / "rows.npy"
     whole, text = w.settled.whole, w.settled.text
     if not vocabulary.is_file():
         w.say("numbering the ids")
-        replace_file(vocabulary, lambda part: engine.vocabulary(w.ids, whole, text, part))
+        replace_file(vocabulary, lambda part: engine.vocabulary([one.path for one in w.ids], whole, text, part))
     if not rows.is_file():
         replace_file(rows, lambda part: _rows(w, engine, vocabulary, part))
     return vocabulary
@@ -148,10 +152,9 @@ def _longest(file: Any) -> int:
 
 
 def _rows(w: Writing, engine: Engine, vocabulary: Path, path: Path) -> None:
-    """Write the rows of all pieces' ids, one piece's sources and then its targets after the other."""
-    count = sum(one["count"] for fact in w.facts for one in fact["ids"])
-    array = Npy(path, (count,), np.int64)
-    for rows in engine.rows(w.ids, w.settled.whole, w.settled.text, vocabulary):
+    """Write the rows of all ids, in the order of the log."""
+    array = Npy(path, (sum(one.count for one in w.ids),), np.int64)
+    for rows in engine.rows([one.path for one in w.ids], w.settled.whole, w.settled.text, vocabulary):
         array.add(rows.to_numpy())
     array.close()
 
@@ -160,12 +163,12 @@ def mapped_pieces(w: Writing) -> Iterator[Batch]:
     """Return the pieces with nodes' rows for codes of their own, times and labels as they are to be."""
     import pyarrow.parquet as pq
 
-    rows = _stretches(w.work / "rows.npy", (one["count"] for fact in w.facts for one in fact["ids"]))
+    rows = _Rows(w.work / "rows.npy", w.ids)
     for place, path in enumerate(w.events):
         table = pq.read_table(path, memory_map=False, use_threads=False)
         batch = {name: table[name].to_numpy() for name in table.column_names}
-        for name in ("src", "dst"):
-            batch[name] = next(rows)[batch[name]]
+        for side, name in enumerate(("src", "dst")):
+            batch[name] = rows.of(w.facts[place]["generations"][side], side)[batch[name]]
         if "t" in batch:
             t = batch["t"] // w.settled.divide if w.settled.divide > 1 else batch["t"]
             batch["t"] = t.astype(w.settled.t, copy=False)
@@ -176,17 +179,28 @@ def mapped_pieces(w: Writing) -> Iterator[Batch]:
         yield batch
 
 
-def _stretches(path: Path, counts: Iterable[int]) -> Iterator[np.ndarray]:
-    """Return an array's rows in stretches of so many; read, as pages of a mapped file would count as memory in use."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        _, _, dtype = np.lib.format.read_array_header_1_0(file)
-        for count in counts:
-            yield np.fromfile(file, dtype, count)
+class _Rows:
+    """The rows of ids by their codes, of a generation of each side at a time.
 
+    They are read: pages of a mapped file would count as memory in use.
+    """
 
-def _in_order(w: Writing) -> Iterator[Batch]:
-    yield from mapped_pieces(w)
+    def __init__(self, path: Path, ids: Sequence[Logged]) -> None:
+        self._path, self._ids = path, ids
+        self._held: dict[int, tuple[int, np.ndarray]] = {}
+
+    def of(self, generation: int, side: int) -> np.ndarray:
+        """Return the rows of all ids of one table, by code."""
+        if side not in self._held or self._held[side][0] != generation:
+            self._held.pop(side, None)
+            before = sum(one.count for one in self._ids if (one.generation, one.side) < (generation, side))
+            count = sum(one.count for one in self._ids if (one.generation, one.side) == (generation, side))
+            with self._path.open("rb") as file:
+                np.lib.format.read_magic(file)
+                _, _, dtype = np.lib.format.read_array_header_1_0(file)
+                file.seek(before * dtype.itemsize, os.SEEK_CUR)
+                self._held[side] = generation, np.fromfile(file, dtype, count)
+        return self._held[side][1]
 
 
 def _sorted(w: Writing, engine: Engine) -> Iterator[Batch]:
@@ -200,26 +214,24 @@ def _sorted(w: Writing, engine: Engine) -> Iterator[Batch]:
 
 
 def put_pieces(w: Writing, batches: Iterator[Batch]) -> list[Path]:
-    """Write pieces as files for the engine to sort, those that are not there; return their paths."""
+    """Write pieces as files for the engine to sort, with the place of each row; return their paths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = []
+    paths, count = [], 0
     for number, batch in enumerate(batches):
-        path = w.work / f"mapped-{number:06d}.parquet"
+        path, place = w.work / f"mapped-{number:06d}.parquet", np.arange(count, count + len(batch["src"]))
         if not path.is_file():
-            _put(path, pa.table(batch), pq)
+            table = pa.table({"position": place, **batch})
+            replace_file(path, functools.partial(pq.write_table, table, **PLAIN))
         paths.append(path)
+        count += len(place)
     return paths
 
 
 def plain(batch: Any) -> Batch:
     """Return the columns of a batch of the engine as arrays."""
     return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-
-
-def _put(path: Path, table: Any, pq: Any) -> None:
-    replace_file(path, lambda part: pq.write_table(table, part, compression="none", use_dictionary=False))
 
 
 def _columns(w: Writing, batches: Iterator[Batch], sums: dict[str, str]) -> None:
