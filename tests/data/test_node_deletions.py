@@ -197,6 +197,17 @@ def test_a_record_that_leaves_an_edge_is_named() -> None:
     assert EventStream(**columns).is_bipartite
 
 
+def test_a_node_that_has_met_nobody_is_told_from_the_one_before_it_that_met_last() -> None:
+    columns = {
+        "src": np.array([1, 0]),
+        "dst": np.array([1, 0]),
+        "t": np.arange(2),
+        "kind": np.array([GONE, ADD], np.int8),
+    }
+    with pytest.raises(DataError, match="event 0 deletes node 1, which has met nobody by then"):
+        check_deletes(EventStream(**columns))
+
+
 def test_counts_are_of_the_users_events() -> None:
     rows = story()
     data = stream_of(rows)

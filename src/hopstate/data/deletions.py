@@ -7,14 +7,18 @@ of edges needs to know nothing of nodes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from hopstate.data.event_record import ADD, GONE, IMPLIED, EventRecord
+from hopstate.data.event_record import ADD, GONE, IMPLIED, EventRecord, holds
+from hopstate.io.scratch import folder_beside, let_go, mapped_array
 
 S = TypeVar("S", bound=EventRecord)
+_CHUNK = 1 << 20  # events looked at together
 LASTS = np.iinfo(np.int64).max  # the end of an edge that nothing ends
 
 
@@ -88,11 +92,37 @@ def expanded(stream: S) -> S:
 
 
 def stated(stream: S) -> S:
-    """Return a stream without the deletions that follow from those of nodes."""
-    if stream.kind is None or stream.kind.max(initial=ADD) < IMPLIED:  # the last of the kinds
+    """Return a stream without the deletions that follow from those of nodes; a mapped one stays mapped."""
+    if stream.kind is None or not holds(stream.kind, IMPLIED):
         return stream
-    kept = np.flatnonzero(stream.kind != IMPLIED)
-    return taken(stream, kept, kept)
+    kind, folder = stream.kind, folder_beside(stream.src)
+    columns: dict[str, Any] = {
+        name: _told(column, kind, folder)
+        for name in ("src", "dst", "t", "kind", "edge_attr", "labels")
+        if (column := getattr(stream, name)) is not None
+    }
+    if stream.edge_table is not None:
+        table = stream.edge_table
+        texts = tuple(text.take(np.flatnonzero(kind != IMPLIED)) for text in table.texts)
+        columns["edge_table"] = replace(table, values=_told(table.values, kind, folder), texts=texts)
+    return stream.with_(**columns)
+
+
+def _told(column: np.ndarray, kind: np.ndarray, folder: Path | None) -> np.ndarray:
+    """Return the rows of a column that are not `IMPLIED`, in a file where a folder is given."""
+    starts = range(0, len(kind), _CHUNK)
+    shape = (sum(int((kind[i : i + _CHUNK] != IMPLIED).sum()) for i in starts), *column.shape[1:])
+    if folder is None:
+        found = np.empty(shape, column.dtype)
+    else:
+        found = mapped_array(folder, math.prod(shape), column.dtype).reshape(shape)
+    at = 0
+    for start in starts:
+        some = column[start : start + _CHUNK][kind[start : start + _CHUNK] != IMPLIED]
+        found[at : at + len(some)] = some
+        at += len(some)
+        let_go(column, kind, found)
+    return found
 
 
 def taken(stream: S, rows: np.ndarray, place: np.ndarray, **ends: np.ndarray) -> S:

@@ -137,12 +137,12 @@ class EventRecord:
     @cached_property
     def has_deletes(self) -> bool:
         """Whether an event removes an edge or a node."""
-        return self.kind is not None and bool((self.kind != ADD).any())
+        return _any_nonzero(self.kind)
 
     @cached_property
     def has_gone(self) -> bool:
         """Whether an event deletes a node."""
-        return self.kind is not None and bool((self.kind == GONE).any())
+        return holds(self.kind, GONE)
 
     @cached_property
     def is_bipartite(self) -> bool:
@@ -231,6 +231,11 @@ class EventRecord:
         return f"EventStream({self.name!r}, {count:,} events, {self.num_nodes:,} nodes{span})"
 
 
+def holds(kinds: np.ndarray | None, kind: int) -> bool:
+    """Return whether some event of kinds (E,), None where every event adds, is of a kind."""
+    return kinds is not None and any(bool((kinds[i : i + _CHUNK] == kind).any()) for i in range(0, len(kinds), _CHUNK))
+
+
 def _any_nonzero(array: np.ndarray | None) -> bool:
     if array is None:
         return False
@@ -273,16 +278,26 @@ def _check(stream: EventRecord) -> None:
         ):
             row = int(np.flatnonzero(~np.isfinite(array).all(1))[0])
             raise DataError(f"{where}: {name} holds NaN or infinity, first in row {row}")
-    if stream.kind is not None:
-        if stream.kind.dtype != np.int8 or np.any((stream.kind < 0) | (stream.kind > IMPLIED)):
-            raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
-        two = np.flatnonzero((stream.kind == GONE) & (stream.src != stream.dst))
-        if len(two):
-            ends = stream.src[two[0]], stream.dst[two[0]]
-            raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
+    if stream.kind is not None and stream.kind.dtype != np.int8:
+        raise DataError(f"{where}: kind must be int8; got {stream.kind.dtype}")
+    for start in range(0, num_events, _CHUNK):
+        _check_kinds(stream, where, start, start + _CHUNK)
+        let_go(stream.src, stream.dst, stream.kind)
     for start in range(0, num_events, _CHUNK):
         _check_rows(stream, where, start, min(start + _CHUNK, num_events))
         let_go(stream.src, stream.dst, stream.t)
+
+
+def _check_kinds(stream: EventRecord, where: str, start: int, stop: int) -> None:
+    if stream.kind is None:
+        return
+    kind = stream.kind[start:stop]
+    if np.any((kind < 0) | (kind > IMPLIED)):
+        raise DataError(f"{where}: kind must be int8, 0 (add), 1 (delete) or 2 (delete the source)")
+    two = start + np.flatnonzero((kind == GONE) & (stream.src[start:stop] != stream.dst[start:stop]))
+    if len(two):
+        ends = stream.src[two[0]], stream.dst[two[0]]
+        raise DataError(f"{where}: event {two[0]} deletes node {ends[0]} but names {ends[1]} too; give it twice")
 
 
 def _check_rows(stream: EventRecord, where: str, start: int, stop: int) -> None:

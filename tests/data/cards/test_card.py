@@ -1,19 +1,23 @@
 """Data cards: the facts by hand, every doubt, and plots that are files."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hopstate.cli.main import main
-from hopstate.data import event_record
+from hopstate.data import column_facts, deletions, event_build, event_record, standing
 from hopstate.data.cards import median, stream_figures
 from hopstate.data.cards.card import inspect_graph, inspect_stream
 from hopstate.data.cards.plots import plot_card
 from hopstate.data.cards.set_card import inspect_set
-from hopstate.data.events import EventStream
+from hopstate.data.deletions import stated
+from hopstate.data.event_store import save_events
+from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
 from hopstate.data.graph import Graph
 from hopstate.data.graph_set import GraphSet
+from hopstate.data.readers.read_events import read_events
 from hopstate.data.readers.read_graph_set import is_set
 from hopstate.data.vocabulary import Vocabulary
 from hopstate.errors import FormatError
@@ -114,6 +118,44 @@ def test_a_card_takes_less_memory_than_a_column(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < long.t.nbytes
+
+
+def coming_and_going(cycles):
+    """Return a stream in which nodes meet three others, leave one of them, go with the rest, and come again."""
+    kind = np.tile(np.array([ADD, ADD, ADD, DELETE, IMPLIED, IMPLIED, GONE], np.int8), cycles)
+    node = np.repeat(np.arange(cycles) % 1000, 7)
+    other = np.tile([1000, 1001, 1002, 1002, 1000, 1001, -1], cycles)
+    place = np.arange(7 * cycles)
+    return EventStream(
+        src=node, dst=np.where(kind == GONE, node, other), t=place // 7, kind=kind, num_nodes=1005,
+        edge_attr=np.where(kind == ADD, place % 11 + 1, 0).astype(np.float32)[:, None],
+        labels=np.where(kind == IMPLIED, -1, place % 3),
+    )  # fmt: skip
+
+
+def test_a_mapped_stream_whose_nodes_are_deleted_has_the_same_card_in_less_memory(tmp_path, monkeypatch):
+    short, stream = coming_and_going(3_000), coming_and_going(400_000)
+    for one, name in ((short, "short"), (stream, "long")):
+        save_events(one, tmp_path / name)
+    expected = [inspect_stream(replace(read_events(tmp_path / "short"), name="a", source="")).text()]
+    monkeypatch.setattr(event_build, "CHUNK", 1 << 10)
+    for looking in (stream_figures, event_record, deletions):
+        monkeypatch.setattr(looking, "_CHUNK", 1 << 14)
+    monkeypatch.setattr(column_facts, "BLOCK", 1 << 16)
+    monkeypatch.setattr(standing, "CHUNK", 1 << 14)
+    monkeypatch.setattr(standing, "PAIRS", 1 << 16)
+    monkeypatch.setattr(stream_figures, "_PAIRS", 1 << 16)
+    monkeypatch.setattr(median, "_HELD", 1 << 14)
+    mapped = read_events(tmp_path / "short")
+    assert isinstance(stated(mapped).src.base, np.memmap) or isinstance(stated(mapped).src, np.memmap)
+    expected += [inspect_stream(replace(found, name="a", source="")).text() for found in (mapped, short)]
+    assert len(set(expected)) == 1
+    assert "deleted nodes" in expected[0]
+    tracemalloc.start()
+    inspect_stream(read_events(tmp_path / "long"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < stream.t.nbytes
 
 
 def test_facts_and_doubts_of_a_graph():

@@ -1,0 +1,69 @@
+"""What stands in a long stream is followed event by event: the same verdict as that of the whole columns."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hopstate.data import event_build, standing
+from hopstate.data.event_build import check_deletes
+from hopstate.data.events import ADD, DELETE, GONE, IMPLIED, EventStream
+from hopstate.data.standing import all_stand
+from hopstate.errors import DataError
+
+NODES = 4
+rows = st.tuples(
+    st.integers(0, NODES - 1), st.integers(0, NODES - 1), st.sampled_from([ADD, ADD, ADD, DELETE, IMPLIED, GONE])
+)
+
+
+def stream_of(told):
+    src, dst, kind = np.array(told).T
+    dst = np.where(kind == GONE, src, dst)
+    return EventStream(src=src, dst=dst, t=np.arange(len(src)), kind=kind.astype(np.int8), num_nodes=NODES)
+
+
+def whole(told):
+    """Return rows with what each deletion of an edge or a node needs added before it, and nodes' edges ended."""
+    edges, made = [], []
+    for u, v, kind in told:
+        if kind == GONE:
+            if not any(u in one[:2] for one in made):
+                made.append((u, v, ADD))
+                edges.append((u, v))
+            made += [(*one, IMPLIED) for one in edges if u in one]
+            edges = [one for one in edges if u not in one]
+        elif kind == ADD:
+            edges.append((u, v))
+        elif (u, v) in edges:
+            edges.remove((u, v))
+        else:
+            continue
+        made.append((u, v, kind))
+    return made
+
+
+@pytest.mark.parametrize(("chunk", "pairs"), [(1 << 20, 1 << 23), (3, 4)])
+@settings(max_examples=150, deadline=None)
+@given(st.lists(rows, min_size=1, max_size=40), st.booleans())
+def test_the_verdict_is_that_of_the_whole_columns(chunk, pairs, told, mended):
+    told = (whole(told) if mended else told) or [(0, 1, ADD)]
+    stream = stream_of(told)
+    try:
+        check_deletes(stream)
+        expected = True
+    except DataError:
+        expected = False
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(standing, "CHUNK", chunk)
+        patched.setattr(standing, "PAIRS", pairs)
+        assert all_stand(stream) == expected
+
+
+def test_a_long_stream_is_refused_with_the_event_named(monkeypatch):
+    monkeypatch.setattr(event_build, "CHUNK", 2)
+    with pytest.raises(DataError, match="event 3 deletes the edge 0 -> 1, which does not stand then"):
+        check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, DELETE), (0, 1, DELETE)]))
+    with pytest.raises(DataError, match="event 2 deletes node 0, but its edge 0 -> 1 stands"):
+        check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 0, GONE)]))
+    check_deletes(stream_of([(0, 1, ADD), (1, 2, ADD), (0, 1, IMPLIED), (0, 0, GONE)]))
