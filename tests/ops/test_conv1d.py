@@ -8,6 +8,7 @@ from scan_cases import offsets_of
 
 from hopstate.errors import ConfigError, DataError, ShapeError, SlowPathWarning
 from hopstate.ops import conv1d, conv1d_naive
+from hopstate.ops.conv1d.cpu_kernels import TILE
 from hopstate.ops.selective_scan import dispatch
 from hopstate.testing.asserts import assert_close_rmse
 
@@ -57,6 +58,19 @@ def test_output_and_gradients_equal_the_float64_definition(lengths, channels, wi
     for name, actual, expected in zip(("y", "dx", "dweight", "dbias"), *results):
         few = expected.numel() < 16  # then nothing averages out the one number that is a difference of larger ones
         assert_close_rmse(actual, expected, dtype=dtype, name=name, factor=100 if few else 1)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("width", [1, 4, TILE + 3])
+def test_gradients_across_the_bounds_of_tiles(width, reverse):
+    lengths = [TILE - 1, TILE, 0, TILE + 1, 2 * TILE, 3 * TILE + 2, 1]
+    leaves, results = [x.requires_grad_() for x in make(lengths, 19, width)], []
+    for function in (conv1d, conv1d_naive):
+        y = function(*leaves, offsets=offsets_of(lengths), reverse=reverse)
+        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=y.dtype)
+        results.append(torch.autograd.grad(y, leaves, weights))
+    for name, actual, expected in zip(("dx", "dweight", "dbias"), *results):
+        assert_close_rmse(actual, expected, name=name)
 
 
 def test_padded_equals_packed_and_threads_do_not_matter():

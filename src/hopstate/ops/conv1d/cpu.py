@@ -36,19 +36,23 @@ def convolved(
     return y
 
 
-def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: bool) -> tuple[Tensor, Tensor]:
-    """Return the gradients of weight and bias."""
-    kind, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
+def gradients(
+    x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, in its dtype, of weight and of bias."""
+    channels, width = weight.shape
+    kind = torch.promote_types(x.dtype, torch.float32)
+    bias = torch.zeros(channels, dtype=kind) if bias is None else bias
     bounds = offsets.detach().numpy()
     groups = group_sequences(bounds, channels)
-    inputs = flat_array(x, kind), flat_array(dy, kind)
-    shape = (groups.size - 1, -(-channels // LANES))
-    dweight, dbias = (np.zeros((*shape, w, LANES), inputs[0].dtype) for w in (width, 1))
-    sums = (dweight.reshape(-1), dbias.reshape(-1))
-    run_units(kernels.weight_grad, shape[0], groups, bounds, channels, width, reverse, *inputs, *sums)
+    arrays = flat_array(x, kind), flat_array(dy, kind), by_lane(weight, kind), by_lane(bias[:, None], kind)
+    shape, dx = (groups.size - 1, -(-channels // LANES)), np.empty_like(arrays[0])
+    dweight, dbias = (np.zeros((*shape, w, LANES), dx.dtype) for w in (width, 1))
+    sums = (dx, dweight.reshape(-1), dbias.reshape(-1))
+    run_units(kernels.gradients, shape[0], groups, bounds, channels, width, reverse, act, arrays, *sums)
     by_channel = (s.sum(0).transpose(0, 2, 1).reshape(-1, s.shape[2])[:channels] for s in (dweight, dbias))
     in_weight, in_bias = (torch.from_numpy(np.ascontiguousarray(s)) for s in by_channel)
-    return in_weight, in_bias[:, 0].clone()
+    return torch.from_numpy(dx).view(x.shape).to(x.dtype), in_weight, in_bias[:, 0].clone()
 
 
 def by_lane(weight: Tensor, kind: torch.dtype) -> np.ndarray:

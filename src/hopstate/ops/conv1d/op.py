@@ -1,6 +1,6 @@
 """The depthwise causal convolution as torch.library ops.
 
-The gradient of x is the same convolution of dy in the other direction: only the weight's gradient needs its own op.
+All gradients come from one op: the CPU's kernel makes them in one pass over a sequence.
 """
 
 # No `from __future__ import annotations`: torch reads the ops' schemas from these annotations.
@@ -36,25 +36,30 @@ def _forward_fake(x, weight, bias, offsets, reverse, act):  # type: ignore[no-un
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("hopstate::conv1d_weight_grad", mutates_args=(), device_types="cpu")
-def weight_grad(x: Tensor, dy: Tensor, offsets: Tensor, width: int, reverse: bool) -> tuple[Tensor, Tensor]:
-    """Return the gradients of weight, (channel, width), and bias, (channel,), in float32 or float64."""
+@torch.library.custom_op("hopstate::conv1d_gradients", mutates_args=(), device_types="cpu")
+def gradients(
+    x: Tensor, dy: Tensor, weight: Tensor, bias: Tensor | None, offsets: Tensor, reverse: bool, act: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, and of weight, (channel, width), and bias, (channel,), in float32 or float64."""
     from hopstate.ops.conv1d import cpu
 
-    return cpu.weight_grad(x, dy, offsets, width, reverse)
+    return cpu.gradients(x, dy, weight, bias, offsets, reverse, act)
 
 
-@weight_grad.register_kernel("cuda")
-def _weight_grad_cuda(x, dy, offsets, width, reverse):  # type: ignore[no-untyped-def]
+@gradients.register_kernel("cuda")
+def _gradients_cuda(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
     from hopstate.ops.conv1d import triton  # type: ignore[attr-defined]
 
-    return triton.weight_grad(x, dy, offsets, width, reverse)
+    if act:
+        dy = torch.ops.aten.silu_backward(dy, triton.forward(x, weight, bias, offsets, reverse))
+    dx = triton.forward(dy, weight, None, offsets, not reverse)  # the same convolution in the other direction
+    return dx, *triton.weight_grad(x, dy, offsets, weight.shape[1], reverse)
 
 
-@weight_grad.register_fake
-def _weight_grad_fake(x, dy, offsets, width, reverse):  # type: ignore[no-untyped-def]
-    kind, channels = torch.promote_types(x.dtype, torch.float32), x.shape[1]
-    return x.new_empty(channels, width, dtype=kind), x.new_empty(channels, dtype=kind)
+@gradients.register_fake
+def _gradients_fake(x, dy, weight, bias, offsets, reverse, act):  # type: ignore[no-untyped-def]
+    kind, (channels, width) = torch.promote_types(x.dtype, torch.float32), weight.shape
+    return x.new_empty(x.shape), x.new_empty(channels, width, dtype=kind), x.new_empty(channels, dtype=kind)
 
 
 def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -64,10 +69,7 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> Non
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, bias, offsets = ctx.saved_tensors
-    if ctx.act:
-        dy = torch.ops.aten.silu_backward(dy, convolve(x, weight, bias, offsets, ctx.reverse, False))
-    dx = convolve(dy, weight, None, offsets, not ctx.reverse, False) if ctx.needs_input_grad[0] else None
-    dweight, dbias = weight_grad(x, dy, offsets, weight.shape[1], ctx.reverse)
+    dx, dweight, dbias = gradients(x, dy, weight, bias, offsets, ctx.reverse, ctx.act)
     return dx, dweight.to(weight.dtype), None if bias is None else dbias.to(bias.dtype), None, None, None
 
 

@@ -1,0 +1,100 @@
+"""What evaluation costs beside a training epoch: seconds of the processor of both, for every temporal method.
+
+    python benchmarks/evaluation_cost.py [--data ml_uci.csv] [--methods graphmixer,dygformer] [--events 12000]
+
+Settings are those of a plain fit. Evaluation judges validation by all three kinds of negatives, of all events and of
+those with new nodes, in the loop's way: one replay from the first event on. An epoch is the loop's training steps:
+look-ups, forward, backward, optimiser. Trees have no epochs; theirs is the whole fit. --events takes the stream's
+first events alone, --steps an epoch's first training steps, which stand for all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common import machine, require_green
+from dygformer_step import UCI, load
+from hopstate.data.events import EventStream
+from hopstate.methods import get_method
+from hopstate.methods.method import Context
+from hopstate.methods.settings import config_from
+from hopstate.training.precision import matmul_precision
+from hopstate.training.tasks.protocols import FitsWhole, parts_of
+
+METHODS = "graphmixer,dygformer,dyg-mamba,ctdg-ssm,pair-trees"
+
+
+def epoch_seconds(task: Any, steps: int | None) -> tuple[float, int]:
+    """Return the processor's seconds of an epoch's first training steps, and how many these were."""
+    task.model.train()
+    optimizer, done, begin = torch.optim.AdamW(task.model.parameters(), 1e-4), 0, time.process_time()
+    for batch in task.batches(0):
+        if done == steps:
+            break
+        optimizer.zero_grad()
+        for part, share in parts_of(batch):
+            loss = task.loss(part)
+            if loss is not None:
+                (loss * share).backward()
+        optimizer.step()
+        done += 1
+    return time.process_time() - begin, done
+
+
+def measured(name: str, stream: EventStream, steps: int | None, folder: Path) -> dict[str, Any]:
+    """Return a row: what an epoch and the evaluation of validation took."""
+    method = get_method(name)
+    given = {"data": "uci", "loop.device": "cpu", "evaluation.choose": "mean"}
+    config = config_from(method, given)
+    if method.suit is not None:
+        config = config_from(method, {**method.suit(stream, config, ()), **given})
+    task = method.build(stream, config, Context(run=folder, cache=folder))
+    if isinstance(task, FitsWhole):
+        begin = time.process_time()
+        task.fit_whole()
+        epoch, batches, count = time.process_time() - begin, 1, 1
+    else:
+        epoch_seconds(task, 2)  # kernels are compiled
+        epoch, count = epoch_seconds(task, steps)
+        batches = task.num_batches(0)
+    task.model.eval()
+    with torch.no_grad():
+        if isinstance(task, FitsWhole):
+            task.evaluate("val")
+        begin = time.process_time()
+        task.evaluate("val")
+        judged = time.process_time() - begin
+    whole = epoch * batches / count
+    row = {"method": name, "events": len(stream), "epoch_s": round(whole, 2), "evaluation_s": round(judged, 2)}
+    return row | {"ratio": round(judged / whole, 3), "steps_timed": count, "steps": batches}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=UCI)
+    parser.add_argument("--methods", default=METHODS)
+    parser.add_argument("--events", type=int, default=None, help="of the stream's first; all by default")
+    parser.add_argument("--steps", type=int, default=None, help="training steps that are timed; all by default")
+    o = parser.parse_args()
+    require_green("tests/evaluation/test_link.py")
+    torch.set_num_threads(1)
+    print(machine())
+    stream = load(o.data)
+    if o.events is not None:
+        rows = slice(0, o.events)
+        stream = EventStream(src=stream.src[rows], dst=stream.dst[rows], t=stream.t[rows], name=stream.name)
+    for name in o.methods.split(","):
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder, matmul_precision("highest"):
+            print(json.dumps(measured(name, stream, o.steps, Path(folder))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
