@@ -1,6 +1,7 @@
 """Features of pairs: the compiled loop equals the row-by-row twin; nothing at or after a time changes them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,21 +145,64 @@ def test_values_of_the_latest_events() -> None:
             assert np.array_equal(found[q, 3 * place : 3 * place + 3], expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("size", [1, 37, 400])
-def test_over_a_past_in_layers(size: int) -> None:
-    """A live run's look-ups are those of one store of all events, however they came; new nodes included."""
-    attr = np.random.default_rng(7).normal(size=(400, 2)).astype(np.float32)
-    stream = events(edge_attr=attr)
+def in_layers(stream: EventStream, size: int) -> Past:
+    """Return the past of a stream whose events came so many at a time."""
     past = Past()
-    for a in range(0, 400, size):
-        names = ("src", "dst", "t", "edge_attr")
+    for a in range(0, len(stream), size):
+        names = ("src", "dst", "t", *(["edge_attr"] if stream.edge_attr is not None else []))
         part = {name: getattr(stream, name)[a : a + size].copy() for name in names}
         past = past.joined(replace(stream, **part), again=True)[1]
+    return past
+
+
+@pytest.mark.parametrize(("count", "size"), [(400, 1), (400, 37), (400, 400), (2000, 211), (2000, 1300)])
+@pytest.mark.parametrize("floats", [False, True])
+def test_over_a_past_in_layers(count: int, size: int, floats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live run's look-ups are those of one store of all events, however they came and are asked; new nodes included.
+
+    Times tie across layers, and of 2,000 events a node has more than are looked at one by one.
+    """
+    attr = np.random.default_rng(7).normal(size=(count, 2)).astype(np.float32)
+    stream = events(count, edge_attr=attr, floats=floats)
     asked, columns = queries(stream), np.arange(2)
     held = features(stream, columns=columns)
-    live = held.over(past)
-    assert np.array_equal(live.pairs(*asked), held.pairs(*asked), equal_nan=True)
-    assert np.array_equal(live.pairs(*(c[3:4] for c in asked)), held.pairs(*asked)[3:4], equal_nan=True)
+    live = held.over(in_layers(stream, size))
+    expected = held.pairs(*asked)
+    assert np.array_equal(live.pairs(*asked), expected, equal_nan=True)
+    assert np.array_equal(live.pairs(*(c[3:4] for c in asked)), expected[3:4], equal_nan=True)
+    monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 50)
+    for some in (live, held):
+        rows, last = some.read(*asked)
+        assert np.array_equal(rows, expected, equal_nan=True)
+        assert all(np.array_equal(*found) for found in zip(last, held.read(*asked)[1], strict=True))
+
+
+def test_the_last_events_of_pairs_and_of_their_ends() -> None:
+    stream = events(1500)
+    u, v, t = queries(stream)
+    for some in (features(stream), features(stream).over(in_layers(stream, 211))):
+        last = some.read(u, v, t)[1]
+        when, met = some.store.last_meeting(u, v, t)
+        assert np.array_equal(last.times[:, 0], when)
+        assert np.array_equal(last.ids[:, 0] >= 0, met)
+        for place, nodes in ((1, u), (2, v)):
+            found = some.store.last(nodes, t, 1)
+            there = found.lengths > 0
+            assert np.array_equal(last.ids[:, place] >= 0, there)
+            assert np.array_equal(last.ids[there, place], found.event_ids)
+            assert np.array_equal(last.times[there, place], found.times)
+
+
+def test_a_damaged_layer_is_said() -> None:
+    stream = events()
+    past = in_layers(stream, 100)
+    layer = replace(past.layers[1], path=Path("layer.safetensors"))
+    asked = queries(stream)
+    for name, value, match in (("length", 10**6, "do not lie"), ("start", -1, "do not lie"), ("codes", 99, "nodes")):
+        index = {**layer.index, name: np.full_like(layer.index[name], value)}
+        damaged = replace(past, layers=(past.layers[0], replace(layer, index=index), *past.layers[2:]))
+        with pytest.raises(DataError, match=f"layer.safetensors is damaged.*{match}"):
+            features(stream).over(damaged).pairs(*asked)
 
 
 def test_what_cannot_be_asked_is_said() -> None:

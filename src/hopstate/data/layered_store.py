@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hopstate.data.layers import Layer
-from hopstate.data.neighbor_store import NeighborStore
-from hopstate.errors import DataError
+from hopstate.data.lookup import Part
+from hopstate.data.neighbor_store import NeighborStore, times_as_stored
+from hopstate.errors import DataError, ShapeError
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
 
@@ -151,32 +152,17 @@ class LayeredStore:
             count += self._index(layer)["length"][layer.local(nodes, added=self.added)]
         return count
 
-    def histories(self, nodes: np.ndarray) -> NeighborStore:
-        """Return a store of the whole histories of nodes (q,) alone, under their own rows; others stand there empty."""
-        nodes = np.unique(self._query(nodes, nodes)[0])
-        starts, lengths, parts = np.zeros(self.num_nodes, np.int64), np.zeros(self.num_nodes, np.int64), []
-        for layer in self.layers:
-            local = layer.local(nodes, added=self.added)
-            here = np.flatnonzero(local < len(layer.nodes))
-            if not len(here):
-                continue
-            index = self._index(layer)
-            count = index["length"][local[here]]
-            parts.append((layer.nodes, index, nodes[here], index["start"][local[here]], count))
-            lengths[nodes[here]] += count
-        starts[nodes] = np.cumsum(lengths[nodes]) - lengths[nodes]
-        total = int(lengths[nodes].sum())
-        found: dict[str, np.ndarray] = {"start": starts, "length": lengths, "codes": np.empty(total, np.int32)}
-        found |= {"events": np.empty(total, np.int32), "times": np.empty(total, self.time_dtype)}
-        filled = starts.copy()
-        for own, index, rows, start, count in parts:  # oldest first, as a history is
-            to, source = ranges(filled[rows], count), ranges(start, count)
-            codes = index["codes"][source]
-            partner = own[codes ^ (codes >> 31)].astype(np.int32)
-            found["codes"][to] = np.where(codes < 0, ~partner, partner)
-            found["events"][to], found["times"][to] = index["events"][source], index["times"][source]
-            filled[rows] += count
-        return NeighborStore.of_arrays(found, self.num_events)
+    def parts(self, nodes: np.ndarray) -> list[Part]:
+        """Return what compiled loops read: a part a layer; see `Histories.parts`."""
+        return [Part(layer.nodes, self._index(layer), layer.path) for layer in self.layers if len(layer)]
+
+    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs and times as compiled loops take them; see `Histories.checked`."""
+        src, times = self._query(src, times)
+        dst, _ = self._query(dst, times)
+        if not len(src) == len(dst) == len(times):
+            raise ShapeError(f"{len(src)} and {len(dst)} nodes but {len(times)} times")
+        return src, dst, times_as_stored(times, self.time_dtype)
 
     def _index(self, layer: Layer) -> dict[str, np.ndarray]:
         return layer.index if layer.added is None or not self.added else layer.added

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hopstate.data.events import GONE, EventStream
+from hopstate.data.events import ADD, GONE, EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import DataError
 from hopstate.ops.neighbors import PackedNeighbors
@@ -152,6 +152,21 @@ class Layer:
     def added_store(self) -> NeighborStore:
         """The same of added edges alone."""
         return self.store if self.added is None else NeighborStore.of_arrays(self.added, len(self))
+
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rising nodes that edges are added from, and to."""
+        return self.ends_of(slice(None))
+
+    def ends_of(self, some: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `ends` is of some of the events alone."""
+        rows = some if self.kind is None else np.flatnonzero(self.kind[some] == ADD)
+        found = []
+        for column in (self.src[rows], self.dst[rows]):
+            marks = np.zeros(int(self.nodes[-1]) + 1 if len(self.nodes) else 0, bool)  # quicker than sorting events
+            marks[column] = True
+            found.append(np.flatnonzero(marks))
+        return found[0], found[1]
 
     def local(self, nodes: np.ndarray, *, added: bool = False) -> np.ndarray:
         """Return the numbers of nodes (q,) in `store`, those not here as the node without events.

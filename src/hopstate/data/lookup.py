@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from hopstate.ops.neighbors import PackedNeighbors
-
-if TYPE_CHECKING:
-    from hopstate.data.neighbor_store import NeighborStore
 
 
 class Rows(Protocol):
@@ -17,6 +16,20 @@ class Rows(Protocol):
 
     def __getitem__(self, numbers: np.ndarray, /) -> np.ndarray:
         """Return the rows (q, ...) of numbers (q,)."""
+
+
+class Part(NamedTuple):
+    """Histories of consecutive events, as compiled loops read them.
+
+    Args:
+        nodes: (n,) int64 rising, those that it numbers 0..n-1; empty where its numbers are all nodes'.
+        arrays: of a `NeighborStore` under its numbers, with the ids that events have among all.
+        path: the file that it lies in, or None.
+    """
+
+    nodes: np.ndarray
+    arrays: dict[str, np.ndarray]
+    path: Path | None = None
 
 
 class EventLookup(Protocol):
@@ -48,5 +61,8 @@ class Histories(EventLookup, Protocol):
     def count_meetings(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray, directed: bool = False) -> np.ndarray:
         """Return how often each pair met; see `NeighborStore.count_meetings`."""
 
-    def histories(self, nodes: np.ndarray) -> NeighborStore:
-        """Return one store that holds the whole histories of nodes (q,), and maybe others."""
+    def parts(self, nodes: np.ndarray) -> Sequence[Part]:
+        """Return consecutive parts, oldest first, with all that nodes (q,) did, and maybe others."""
+
+    def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return pairs and times as compiled loops take them; errors: as `NeighborStore.last_meeting`."""

@@ -9,10 +9,11 @@ serve training, evaluation and live scoring. 16 bytes per entry: 32 per event, p
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hopstate.data.lookup import Part
 from hopstate.data.neighbor_arena import ARRAYS, HistoryArena
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, ShapeError
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from hopstate.data.events import EventStream
 
 MAPPED = 1 << 28  # bytes of entries from which the store of a mapped stream is mapped
+
+
+_ALL = np.empty(0, np.int64)  # a part's nodes where its numbers are all nodes'
 
 
 def folder_of(stream: EventStream) -> Path | None:
@@ -232,9 +236,9 @@ class NeighborStore(HistoryArena):
         count_meetings_kernel(src, dst, times, directed, self._start, self._length, self._codes, self._times, count)
         return count
 
-    def histories(self, nodes: np.ndarray) -> NeighborStore:
-        """Return a store that holds the whole histories of nodes (q,): this one."""
-        return self
+    def parts(self, nodes: np.ndarray) -> list[Part]:
+        """Return what compiled loops read: one part with the histories of all nodes; see `Histories.parts`."""
+        return [Part(_ALL, self.arrays())]
 
     @staticmethod
     def cooccurrence(u: PackedNeighbors, v: PackedNeighbors) -> tuple[np.ndarray, np.ndarray]:
@@ -247,10 +251,7 @@ class NeighborStore(HistoryArena):
         return src, self._query(dst, times, 0)[0], times
 
     def _times_as_stored(self, times: np.ndarray) -> np.ndarray:
-        """Return query times in the stored type; a fraction over integer times becomes the next integer."""
-        if self.time_dtype == np.int64 and times.dtype.kind == "f":
-            times = np.clip(np.ceil(times), -(2.0**63), 2.0**63 - 1024)
-        return np.ascontiguousarray(times, self.time_dtype)
+        return times_as_stored(times, self.time_dtype)
 
     def _query(self, nodes: np.ndarray, times: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         nodes, times = self._rows(nodes), np.asarray(times)
@@ -258,8 +259,6 @@ class NeighborStore(HistoryArena):
             raise ShapeError(f"{len(nodes)} nodes but {len(times)} times")
         if k < 0:
             raise ConfigError(f"k is {k}; it must be at least 0")
-        if times.dtype.kind == "f" and np.isnan(times).any():
-            raise DataError(f"the query time in row {int(np.argmax(np.isnan(times)))} is NaN")
         self._looked_up(len(nodes))
         return nodes, self._times_as_stored(times)
 
@@ -268,3 +267,16 @@ class NeighborStore(HistoryArena):
         return PackedNeighbors(
             offsets, np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, self.time_dtype)
         )
+
+
+def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
+    """Return query times (Q,) in the stored type; a fraction over integer times becomes the next integer.
+
+    Raises:
+        DataError: one is NaN.
+    """
+    if times.dtype.kind == "f" and np.isnan(times).any():
+        raise DataError(f"the query time in row {int(np.argmax(np.isnan(times)))} is NaN")
+    if kind == np.int64 and times.dtype.kind == "f":
+        times = np.clip(np.ceil(times), -(2.0**63), 2.0**63 - 1024)
+    return np.ascontiguousarray(times, kind)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.lookup import Part
 from hopstate.data.past import Past
 from hopstate.ops.neighbors import PackedNeighbors
 from hopstate.ops.rows import ranges
@@ -100,19 +100,26 @@ class StoreWithout(LayeredStore):
         count = super().count_meetings(src, dst, times, directed)
         return count - (self._meets(src, dst, directed) & (np.asarray(times) > self.hidden.t))
 
-    def histories(self, nodes: np.ndarray) -> NeighborStore:
-        """Return a store of the whole histories of nodes (q,) alone, but for the hidden event."""
-        arrays = super().histories(nodes).arrays()
-        length = arrays["length"] = arrays["length"].copy()
-        for node in {self.hidden.src, self.hidden.dst}:
-            start, stop = int(arrays["start"][node]), int(arrays["start"][node] + length[node])
-            here = np.flatnonzero(arrays["events"][start:stop] == self.hidden.id)
-            if len(here):
-                at = start + int(here[0])
-                for name in ("codes", "events", "times"):  # made for this look-up, so nobody else's
-                    arrays[name][at : stop - 1] = arrays[name][at + 1 : stop].copy()
-                length[node] -= 1
-        return NeighborStore.of_arrays(arrays, self.num_events)
+    def parts(self, nodes: np.ndarray) -> list[Part]:
+        """Return what compiled loops read of nodes (q,), but for the hidden event; see `Histories.parts`."""
+        layers = [layer for layer in self.layers if len(layer)]
+        return [
+            self._without(part, np.unique(layer.local(nodes, added=self.added)))
+            if layer.first <= self.hidden.id < layer.last
+            else part
+            for layer, part in zip(layers, super().parts(nodes), strict=True)
+        ]
+
+    def _without(self, part: Part, rows: np.ndarray) -> Part:
+        """Return a part with the histories of its rows (q,) alone, but for the hidden event."""
+        start, length = np.zeros_like(part.arrays["start"]), np.zeros_like(part.arrays["length"])
+        entries = ranges(part.arrays["start"][rows], part.arrays["length"][rows])
+        of = np.repeat(rows, part.arrays["length"][rows])
+        kept = part.arrays["events"][entries] != self.hidden.id
+        length[rows] = np.bincount(of[kept], minlength=len(length))[rows]
+        start[rows] = np.cumsum(length[rows]) - length[rows]
+        columns = {name: part.arrays[name][entries[kept]] for name in ("codes", "events", "times")}
+        return part._replace(arrays={"start": start, "length": length, **columns})
 
     def _meets(self, src: np.ndarray, dst: np.ndarray, directed: bool) -> np.ndarray:
         """Return (Q,) whether the hidden event is a meeting of each pair."""

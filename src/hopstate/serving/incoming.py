@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,12 +35,24 @@ Late = Literal["reject", "clamp", "park"]
 ID = "event_id"
 LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
 _LARGEST = float(np.finfo(np.float32).max)
+_REMEMBERED = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
 _ENDS = (
     ("source", "source_column", "src", SOURCES),
     ("target", "target_column", "dst", TARGETS),
     ("time", "time_column", "t", TIMES),
 )
+
+
+class _Fields(NamedTuple):
+    """Which fields of an event are source, target, time and kind, which are left, and the names of its features."""
+
+    src: str
+    dst: str
+    t: str
+    kinds: list[str]
+    left: list[str]
+    features: list[str]
 
 
 class Incoming:
@@ -55,6 +67,7 @@ class Incoming:
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
         self._columns, self._reading = _reading_of(run, method)
+        self._fields: dict[tuple[str, ...], _Fields] = {}
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
@@ -161,20 +174,37 @@ class Incoming:
 
     def _named(self, body: Mapping[str, Any], k: int, text: bool) -> dict[str, Any]:
         """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""
-        rest, found = dict(body), {}
+        fields = tuple(body)
+        known = self._fields.get(fields)
+        if known is None:
+            known = self._read_fields(body, k)
+            if len(self._fields) < _REMEMBERED:  # whoever sends may have no end of them
+                self._fields[fields] = known
+        src, dst, t, kinds, left, features = known
+        found = {"src": _id(body[src], "src", k, text), "dst": _id(body[dst], "dst", k, text), "t": body[t]}
+        said = [body[name] for name in kinds]
+        if len(said) > 1 or (said and said[0] not in ("add", "delete")):
+            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {said[-1]!r}")
+        found |= {self._kinds[0]: "delete"} if said == ["delete"] else {}
+        if not features:
+            return found
+        rest = {name: body[name] for name in left}
+        return found | {name: self._feature(rest, name, k, said) for name in features}
+
+    def _read_fields(self, body: Mapping[str, Any], k: int) -> _Fields:
+        """Return which fields of an event are what; the same of all events with these fields in this order."""
+        rest, ends = list(body), []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
             names = [own] if own in rest else [name for name in rest if name.lower() in known]
             if len(names) != 1:
-                told = "no " if not names else "more than one "
+                told = "more than one " if names else "no "
                 raise DataError(f"event {k} has {told}{what} (a field {usual!r}{f' or {own!r}' if own else ''})")
-            found[usual] = rest.pop(names[0])
-        for end in ("src", "dst"):
-            found[end] = _id(found[end], f"event {k}: {end}", text)
-        kinds = [rest.pop(name) for name in list(rest) if name.lower() in self._kinds]
-        if len(kinds) > 1 or (kinds and kinds[0] not in ("add", "delete")):
-            raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {kinds[-1]!r}")
-        found |= {self._kinds[0]: "delete"} if kinds == ["delete"] else {}
-        return found | {name: self._feature(rest, name, k, kinds) for name in self._features(rest, k)}
+            ends.append(names[0])
+            rest.remove(names[0])
+        kinds = [name for name in rest if name.lower() in self._kinds]
+        left = [name for name in rest if name not in kinds]
+        src, dst, t = ends
+        return _Fields(src, dst, t, kinds, left, self._features(left, k))
 
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
         value = body.get(name)
@@ -184,8 +214,8 @@ class Incoming:
             return value
         return None if value is None and self._gaps and name in body else _number(value, name, k, kinds)
 
-    def _features(self, body: Mapping[str, Any], k: int) -> list[str]:
-        """Return the names of an event's features, in the order of the run's own."""
+    def _features(self, left: Sequence[str], k: int) -> list[str]:
+        """Return the names of an event's features among its fields, in the order of the run's own."""
         named = self._reading.get("edge_columns")
         if named is None and self._texts:
             named = [name for name, one in declared(self._reading.get("columns")).items() if one.kind != "drop"]
@@ -193,7 +223,7 @@ class Incoming:
             return list(named)
         if not self._width:
             return []
-        found = sorted((name for name in body if FEATURE.fullmatch(name)), key=lambda name: (len(name), name))
+        found = sorted((name for name in left if FEATURE.fullmatch(name)), key=lambda name: (len(name), name))
         if len(found) != self._width:
             raise DataError(
                 f"event {k} has {len(found)} features ({', '.join(found)}), the run's own have {self._width}"
@@ -201,19 +231,21 @@ class Incoming:
         return found
 
 
-def _id(value: Any, where: str, text: bool) -> str | int:
+def _id(value: Any, end: str, k: int, text: bool) -> str | int:
     """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
+    if not text and type(value) is int and 0 <= value < LAST:
+        return value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise DataError(f"{where} is an id, text or a whole number; got {value!r}")
+        raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
     if text:
         found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
         if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
-            raise DataError(f"{where} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
+            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
         return found
     if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
-        raise DataError(f"{where}: ids of this run are whole numbers; got {value[:40]!r}")
+        raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
     if not 0 <= int(value) < LAST:
-        raise DataError(f"{where}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
+        raise DataError(f"event {k}: {end}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
     return int(value)
 
 

@@ -158,15 +158,15 @@ class ActiveEvents:
         gone[gone] = ~np.isin(ids[gone], ends[~standing])
         return np.stack([events.src[gone], events.dst[gone]]), standing
 
-    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, store: Histories | None = None) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each pair last met strictly before t); store may hold their histories alone."""
-        last, met = (self.store if store is None else store).last_meeting(src, dst, t)
+    def pair_gaps(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each pair last met strictly before t)."""
+        last, met = self.store.last_meeting(src, dst, t)
         never = float(self.model.never)
         return np.where(met, self.clock.log_gaps(t, last, never), never)
 
-    def node_gaps(self, nodes: np.ndarray, t: np.ndarray, store: Histories | None = None) -> np.ndarray:
-        """Return (Q,) ln(1 + gap since each node's last event strictly before t); store as in `pair_gaps`."""
-        found, never = (self.store if store is None else store).last(nodes, t, 1), float(self.model.never)
+    def node_gaps(self, nodes: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """Return (Q,) ln(1 + gap since each node's last event strictly before t)."""
+        found, never = self.store.last(nodes, t, 1), float(self.model.never)
         gap = np.full(len(nodes), never)
         seen = found.lengths > 0
         gap[seen] = self.clock.log_gaps(np.asarray(t)[seen], found.times, never)
@@ -177,16 +177,16 @@ class ActiveEvents:
 
         What it reads of pairs' own histories stands in further columns.
         """
-        columns, store = self.model.gaps, self.store
-        if self.told is not None:  # which gathers whole histories: all look-ups are in them
-            store = store.histories(np.concatenate([src, dst]))
-        made = [self.pair_gaps(src, dst, t, store)] if columns else []
+        columns = self.model.gaps
+        if self.told is not None:  # which comes by the last events of pairs and ends on its way
+            rows, last = self.told.read(src, dst, t)
+            never = float(self.model.never)
+            found = np.where(last.ids >= 0, self.clock.log_gaps(np.asarray(t)[:, None], last.times, never), never)
+            return torch.cat([torch.from_numpy(found[:, :columns]).float(), torch.from_numpy(rows)], 1)
+        made = [self.pair_gaps(src, dst, t)] if columns else []
         if columns > 1:
-            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t]), store), 2)
-        gaps = torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
-        if self.told is None:
-            return gaps
-        return torch.cat([gaps, torch.from_numpy(self.told.pairs(src, dst, t, store))], 1)
+            made += np.split(self.node_gaps(np.concatenate([src, dst]), np.concatenate([t, t])), 2)
+        return torch.from_numpy(np.stack(made, 1) if made else np.empty((len(src), 0))).float()
 
 
 class StreamEnds:

@@ -18,6 +18,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
+from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:
     from hopstate.data.events import EventStream
@@ -75,6 +76,7 @@ NAMES = (
     *_TARGET,
     *_BOTH,
 )
+_AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
@@ -116,29 +118,28 @@ class PairFeatures:
         made._attr = EventFeatures(past) if past.has_features else None
         return made
 
-    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray, held: Histories | None = None) -> np.ndarray:
+    def pairs(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q, F) float32 features of pairs u (Q,), v (Q,) at times t (Q,).
-
-        Args:
-            u, v, t: the queries.
-            held: what `histories` of the store returned of their nodes, where that is at hand.
 
         Raises:
             ShapeError: columns of different lengths.
-            DataError: a node that the store does not know, or a NaN time.
+            DataError: a node that the store does not know, a NaN time, or a store that is damaged.
         """
-        from hopstate.tokens.pair_feature_kernels import pair_features
+        return self.read(u, v, t)[0]
 
-        store = (self.store if held is None else held).histories(np.concatenate([u, v]))
-        u, v, t = store.checked(u, v, t)
+    def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
+        """Return what `pairs` does, and the last events of the pairs and of their ends."""
+        u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
-        latest = np.empty((len(u), 3), np.int64)
-        columns = store.arrays()
-        arrays = (columns[name] for name in ("start", "length", "codes", "events", "times"))
-        pair_features(u, v, t, *arrays, self.clock.unit, out, latest)
+        parts = self.store.parts(np.concatenate([u, v]))
+        found = [
+            read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some])
+            for some in (slice(a, a + _AT_ONCE) for a in range(0, max(len(u), 1), _AT_ONCE))
+        ]
+        last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
-            self._last_values(latest, out[:, len(NAMES) :])
-        return out
+            self._last_values(last.ids, out[:, len(NAMES) :])
+        return out, last
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:
         """Write the event features of the latest events (Q, 3), NaN where there is none."""

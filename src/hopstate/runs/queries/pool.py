@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from hopstate.data.events import ADD
 from hopstate.data.past import Past
 from hopstate.data.past_deletions import still_gone
 
@@ -16,12 +15,10 @@ def usual_candidates(past: Past, t: Any) -> np.ndarray:
 
     Nodes that were deleted and have met nobody since are none.
     """
-    sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    src, dst = np.zeros((2, past.num_nodes), bool)
     for layer in past.layers:
         stop = int(np.searchsorted(layer.t, t, side="left"))
-        added = slice(0, stop) if layer.kind is None else np.flatnonzero(layer.kind[:stop] == ADD)
-        sources.append(np.unique(layer.src[added]))
-        targets.append(np.unique(layer.dst[added]))
-    src, dst = (np.unique(np.concatenate(part)) for part in (sources, targets))
-    rows = np.union1d(src, dst) if len(np.intersect1d(src, dst)) else dst
+        sources, targets = layer.ends if stop == len(layer) else layer.ends_of(slice(0, stop))
+        src[sources] = dst[targets] = True
+    rows = np.flatnonzero(src | dst if (src & dst).any() else dst)
     return rows[~still_gone(past.layers, past.num_nodes, rows)] if past.has_deletes else rows

@@ -25,8 +25,6 @@ class Rule:
 
     def __init__(self, past: Past) -> None:
         self.past, self.store = past, past.store()
-        self.t = np.concatenate([layer.t for layer in past.layers])
-        self.ends = np.stack([np.concatenate([getattr(x, end) for x in past.layers]) for end in ("src", "dst")])
 
     def best(self, source: int, candidates: np.ndarray, t: Any, count: int) -> np.ndarray:
         """Return rising places of the count first candidates (q,) of a source; a row -1 is a node that never met."""
@@ -37,16 +35,22 @@ class Rule:
         busy[known] = self._events(t)[rows]
         if source >= 0 and len(known):
             when, met = self.store.last_meeting(np.full(len(rows), source), rows, np.full(len(rows), t))
-            last[known[met]] = when[met] - np.float64(self.t[0])
+            last[known[met]] = when[met] - np.float64(self.past.layers[0].t[0])
             shared[known] = self._shared(source, rows, t)
         order = np.lexsort((-shared, -busy, -last))
         return np.sort(order[:count])
 
     def _events(self, t: Any) -> np.ndarray:
         """Return (N,) events of each node among the latest before t."""
-        stop = int(np.searchsorted(self.t, t, side="left"))
-        recent = self.ends[:, max(stop - BUSY, 0) : stop]
-        return np.bincount(recent.reshape(-1), minlength=self.past.num_nodes)
+        recent, left = [np.empty(0, np.int64)], BUSY
+        for layer in reversed(self.past.layers):
+            stop = int(np.searchsorted(layer.t, t, side="left"))
+            some = slice(max(stop - left, 0), stop)
+            recent += [layer.src[some], layer.dst[some]]
+            left -= stop - some.start
+            if not left:
+                break
+        return np.bincount(np.concatenate(recent), minlength=self.past.num_nodes)
 
     def _shared(self, source: int, rows: np.ndarray, t: Any) -> np.ndarray:
         """Return (q,) how many partners among the latest events of each the source's latest partners are."""

@@ -1,0 +1,58 @@
+"""The order by look-ups alone, and who is a candidate at all, however the past is cut into layers."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.events import DELETE, EventStream
+from hopstate.data.layers import Layer
+from hopstate.data.past import Past
+from hopstate.runs.queries.pool import usual_candidates
+from hopstate.runs.queries.rule import BUSY, Rule
+
+
+def _past(stream: EventStream, places: list[int]) -> Past:
+    cuts = zip([0, *places], [*places, len(stream)], strict=True)
+    layers = tuple(Layer.of(stream.slice(a, b)) for a, b in cuts)
+    return Past(layers=layers, num_nodes=stream.num_nodes)
+
+
+def _events(*, bipartite: bool = False, deletes: bool = False) -> EventStream:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 20, 3_000), rng.integers(0, 30, 3_000) + 25 * bipartite
+    kind = np.where(rng.random(3_000) < 0.2, DELETE, 0).astype(np.int8) if deletes else None
+    return EventStream(src=src, dst=dst, t=np.sort(rng.integers(0, 900, 3_000)), kind=kind, num_nodes=60)
+
+
+@pytest.mark.parametrize("bipartite", [False, True])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_candidates_are_the_nodes_of_earlier_added_edges(bipartite: bool, deletes: bool) -> None:
+    stream = _events(bipartite=bipartite, deletes=deletes)
+    for t in (0, 1, 40, 450, 899, 2_000):
+        rows = stream.additions(np.flatnonzero(stream.t < t))
+        src, expected = np.unique(stream.src[rows]), np.unique(stream.dst[rows])
+        if np.intersect1d(src, expected).size:
+            assert not bipartite
+            expected = np.union1d(src, expected)
+        for places in ([], [1, 7], [1_000, 2_999], list(range(100, 3_000, 100))):
+            np.testing.assert_array_equal(usual_candidates(_past(stream, places), t), expected)
+
+
+def test_a_rule_says_the_same_however_the_past_is_cut() -> None:
+    stream = _events()
+    whole = Rule(_past(stream, []))
+    for places in ([5], [1_000, 2_000], list(range(100, 3_000, 100))):
+        cut = Rule(_past(stream, places))
+        for source, t in ((3, 900), (7, 2_000), (-1, 500), (4, 1), (0, 0)):
+            rows = np.append(np.arange(0, 60, 2), -1)
+            assert np.array_equal(cut.best(source, rows, t, 9), whole.best(source, rows, t, 9))
+
+
+def test_the_others_come_by_how_busy_they_were_of_late() -> None:
+    """What lies further back than so many events counts for nothing, wherever layers are cut."""
+    src, dst = np.zeros(3 * BUSY, np.int64), np.full(3 * BUSY, 1)
+    dst[: 2 * BUSY], dst[-3:] = 2, 3  # 2 was busy, long ago
+    stream = EventStream(src=src, dst=dst, t=np.arange(3 * BUSY), num_nodes=5)
+    for places in ([], [BUSY // 2], [2 * BUSY + 1, 3 * BUSY - 2]):
+        rule = Rule(_past(stream, places))
+        assert rule.best(-1, np.array([4, 2, 3, 1]), 3 * BUSY, 2).tolist() == [2, 3]
+        assert rule.best(-1, np.array([4, 2, 3, 1]), 2 * BUSY, 1).tolist() == [1]
