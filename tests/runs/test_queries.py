@@ -199,6 +199,21 @@ def test_the_first_stage_keeps_the_models_own_best_and_tells_what_it_loses(
         assert len(file.read_bytes()) == len(kept)
 
 
+@pytest.mark.parametrize("name", ["recency", "pair-trees", "dyg-mamba"])
+def test_slices_of_a_first_stage_change_nothing(
+    name: str, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(runs[name].path, tmp_path / "run")
+    found = []
+    for size in (1, 3, 1_000):
+        monkeypatch.setattr("hopstate.streaming.slices.FIRST", size)
+        monkeypatch.setattr("hopstate.streaming.slices.LEAST", size)
+        monkeypatch.setattr("hopstate.streaming.slices.AIM", 0.0)  # so that no slice is larger than the first
+        found.append(open_run(tmp_path / "run").rank(["u1", "u2"], top=None, first_stage=4))
+    assert found[0].equals(found[2])
+    assert found[1].equals(found[2])
+
+
 def test_a_first_stage_orders_candidates_whatever_their_order(runs: dict[str, Run], tmp_path: Path) -> None:
     """And those that were never met are ordered too."""
     shutil.copytree(runs["recency"].path, tmp_path / "run")
