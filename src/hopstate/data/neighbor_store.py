@@ -270,7 +270,11 @@ class NeighborStore(HistoryArena):
 
 
 def times_as_stored(times: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
-    """Return query times (Q,) in the stored type; a fraction over integer times becomes the next integer.
+    """Return query times in the stored type; a fraction over integer times becomes the next integer.
+
+    Args:
+        times: (Q,), in the unit of the store's times.
+        kind: int64 or float64.
 
     Raises:
         DataError: one is NaN.
