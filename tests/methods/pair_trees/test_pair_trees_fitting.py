@@ -43,6 +43,24 @@ def test_few_pairs_are_told_apart_too() -> None:
     assert model.forest().scores(events).mean() > model.forest().scores(others).mean() + 0.1
 
 
+@pytest.mark.parametrize("known", [0, 1, 3])
+def test_a_column_that_is_known_of_few_among_many_rows_says_nothing(
+    known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scikit-learn draws the rows that it bins by, and refuses a column of which none of them knows a value."""
+    count = 150_000
+    events, others = pairs(count, False, 0)
+    events[:, 1] = others[:, 1] = np.nan
+    events[:known, 1] = 5
+    model = PairTrees(PairTrees.Config(max_trees=3), 3, np.empty(0, np.int64))
+    one, other = pairs(1000, False, 1)
+    validation = Pairs(events={"val": one}, others={("val", "random"): other})
+    grow(model, (events, {"random": others}), validation, historical=0.0, seed=0)
+    changed = one.copy()
+    changed[:, 1] = 5
+    np.testing.assert_array_equal(model.forest().scores(one), model.forest().scores(changed))
+
+
 def test_of_standardised_features_the_first_are_looked_at() -> None:
     """Whatever the rounding of their deviations, which differs from one training split to the next."""
     x = np.random.default_rng(0).gamma(1.0, size=(5000, 12))

@@ -25,6 +25,8 @@ from hopstate.sampling.negatives import STRATEGIES, draw_negatives
 
 STAGE = 10  # trees between two looks at validation
 SMALL = 20  # leaves that few pairs may at least be shared out to
+BINNED = 200_000  # rows, drawn from more, by which scikit-learn bins
+SURE = 20  # values expected among them, of which all are missed once in 5e8
 CHECKED = 256  # training pairs on which our scores are held to scikit-learn's
 
 
@@ -108,7 +110,7 @@ def grow(
         A row for each stage: trees so far, and validation's figures.
     """
     x, y, weight = _table(training, historical)
-    x[:, np.isnan(x).all(0)] = 0  # scikit-learn refuses to bin what is always missing
+    x[:, _known_too_rarely(x, weight)] = 0
     grower = _grower(model.config, seed, len(x))
     with threadpool_limits(limits=1, user_api="openmp"):  # sums over rows would follow the number of threads
         grower.fit(x, y, weight)
@@ -119,6 +121,19 @@ def grow(
     model.keep(int(best["trees"]))
     _calibrate(model, validation, historical)
     return rows
+
+
+def _known_too_rarely(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return (F,) which columns may have no value among the rows that scikit-learn bins by, which it refuses.
+
+    Args:
+        x: (n, F) training rows.
+        weight: (n,) by which it draws rows where there are more than it bins by.
+    """
+    if len(x) <= BINNED:
+        return np.isnan(x).all(0)
+    shares = np.array([weight[~np.isnan(column)].sum() for column in x.T]) / weight.sum()
+    return shares * BINNED < SURE
 
 
 def _table(training: tuple[np.ndarray, dict[str, np.ndarray]], historical: float) -> tuple[np.ndarray, ...]:
