@@ -69,3 +69,23 @@ def test_the_first_that_is_installed_is_taken(monkeypatch) -> None:
     assert first_installed() == "bisection"
     with pytest.raises(MissingExtraError, match=r"pip install 'hopstate\[kaminpar\]'"):
         partition(near(50, 100), 4, how="kaminpar")
+
+
+@pytest.mark.parametrize("some", [1, 7, 1 << 22])
+def test_entries_are_looked_at_some_nodes_at_a_time(some: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "SOME", some)
+    graph = near(200, 500)
+    cluster = np.random.default_rng(0).integers(0, 4, 200)
+    sources, targets = graph.edge_index()
+    assert cut_fraction(graph, cluster) == (cluster[sources] != cluster[targets]).mean()
+    indptr, indices = partition_module._symmetric(graph)
+    assert indices is graph.indices  # nothing is copied of a graph that is one already
+    assert indptr is graph.indptr
+
+
+@pytest.mark.parametrize("amiss", ["loop", "twice"])
+def test_loops_and_repeated_edges_do_not_reach_the_partitioner(amiss: str) -> None:
+    more = np.array([[3, 3] if amiss == "loop" else [0, 1]])
+    edges = np.concatenate([[[0, 1], [1, 2], [2, 3]], more])
+    indptr, indices = partition_module._symmetric(Graph.from_edges(edges, duplicates="keep"))
+    assert (indptr.tolist(), indices.tolist()) == ([0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2])

@@ -9,7 +9,7 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
-from hopstate.methods.message_passing.batching import embedder
+from hopstate.methods.message_passing.all_nodes import embedder
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.ops.sampling import Neighborhoods
 from hopstate.sampling.samplers import LayerSampler, SaintSampler, ShadowSampler

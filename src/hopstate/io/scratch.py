@@ -6,6 +6,8 @@ import mmap
 import os
 import sys
 import tempfile
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,15 @@ class Scratch:
 
     Args:
         folder: where their files lie; None keeps them in memory.
+        read: arrays of others, maybe mapped, whose pages `let_go` gives back too.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, read: Iterable[np.ndarray] = ()) -> None:
         self.folder = folder
+        self._at: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+        self._read = tuple(read)
+        for array in self._read:
+            self._at[array.ctypes.data] = array
 
     def __call__(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         """Return a (rows, columns) tensor of any values.
@@ -36,7 +43,14 @@ class Scratch:
         if self.folder is None or not size:
             return torch.empty(rows, columns, dtype=dtype)
         otherwise = "raise the memory budget so that the array stays in memory"
-        return torch.from_numpy(_mapped(self.folder, size, otherwise)).view(dtype).view(rows, columns)
+        array = _mapped(self.folder, size, otherwise).view(np.ndarray)
+        self._at[array.ctypes.data] = array
+        return torch.from_numpy(array).view(dtype).view(rows, columns)
+
+    def let_go(self, *tensors: Tensor) -> None:
+        """Give back the memory of what was read and written of tensors; those of others, or in memory, stay."""
+        if self.folder is not None:
+            let_go(*(self._at.get(tensor.data_ptr()) for tensor in tensors))
 
 
 def mapped_array(folder: Path, count: int, dtype: Any) -> np.ndarray:

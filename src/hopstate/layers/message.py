@@ -188,6 +188,8 @@ class Adjacency:
 
     def _degree(self, dtype: torch.dtype) -> Tensor:
         if self.degree is not None:
+            if len(self.degree) == self.num_nodes:  # without a copy: a few rows of a large graph need few of them
+                return self.degree
             return torch.cat([self.degree, self.degree.new_zeros(self.num_nodes - len(self.degree))])
         degree = torch.zeros(self.num_nodes, device=self.indptr.device, dtype=dtype)
         own = self.indptr.diff().to(dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ Partitioner = Literal["auto", "kaminpar", "metis", "bisection"]
 MODULES = {"kaminpar": "kaminpar", "metis": "pymetis"}  # the better first; their extras have the partitioners' names
 NAMES = {"kaminpar": "KaMinPar", "metis": "METIS", "bisection": "hopstate's own bisection"}
 IMBALANCE = 0.03  # of KaMinPar's clusters; METIS has the same
+SOME = 1 << 22  # entries that are looked at together
 NARROW = 2**32  # bytes of a graph's file up to which its places and ids have 32 bits
 
 
@@ -71,8 +73,8 @@ def partition(graph: Graph, clusters: int, *, how: Partitioner = "auto", seed: i
 
 def cut_fraction(graph: Graph, cluster: np.ndarray) -> float:
     """Return the share of stored edges whose ends lie in different clusters."""
-    sources, targets = graph.edge_index()
-    return float((cluster[sources] != cluster[targets]).mean()) if graph.num_edges else 0.0
+    cut = sum(int((cluster[rows] != cluster[targets]).sum()) for rows, targets in _entries(graph))
+    return cut / graph.num_edges if graph.num_edges else 0.0
 
 
 def first_installed(among: tuple[Partitioner, ...] = ("kaminpar", "metis")) -> Partitioner:
@@ -116,13 +118,31 @@ def _metis(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) ->
 
 
 def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Return a CSR without self-loops that holds both directions of every edge."""
+    """Return a CSR without self-loops that holds both directions of every edge; the graph's own where it is one."""
+    if graph.is_undirected and not any(_repeats(rows, targets) for rows, targets in _entries(graph)):
+        return graph.indptr, graph.indices
     a = graph.to_scipy(np.int8)
     if not graph.is_undirected:
         a = ((a + a.T) > 0).astype(np.int8)
     a.setdiag(0)
     a.eliminate_zeros()
     return a.indptr.astype(np.int64), a.indices.astype(np.int64)
+
+
+def _repeats(rows: np.ndarray, targets: np.ndarray) -> bool:
+    """Return whether entries go from a node to itself, or stand twice."""
+    return bool((rows == targets).any() or ((rows[1:] == rows[:-1]) & (targets[1:] == targets[:-1])).any())
+
+
+def _entries(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield sources and targets of stored edges, some nodes' at a time: about `SOME`."""
+    first = 0
+    while first < graph.num_nodes:
+        last = int(np.searchsorted(graph.indptr, graph.indptr[first] + SOME, "right")) - 1
+        last = max(first + 1, min(last, graph.num_nodes))
+        own = slice(graph.indptr[first], graph.indptr[last])
+        yield np.repeat(np.arange(first, last), np.diff(graph.indptr[first : last + 1])), graph.indices[own]
+        first = last
 
 
 def _fill_empty(cluster: np.ndarray, clusters: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
+from hopstate.io.scratch import let_go
 from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.sampling.adjacency import (
@@ -23,6 +24,8 @@ from hopstate.sampling.adjacency import (
     whole_adjacency,
 )
 from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
+
+LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,9 +248,16 @@ def features(graph: Graph, nodes: np.ndarray) -> Tensor:
     Raises:
         DataError: the graph has none.
     """
-    if graph.x is None:
+    x = graph.x
+    if x is None:
         raise DataError(f"{graph.name} has no node features")
-    return torch.from_numpy(np.array(graph.x[nodes], np.float32))
+    if x.nbytes <= LARGE:
+        return torch.from_numpy(np.array(x[nodes], np.float32))
+    out = np.empty((len(nodes), x.shape[1]), np.float32)
+    for start in range(0, len(nodes), FEW):  # the system maps pages around those that are read
+        out[start : start + FEW] = x[nodes[start : start + FEW]]
+        let_go(x)
+    return torch.from_numpy(out)
 
 
 def all_features(graph: Graph) -> Tensor:

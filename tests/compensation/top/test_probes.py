@@ -12,7 +12,7 @@ from hopstate.compensation.top.top import Top
 from hopstate.compensation.top.wrap.module import top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError
-from hopstate.methods.message_passing.batching import embedder
+from hopstate.methods.message_passing.all_nodes import embedder
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.testing.asserts import relative_rmse
 

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, HopstateWarning
-from hopstate.methods.message_passing.batching import Batching, embedder, exact_inference
+from hopstate.io.scratch import Scratch
+from hopstate.methods.message_passing.all_nodes import embedder, exact_inference, row_store
+from hopstate.methods.message_passing.batching import Batching
 from hopstate.methods.message_passing.model import NORMALIZATION, Backbone
 from hopstate.methods.message_passing.top_error import relative_errors
 from hopstate.runs import api
@@ -320,3 +323,33 @@ def test_settings_that_cannot_work(tmp_path: Path) -> None:
         fit(tmp_path / "b", "top", method="gat", top={"form": "linear"})
     with pytest.raises(ConfigError, match="names 3 layers, the model has 2"):
         fit(tmp_path / "c", "neighbor", fanouts=[2, 2, 2])
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gcnii", "gat"])
+@pytest.mark.parametrize("jump", ["none", "cat"])
+def test_rows_of_all_nodes_in_files_are_those_in_memory(kind: str, jump: str, tmp_path: Path) -> None:
+    graph = two_groups()
+    config = Backbone.Config(dim=8, num_layers=3, heads=2, jump=jump)
+    model = Backbone(config, kind=kind, in_dim=4, num_classes=2).eval()
+    mapped = row_store(graph, model, 3, 1000, tmp_path)
+    assert mapped.folder == tmp_path
+    with torch.no_grad():
+        assert torch.equal(exact_inference(graph, 13, mapped)(model), exact_inference(graph, 13)(model))
+    assert row_store(graph, model, 3, 1 << 30, tmp_path).folder is None
+
+
+def test_top_with_files_trains_as_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    call = Scratch.__call__
+
+    def counted(self: Scratch, *shape: Any) -> torch.Tensor:
+        made.append(self.folder is not None)
+        return call(self, *shape)
+
+    monkeypatch.setattr(Scratch, "__call__", counted)
+    runs = [
+        fit(tmp_path / budget, "top", nodes="random", batch_size=40, block_size=30, memory_budget=budget)
+        for budget in ("1000", "1GiB")
+    ]
+    assert set(made) == {True, False}
+    assert runs[0].metrics == runs[1].metrics

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from hopstate.errors import DataError
+from hopstate.io.scratch import Scratch
 from hopstate.random import torch_rng
 
 POWER = 2  # power iterations of the range finder
+FEW, MANY = 8192, 1 << 17  # rows at a time: of a Gram matrix, and of columns in files
 CUTOFF = 1e-6  # directions with a smaller singular value than this, relative to the largest, are noise
 
 
@@ -61,21 +63,28 @@ def random_mixing(columns: list[Tensor], count: int, *, seed: int) -> list[Tenso
     return [scale[:, None] * torch.randn(len(scale), count, generator=draw).to(scale) for scale in scales]
 
 
-def times(columns: list[Tensor], mixing: list[Tensor]) -> Tensor:
-    """Return the joined columns times mixing, without a copy of the columns."""
-    total = columns[0].new_zeros(len(columns[0]), mixing[0].shape[1])
-    for part, matrix in zip(columns, mixing):
-        total.addmm_(part, matrix)
+def times(columns: list[Tensor], mixing: list[Tensor], store: Scratch | None = None) -> Tensor:
+    """Return the joined columns times mixing, made by store (by default in memory), without a copy of the columns."""
+    if store is None or store.folder is None:
+        total = columns[0].new_zeros(len(columns[0]), mixing[0].shape[1])
+        for part, matrix in zip(columns, mixing):
+            total.addmm_(part, matrix)
+        return total
+    total = store(len(columns[0]), mixing[0].shape[1], columns[0].dtype)
+    for start in range(0, len(total), MANY):
+        total[start : start + MANY] = times([part[start : start + MANY] for part in columns], mixing)
+        store.let_go(total, *columns)
     return total
 
 
 def _gram_mixing(columns: list[Tensor], scales: list[Tensor]) -> Tensor:
-    joined = torch.cat([c * scale for c, scale in zip(columns, scales)], 1)
-    gram = sum(part.double().T @ part.double() for part in joined.split(8192))
-    assert isinstance(gram, Tensor)
+    gram = columns[0].new_zeros(())
+    for parts in zip(*(c.split(FEW) for c in columns)):
+        joined = torch.cat([part * scale for part, scale in zip(parts, scales)], 1).double()
+        gram = gram + joined.T @ joined
     squares, vectors = torch.linalg.eigh(gram)
     keep = squares > CUTOFF**2 * squares[-1:]
-    return (vectors[:, keep] / squares[-1:].clamp_min(CUTOFF).sqrt()).to(joined.dtype)
+    return (vectors[:, keep] / squares[-1:].clamp_min(CUTOFF).sqrt()).to(columns[0].dtype)
 
 
 def _finder_mixing(columns: list[Tensor], scales: list[Tensor], rank: int, seed: int) -> Tensor:

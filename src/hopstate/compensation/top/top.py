@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hopstate.compensation.top.basis import random_mixing, range_mixing, times
+from hopstate.compensation.top.basis import FEW, random_mixing, range_mixing, times
 from hopstate.compensation.top.batch import GeneralTop, LinearTop, not_linear
 from hopstate.compensation.top.config import TopConfig
 from hopstate.compensation.top.probes import Embed, Forward, LayerInputs, WholePass, basic_embeddings, with_changes
@@ -41,6 +41,7 @@ from hopstate.compensation.top.ridge import (
 from hopstate.compensation.top.store import CompensationStore, fingerprint
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, DataError
+from hopstate.io.scratch import Scratch
 from hopstate.layers.evaluating import evaluating
 from hopstate.layers.message import Adjacency, Normalization
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
@@ -68,6 +69,7 @@ class Top:
         normalization: how the model's layers weigh neighbours; "edges" for any that weigh edges themselves.
         seed: fixes initialisations and draws.
         rows: the only nodes that batches will hold; the linear form then forgets the basis at all others.
+        store: makes what is kept of each node; by default in memory.
 
     Raises:
         ConfigError: the linear form was asked for and the aggregator is not linear; the general form is offered.
@@ -81,12 +83,13 @@ class Top:
         *,
         seed: int,
         rows: np.ndarray | None = None,
+        store: Scratch | None = None,
     ) -> None:
         if config.form == "linear" and normalization not in LINEAR:
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own = _Own()
+        self._own, self._made = _Own(), store or Scratch()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -176,7 +179,7 @@ class Top:
             every = sum(v.shape[1] for v in values)
             few = min(every, WIDEST * sum(e.values.shape[1] for e in group if e.weight == 1)) // sets
             rank = every if self.config.basis == "batch" else self.config.rank or few
-            made = _mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
+            made = self._mixed(group, range_mixing(values, rank, seed=self.seed, weights=[e.weight for e in group]))
             probe = LayerInputs(made.values[:, :0], made.sums[:, :0]) if probes is None else probes[number]
             width = max(e.values.shape[1] for e in group)
             bases.append(Basis(made.values, made.sums, probe.values, probe.sums, torch.tensor(width)))
@@ -196,7 +199,13 @@ class Top:
     def _probe(self, group: list[LayerInputs]) -> LayerInputs:
         """Return random combinations of messages that go into a basis."""
         group = [e for e in group if e.weight == 1]
-        return _mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
+        return self._mixed(group, random_mixing([e.values for e in group], PROBES, seed=self.seed))
+
+    def _mixed(self, group: list[LayerInputs], mixing: list[Tensor]) -> LayerInputs:
+        sums = [e.sums for e in group]
+        none = mixing[0].new_zeros(len(sums[0]), 0)
+        values = times([e.values for e in group], mixing, self._made)
+        return LayerInputs(values, times(sums, mixing, self._made) if sums[0].shape[1] else none)
 
     # ---- batches ---------------------------------------------------------------------------------------
     @property
@@ -251,12 +260,12 @@ class Top:
             if self.linear:  # A_B,out times values
                 adjacency_matrix = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
-                    total[rows] - adjacency_matrix.to(values.dtype) @ values[rows]
+                    self._taken(total, rows) - adjacency_matrix.to(values.dtype) @ self._taken(values, rows)
                     for values, total in ((basis.values, basis.sums), (basis.probe, basis.probe_sums))
                 )
             else:
                 far = torch.from_numpy(around.nodes[len(nodes) :])
-                missing, target = basis.values[far], basis.probe[far]
+                missing, target = self._taken(basis.values, far), self._taken(basis.probe, far)
             found.append(self._fit(nodes, rows, basis, missing, target))
         return found
 
@@ -280,13 +289,25 @@ class Top:
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
         if c.basis == "batch":
-            return fit_in_range(basis.values[every], rows, missing, self._width(basis), ridge, seed=self.seed)
+            return fit_in_range(
+                self._taken(basis.values, every), rows, missing, self._width(basis), ridge, seed=self.seed
+            )
         place = every if rows is None else every[rows]
-        known = basis.values[place]
+        known = self._taken(basis.values, place)
         tight = len(known) < 2 * known.shape[1]
         if target.numel() and (tight or not self._of_present_weights):  # else present messages are well determined
-            ridge = best_ridge(known, missing, basis.probe[place], target)
+            ridge = best_ridge(known, missing, self._taken(basis.probe, place), target)
         return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
+
+    def _taken(self, kept: Tensor, rows: Tensor) -> Tensor:
+        """Return rows of what is kept of each node."""
+        if self._made.folder is None:
+            return kept[rows]
+        out = kept.new_empty(len(rows), kept.shape[1])
+        for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
+            into.copy_(kept[some])
+            self._made.let_go(kept)
+        return out
 
     def _width(self, basis: Basis) -> int:
         """Return k of a basis for each batch."""
@@ -298,9 +319,3 @@ class Top:
         if (place < 0).any():
             raise DataError(f"node {nodes[place < 0][0]} is not among the rows that this compensation was made for")
         return torch.from_numpy(place)
-
-
-def _mixed(group: list[LayerInputs], mixing: list[Tensor]) -> LayerInputs:
-    sums = [e.sums for e in group]
-    none = mixing[0].new_zeros(len(sums[0]), 0)
-    return LayerInputs(times([e.values for e in group], mixing), times(sums, mixing) if sums[0].shape[1] else none)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from hopstate.compensation.gas import GasCache
 from hopstate.compensation.top.config import TopConfig
-from hopstate.compensation.top.probes import BlockPass, Embed
 from hopstate.compensation.top.refresh import Refresher
 from hopstate.compensation.top.top import Top
 from hopstate.data.graph import Graph
 from hopstate.errors import ConfigError, check_range
-from hopstate.methods.message_passing.model import Backbone, Cuts
+from hopstate.io.scratch import Scratch
+from hopstate.io.sizes import parse_bytes
+from hopstate.methods.message_passing.all_nodes import embedder, exact_inference, row_store
+from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.method import Context
-from hopstate.sampling.adjacency import rows_adjacency
 from hopstate.sampling.partition import Partitioner, partition
 from hopstate.sampling.samplers import (
     ClusterSampler,
@@ -36,16 +35,11 @@ from hopstate.sampling.subgraph import (
     NoBatches,
     NodeSetSource,
     ShadowSource,
-    all_features,
-    blocks,
-    whole_graph,
 )
-from hopstate.training.precision import bare
 from hopstate.training.tasks.node import NodeLabels
 from hopstate.training.tasks.subgraph import Subgraphs, one_pass
 
 NODE_SETS = ("top", "cluster", "gas")
-ROWS = 4096  # receivers at a time in products over all nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +68,8 @@ class Batching:
         walk_length: steps of GraphSAINT's walks.
         inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
         block_size: nodes in work at a time in exact inference.
+        memory_budget: vectors of all nodes that would take more than half of this, in exact inference and in what top
+            is made from, are kept in files of the run folder ("4GiB", "500MB", or bytes).
         gas_cache: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
             folder ("disk"), with a journal of what has changed since the checkpoint.
         top: settings of the compensation.
@@ -93,6 +89,7 @@ class Batching:
     walk_length: int = 4
     inference: Literal["exact", "one-pass"] = "exact"
     block_size: int = 100_000
+    memory_budget: str = "4GiB"
     gas_cache: Literal["memory", "disk"] = "memory"
     top: TopConfig = field(default_factory=TopConfig)
 
@@ -100,6 +97,7 @@ class Batching:
         check_range("batching.", least=1, num_clusters=self.num_clusters, clusters_per_batch=self.clusters_per_batch)
         check_range("batching.", least=1, batch_size=self.batch_size, block_size=self.block_size)
         check_range("batching.", least=1, shadow_size=self.shadow_size, walk_length=self.walk_length)
+        parse_bytes(self.memory_budget)
         if not self.fanouts or min(self.fanouts) < 1:
             raise ConfigError(f"batching.fanouts are numbers of at least 1; got {list(self.fanouts)}")
         if self.clusters_per_batch > self.num_clusters:
@@ -149,9 +147,13 @@ def batched_source(
     train = labels.split.get("train", np.arange(0))
     fitted = context.trained is None
     missing: Top | GasCache | None = None
+    vectors = (2 * model.config.num_layers if config.kind == "top" else 0) + model.config.num_layers
+    store = row_store(graph, model, vectors, parse_bytes(config.memory_budget), context.run)
     if config.kind == "top" and (fitted or config.inference == "one-pass"):
         only = train if config.train_only and config.inference == "exact" else None
-        missing = prepared_top(graph, config.top, model, seed=seed, rows=only, block_size=config.block_size)
+        missing = prepared_top(
+            graph, config.top, model, seed=seed, rows=only, block_size=config.block_size, store=store
+        )
     elif config.kind == "gas" and fitted:
         # the folder's former name: runs made before are resumed from it
         folder = context.run / "histories" if config.gas_cache == "disk" else None
@@ -165,13 +167,13 @@ def batched_source(
     def device() -> torch.device:
         return next(model.parameters()).device
 
-    predict = exact_inference(graph, config.block_size)
+    predict = exact_inference(graph, config.block_size, store)
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
         predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
-        refresher = Refresher(missing, model, embedder(graph, missing, config.block_size), config.top.refresh)
+        refresher = Refresher(missing, model, embedder(graph, missing, config.block_size, store), config.top.refresh)
     keeper = missing if isinstance(missing, GasCache) else refresher
     return Subgraphs(
         source,
@@ -191,45 +193,14 @@ def prepared_top(
     seed: int,
     rows: np.ndarray | None = None,
     block_size: int = 100_000,
+    store: Scratch | None = None,
 ) -> Top:
     """Return TOP's compensation made for model, for batches of rows (None: of any nodes)."""
     if model.normalization is None:
         raise ConfigError(f"{model.kind} passes no messages, so there is nothing to compensate; use kind=full")
-    top = Top(graph, config, model.normalization, seed=seed, rows=rows)
-    top.prepare(model, embedder(graph, top, block_size))
+    top = Top(graph, config, model.normalization, seed=seed, rows=rows, store=store)
+    top.prepare(model, embedder(graph, top, block_size, store))
     return top
-
-
-def embedder(graph: Graph, top: Top, block_size: int) -> Embed:
-    """Return what embeds a backbone for TOP: on the whole graph at once where block_size allows, else in blocks."""
-    if graph.num_nodes > block_size:
-
-        def run(model: nn.Module) -> Iterator[Tensor]:
-            assert isinstance(model, Backbone)
-            stages = model.stages(all_features(graph), cuts(graph, model, block_size))
-            for _ in range(model.config.num_layers):  # not to the end: what the last layer makes of it is not needed
-                sent = next(stages)[0]
-                assert sent is not None
-                yield sent
-                del sent
-
-        def sums(sent: Tensor, rows: np.ndarray | None) -> Tensor:
-            every = np.arange(graph.num_nodes) if rows is None else rows
-            degree = torch.from_numpy(graph.incoming.degree)
-            out = sent.new_empty(len(every), sent.shape[1])
-            for start in range(0, len(every), ROWS):
-                block = rows_adjacency(graph, every[start : start + ROWS], degree)
-                out[start : start + ROWS] = block.normalized_adjacency(top.normalization, sent.dtype) @ sent
-            return out
-
-        return BlockPass(run, sums if top.linear else None, top.rows)
-    x, adjacency = whole_graph(graph)
-
-    def forward(model: nn.Module) -> Tensor:
-        first = next(model.parameters())
-        return model(x.to(first.device, first.dtype), adjacency.to(first.device))
-
-    return top.whole_pass(forward, adjacency)
 
 
 def make_source(
@@ -278,27 +249,3 @@ def node_sampler(graph: Graph, config: Batching, rows: np.ndarray | None, depth:
     cluster = partition(graph, clusters, how=config.partitioner, seed=seed)
     per_batch = min(config.clusters_per_batch, len(np.unique(cluster if rows is None else cluster[rows])))
     return ClusterSampler(cluster, per_batch, seed=seed, rows=rows, shuffle=config.shuffle)
-
-
-def cuts(graph: Graph, model: Backbone, block_size: int) -> Cuts:
-    """Return what cuts a graph for layer-wise passes: rows over all nodes, or with their halo alone.
-
-    The halo is for layers that take lists of edges, and where all nodes' representations may be too much for a device.
-    """
-    halo = model.normalization == "edges" or next(model.parameters()).device.type != "cpu"
-    return lambda: blocks(graph, block_size if halo else min(block_size, ROWS), halo=halo)
-
-
-def exact_inference(graph: Graph, block_size: int) -> Callable[[nn.Module], Tensor]:
-    """Return a function model → (N, C) logits on the CPU: at once where block_size allows, else layer by layer."""
-    whole = whole_graph(graph) if graph.num_nodes <= block_size else None
-
-    def predict(model: nn.Module) -> Tensor:
-        inner = bare(model)
-        assert isinstance(inner, Backbone)
-        if whole is None:
-            return inner.layerwise(all_features(graph), cuts(graph, inner, block_size))
-        first = next(inner.parameters())
-        return inner(whole[0].to(first.device, first.dtype), whole[1].to(first.device)).float().cpu()
-
-    return predict

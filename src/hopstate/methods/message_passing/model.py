@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ConfigError, nearest
+from hopstate.io.scratch import Scratch
 from hopstate.layers.message import Adjacency, Propagator
 from hopstate.methods.message_passing.blocks import (
     ALONE,
@@ -40,6 +41,7 @@ from hopstate.methods.message_passing.blocks import (
 from hopstate.types import Float, shapecheck
 
 STEP = 4096  # rows at a time where a function of single rows is applied to all nodes
+HELD = 32  # times so many rows of files are in memory, about, where they are read from their starts to their ends
 Cuts = Callable[[], Iterable[tuple[np.ndarray | None, Adjacency]]]
 """Blocks that cover all nodes as receivers: rows of the graph that the adjacency's nodes are (None: all of them)."""
 
@@ -135,34 +137,49 @@ class Backbone(nn.Module):
             kept.append(block(kept[-1], adjacency, kept[0]))
         return kept
 
-    def layerwise(self, x: Tensor, cuts: Cuts) -> Tensor:
+    def layerwise(self, x: Tensor, cuts: Cuts, store: Scratch | None = None) -> Tensor:
         """Return (N, C) logits exactly, layer after layer, with one block of nodes in work at a time.
 
         Args:
             x: (N, F) features.
             cuts: gives, each time it is called, blocks that cover all nodes (see `Cuts`).
+            store: makes the arrays of a row a node; by default in memory.
         """
-        for _, kept in self.stages(x, cuts):  # noqa: B007  (the last of them is read below)
+        store = store or Scratch()
+        for _, kept in self.stages(x, cuts, store):  # noqa: B007  (the last of them is read below)
             pass
         layers, device = kept[-1:] if self.config.jump == "none" else self._seen(kept), self.device
-        chunks = zip(*(z.split(STEP) for z in layers))
-        return torch.cat([self.logits([z.to(device) for z in chunk]).cpu() for chunk in chunks])
+        out = []
+        for number, chunk in enumerate(zip(*(z.split(STEP) for z in layers))):
+            out.append(self.logits([z.to(device) for z in chunk]).cpu())
+            if number % HELD == HELD - 1:
+                store.let_go(*layers)
+        return torch.cat(out)
 
-    def stages(self, x: Tensor, cuts: Cuts) -> Iterator[tuple[Tensor | None, list[Tensor]]]:
+    def stages(
+        self, x: Tensor, cuts: Cuts, store: Scratch | None = None
+    ) -> Iterator[tuple[Tensor | None, list[Tensor]]]:
         """Yield, before every block, what all nodes send (N, dim) and representations so far; at the end (None, all).
 
         Without jumping knowledge only the last of the representations is kept (GCNII: and the first). See `layerwise`
-        for x and cuts, blocks of receivers with their adjacency.
+        for x, store and cuts, blocks of receivers with their adjacency.
         """
+        store = store or Scratch()
         device, dtype = self.device, next(self.parameters()).dtype
-        kept = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device)]
+        kept = [_in_steps(lambda part: self.embed(part.to(dtype)), x, device, store)]
         for block in self.blocks:
             assert isinstance(block, (ResidualBlock, GCNIIBlock))
-            sent = _in_steps(block.sent, kept[-1], device)
+            sent = _in_steps(block.sent, kept[-1], device, store)
             yield sent, kept
-            out = torch.empty_like(sent)
+            out = store(len(sent), sent.shape[1], sent.dtype)
+            done = 0
             for nodes, adjacency in cuts():
                 self._one_block(block, sent, kept, (nodes, adjacency.to(device)), out)
+                done += adjacency.num_receivers
+                if done >= HELD * STEP:  # what is sent is read all over, the others from their starts to their ends
+                    store.let_go(out, *kept)
+                    done = 0
+            store.let_go(sent, out, *kept)
             del sent
             if self.config.jump == "none":
                 kept = kept[:1] if self.kind == "gcnii" else []
@@ -180,7 +197,8 @@ class Backbone(nn.Module):
         """Write the output of a layer at one block's receivers into out."""
         nodes, adjacency = cut
         rows = slice(None) if nodes is None else torch.from_numpy(nodes)
-        own = _consecutive(adjacency.own(torch.arange(len(sent))[rows].to(adjacency.indptr.device)).cpu())
+        receivers = adjacency.receiving().cpu()
+        own = _consecutive(receivers if nodes is None else torch.from_numpy(nodes)[receivers])
         device = adjacency.indptr.device
         read = own if block.normalization is None else rows
         there = sent[read].to(device)
@@ -211,7 +229,7 @@ def _consecutive(rows: Tensor) -> Tensor | slice:
     return rows
 
 
-def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device) -> Tensor:
+def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.device, store: Scratch) -> Tensor:
     """Return a function of single rows of x, on the CPU, applied to a few at a time; x itself where it changes none."""
     out: Tensor | None = None
     for start in range(0, max(1, len(x)), STEP):
@@ -219,9 +237,12 @@ def _in_steps(function: Callable[[Tensor], Tensor], x: Tensor, device: torch.dev
         made = function(chunk.to(device)).cpu()
         if made.data_ptr() == chunk.data_ptr() and made.shape == chunk.shape:
             return x
-        out = made.new_empty(len(x), made.shape[1]) if out is None else out
+        out = store(len(x), made.shape[1], made.dtype) if out is None else out
         out[start : start + STEP] = made
+        if start % (HELD * STEP) == 0:
+            store.let_go(x, out)
     assert out is not None
+    store.let_go(x, out)
     return out
 
 
