@@ -119,7 +119,7 @@ def _metis(indptr: np.ndarray, indices: np.ndarray, clusters: int, seed: int) ->
 
 def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """Return a CSR without self-loops that holds both directions of every edge; the graph's own where it is one."""
-    if graph.is_undirected and not any(_repeats(rows, targets) for rows, targets in _entries(graph)):
+    if graph.is_undirected and not any((rows == targets).any() for rows, targets in _entries(graph)):
         return graph.indptr, graph.indices
     a = graph.to_scipy(np.int8)
     if not graph.is_undirected:
@@ -127,11 +127,6 @@ def _symmetric(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     a.setdiag(0)
     a.eliminate_zeros()
     return a.indptr.astype(np.int64), a.indices.astype(np.int64)
-
-
-def _repeats(rows: np.ndarray, targets: np.ndarray) -> bool:
-    """Return whether entries go from a node to itself, or stand twice."""
-    return bool((rows == targets).any() or ((rows[1:] == rows[:-1]) & (targets[1:] == targets[:-1])).any())
 
 
 def _entries(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
