@@ -5,10 +5,12 @@ Source: ours; the features are those of `hopstate.tokens.pair_features`.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hopstate.errors import ShapeError
+from hopstate.ops.row_linear import RowLinear
 from hopstate.types import Float, shapecheck
 
 WIDTH = 64  # of an encoding
@@ -51,14 +53,44 @@ class PairHistory(nn.Module):
         Raises:
             ShapeError: no features, or of another number.
         """
-        found = 0 if features is None else features.shape[1]
-        if features is None or found != len(self.mean):
-            raise ShapeError(f"the model reads {len(self.mean)} features of a pair's history; the input has {found}")
-        return self._encode(features.to(self.hidden.weight.dtype))
+        return self._encode(_checked(features, len(self.mean)).to(self.hidden.weight.dtype))
 
     @shapecheck
     def _encode(self, features: Float[Tensor, "pair feature"]) -> Float[Tensor, "pair channel"]:
+        return torch.relu(self.output(torch.relu(self.hidden(self.marked(features)))))
+
+    def marked(self, features: Tensor) -> Tensor:
+        """Return (Q, 2F) features, standardised, and marks of the missing ones."""
         missing = features.isnan()
         x = ((features - self.mean) / self.scale).clamp(-FARTHEST, FARTHEST).masked_fill(missing, 0.0)
-        hidden = torch.relu(self.hidden(torch.cat([x, missing.to(x.dtype)], 1)))
-        return torch.relu(self.output(hidden))
+        return torch.cat([x, missing.to(x.dtype)], 1)
+
+
+class PackedPairHistory:
+    """A `PairHistory` with its weights as they are now: what it says within `alike`, to the bit, sooner.
+
+    Args:
+        history: in single or double precision on the CPU; later changes of its weights are not seen.
+    """
+
+    def __init__(self, history: PairHistory) -> None:
+        self._marked, self._kind = history.marked, history.hidden.weight.dtype
+        self._layers = [RowLinear(linear.weight, linear.bias) for linear in (history.hidden, history.output)]
+
+    def __call__(self, features: Tensor | None) -> np.ndarray:
+        """Return (Q, dim) encodings of features (Q, F).
+
+        Raises:
+            ShapeError: as `PairHistory.forward` does.
+        """
+        y = self._marked(_checked(features, self._layers[0].terms // 2).to(self._kind)).numpy()
+        for linear in self._layers:
+            y = torch.relu(torch.from_numpy(linear(y))).numpy()
+        return y
+
+
+def _checked(features: Tensor | None, known: int) -> Tensor:
+    found = 0 if features is None else features.shape[1]
+    if features is None or found != known:
+        raise ShapeError(f"the model reads {known} features of a pair's history; the input has {found}")
+    return features

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -118,6 +119,13 @@ class FollowingMemory(MemoryScorer):
             rows = torch.from_numpy(nodes).to(self._device)
             found = self.model.represent(self.memory, rows, back=True)
         return found.detach().cpu().numpy()
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Tensor] | None:
+        return self.model.compiled()
+
+    def _quick(self) -> Callable[..., Tensor] | None:
+        return self._compiled  # made once: a past is of one model's weights, see `Past.model`
 
     def _scores(self, logits: Callable[..., Tensor], nodes: tuple[np.ndarray, ...], gaps: Tensor) -> Tensor:
         self.fetch(np.concatenate(nodes))

@@ -254,7 +254,13 @@ class MemoryScorer:
 
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> Tensor:
         """Return (Q,) probabilities of pairs src (Q,), dst (Q,) at times t (Q,), on the CPU; the memory stays."""
-        return self._scores(self.model.link_logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+        quick = self._quick() if self.alike else None
+        logits = self.model.link_logits if quick is None else quick
+        return self._scores(logits, (src, dst), self.inputs.query_gaps(src, dst, t))
+
+    def _quick(self) -> Callable[..., Tensor] | None:
+        """Return the model's logits of pairs as compiled loops, where it has such."""
+        return self.model.compiled()
 
     def score_nodes(self, nodes: np.ndarray, t: np.ndarray) -> Tensor:
         """Return chances of nodes (Q,) at times t (Q,), on the CPU: (Q,) of the second of two classes, or (Q, C)."""

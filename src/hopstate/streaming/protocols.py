@@ -271,6 +271,13 @@ class MemoryModel(TemporalModel):
         """
         raise NotImplementedError
 
+    def compiled(self) -> Callable[..., Tensor] | None:
+        """Return `link_logits` within `layers.alike`, to the bit, with the weights of now and in less time.
+
+        None where there is no such.
+        """
+        return None
+
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes (n,), or (n, 1) of the second of two classes, with their gaps (n, 1)."""
         raise NotImplementedError

@@ -15,6 +15,8 @@ static embeddings; filters start at their critical coefficients (`hippo`). Nothi
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -24,6 +26,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError, DataError, HopstateError, ShapeError, TimeOrderError, refuse_idle
 from hopstate.layers.pair_history import PairHistory
 from hopstate.layers.time import TimeEncoding
+from hopstate.methods.ctdg_ssm.compiled import CompiledPairs, compiled
 from hopstate.methods.ctdg_ssm.config import CTDGSSMConfig
 from hopstate.methods.ctdg_ssm.heads import StaticEmbedding, make_decoder
 from hopstate.methods.ctdg_ssm.hippo import HippoCell, PolynomialFilter
@@ -206,7 +209,9 @@ class CTDGSSM(MemoryModel):
         dense = [dense_laplacian(p, like.new_ones(p.shape[1]), n, batch.blocks) for p in pairs]
         if noise:
             dense = [noisy_laplacian(L, noise, (batch_seed(batch), k)) for k, L in enumerate(dense)]
-        if all(bool((L[:1] == L).all()) for L in dense):  # streams in step: one change serves every block
+        if batch.blocks > 1 and all(
+            bool((L[:1] == L).all()) for L in dense
+        ):  # streams in step: one change serves every block
             dense = [L[:1] for L in dense]
         return DenseTransition(coefficients, *dense)
 
@@ -266,10 +271,22 @@ class CTDGSSM(MemoryModel):
                 the (e, F) features of `hopstate.tokens.pair_features`.
             back: see `represent`.
         """
-        ends = [self.represent(state, source, back=back), self.represent(state, target, back=back)]
+        ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
         product = [self.pair[0](ends[0]) * self.pair[1](ends[1])] if len(self.pair) else []
         told = [] if self.pair_history is None else [self.pair_history(gap[:, self.gaps :])]
         return self.decoder(torch.cat([*ends, *product, *self._gaps(gap), *told], 1))[:, 0]
+
+    def compiled(self) -> Callable[..., Tensor] | None:
+        """Return `link_logits` as compiled loops, see `compiled`; a class made of this one has none."""
+        parts = self.pair, self.gap_out, self.gaps, self.pair_history, self.decoder
+        pairs = compiled(self, *parts) if type(self) is CTDGSSM else None
+        return None if pairs is None else partial(self._quick_logits, pairs)
+
+    def _quick_logits(
+        self, pairs: CompiledPairs, state: NodeState, source: Tensor, target: Tensor, gap: Tensor, *, back: bool = False
+    ) -> Tensor:
+        ends = self.represent(state, source, back=back), self.represent(state, target, back=back)
+        return pairs(ends, gap)
 
     def node_logits(self, state: NodeState, nodes: Tensor, gap: Tensor, *, back: bool = False) -> Tensor:
         """Return (n, C) logits of nodes in a state, gap (n, 1) as above; (n, 1), of class 1, where C is 2.

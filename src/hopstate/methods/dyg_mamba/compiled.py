@@ -6,7 +6,6 @@ are packed once, and each of the compiled loops behind those operations is calle
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from typing import cast
 
@@ -15,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hopstate.layers.alike import alike, padded
+from hopstate.layers.alike import padded
 from hopstate.layers.cooccurrence import CountEncoding
 from hopstate.layers.heads import LinkHead
+from hopstate.layers.kept import Kept
+from hopstate.layers.pair_history import PackedPairHistory
 from hopstate.layers.time import TimeEncoding
 from hopstate.methods.dyg_mamba.encoder import DyGMambaConfig, HistoryEncoder
 from hopstate.methods.dyg_mamba.timespan import SpanStep, TimeSpanBlock, TimeSpanConfig, _Direction
@@ -46,54 +47,12 @@ def compiled(
         return None
     if config.cross_attention or weight.dtype not in (torch.float32, torch.float64):
         return None
-    values, held = _values(model), _made.get(model)
-    if held is None or not held.is_of(values):
-        with torch.no_grad(), alike():
-            held = _made[model] = _Made(values, CompiledPairs(encoders, output, head))
-    return held.pairs
-
-
-class _Made:
-    """Loops, and the values that they were made of.
-
-    Whether these have changed is seen by their numbers, since not all that writes into a parameter counts as a new
-    version of it; by their versions, where they take no gradient and so nobody trains them.
-    """
-
-    def __init__(self, values: list[Tensor], pairs: CompiledPairs) -> None:
-        self.pairs, self.values, self.copies = pairs, values, [value.clone() for value in values]
-        self.states = list(map(_state, values))
-
-    def is_of(self, values: list[Tensor]) -> bool:
-        """Return whether the loops are those of such values."""
-        if len(values) != len(self.copies):
-            return False
-        fixed = not any(value.requires_grad for value in values)
-        if fixed and all(a is b for a, b in zip(values, self.values)) and list(map(_state, values)) == self.states:
-            return True
-        return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(self.copies, values))
-
-
-_made: weakref.WeakKeyDictionary[nn.Module, _Made] = weakref.WeakKeyDictionary()
-
-
-def _state(value: Tensor) -> tuple[int, int, torch.dtype]:
-    return value._version, value.data_ptr(), value.dtype
+    return _kept.of(model, lambda: CompiledPairs(encoders, output, head))
 
 
 def _is_written(c: TimeSpanConfig) -> bool:
     step = c.step == "span" and c.step_function in ("forgetting", "unnormalized")
     return step and c.maps == "data" and c.conv_width > 0
-
-
-def _values(model: nn.Module) -> list[Tensor]:
-    """Return all parameters and buffers, without the names that torch's own walk makes."""
-    found, waiting = [], [model]
-    while waiting:
-        module = waiting.pop()
-        found += [value for value in (*module._parameters.values(), *module._buffers.values()) if value is not None]
-        waiting.extend(inner for inner in module._modules.values() if inner is not None)
-    return found
 
 
 class CompiledPairs:
@@ -256,14 +215,14 @@ class _Head:
     """`LinkHead`."""
 
     def __init__(self, head: LinkHead) -> None:
-        self.merge, self.score, self.pair = _linear(head.merge), _linear(head.score), head.pair
+        self.merge, self.score = _linear(head.merge), _linear(head.score)
+        self.pair = None if head.pair is None else PackedPairHistory(head.pair)
 
     def __call__(self, u: np.ndarray, v: np.ndarray, features: Tensor | None) -> Tensor:
         """Return (P,) logits."""
         parts = [u, v]
         if self.pair is not None:
-            with alike():
-                parts.append(self.pair(features).detach().numpy())
+            parts.append(self.pair(features))
         return torch.from_numpy(self.score(_relu(self.merge(np.concatenate(parts, 1))))).squeeze(-1)
 
 
@@ -273,3 +232,6 @@ def _linear(linear: nn.Linear) -> RowLinear:
 
 def _relu(x: np.ndarray) -> np.ndarray:
     return torch.relu(torch.from_numpy(x)).numpy()
+
+
+_kept: Kept[CompiledPairs] = Kept()

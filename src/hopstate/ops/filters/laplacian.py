@@ -112,11 +112,13 @@ def matrix_polynomial(coefficients: Tensor, L: Tensor) -> Tensor:
         coefficients: (m+1,) c_0..c_m.
         L: (..., n, n).
     """
-    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
-    result = coefficients[-1] * eye
-    for c in coefficients.flip(0)[1:]:
+    eye, (last, *rest) = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device), coefficients.flip(0)
+    if not rest:
+        return (last * eye).expand(L.shape)
+    result = last * L + rest[0] * eye  # the first product is that with the identity
+    for c in rest[1:]:
         result = result @ L + c * eye
-    return result.expand(L.shape) if result.dim() < L.dim() else result
+    return result
 
 
 def filter_minimum(coefficients: Sequence[float] | np.ndarray) -> tuple[float, float]:
