@@ -4,6 +4,7 @@
 that name), else by the tests of its package: any in `tests/P`, or `test_<package>.py` beside that folder.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def module_of(test: Path) -> bool:
 
 def tests() -> list[Path]:
     return sorted(path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    names = Counter(path.name for path in TESTS.rglob("*.py") if path.name not in ("conftest.py", "__init__.py"))
+    assert not [name for name, times in names.items() if times > 1], "pytest imports them by name: test_<package>_m.py"
 
 
 def test_every_test_stands_where_the_code_does() -> None:
