@@ -5,7 +5,8 @@
 
 Made graphs without order (uniform ends; --edges are those stored, both directions), written once as a store in FOLDER
 and read mapped. 1% of the nodes train. Each stage is a process of its own with one thread, sampled 50 times a second:
-"allocated" is what it took itself, "mapped" the pages of files that it held, "resident" both at one moment.
+"allocated" is what it took itself, "mapped" the pages of files that it held, "resident" both at one moment. TOP's epoch
+is that of random nodes, and of clusters where the stage "partition" has left them in FOLDER.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from hopstate.methods import get_method
 from hopstate.methods.method import Context
 from hopstate.methods.settings import config_from
 from hopstate.runs.prepare import prepared
+from hopstate.sampling.partition import cut_fraction, first_installed, partition
+from hopstate.sampling.samplers import ClusterSampler
+from hopstate.sampling.subgraph import NodeSetSource
 from hopstate.training.tasks.protocols import parts_of
 
-STAGES = ("hops", "nagphormer", "top", "top-clusters", "layerwise")
+STAGES = ("hops", "nagphormer", "partition", "top", "layerwise")
 TRAIN, JUDGED = 0.01, 0.001  # shares of the nodes
 STEP = 1 << 18  # rows of features made at a time
 BATCH = 50_000  # nodes of a batch of TOP
@@ -105,17 +109,13 @@ def make(folder: Path, nodes: int, edges: int, features: int) -> None:
     (folder / "graph.json").write_text(json.dumps(told | {"arrays": [*told["arrays"], "x"]}))
 
 
-def settings(stage: str, nodes: int, budget: str) -> tuple[str, dict[str, Any]]:
+def settings(stage: str, budget: str) -> tuple[str, dict[str, Any]]:
     """Return a method and its settings."""
     quiet = {"data": "made", "loop.tensorboard": "no", "loop.device": "cpu"}
     if stage == "nagphormer":
         return "nagphormer", quiet | {"tokens.num_hops": 3, "tokens.eigenvectors": 0, "tokens.memory_budget": budget}
     top = {"batching.kind": "top", "batching.memory_budget": budget, "model.dim": 64, "model.num_layers": 2}
-    top |= {"batching.nodes": "random", "batching.batch_size": BATCH}
-    if stage == "top-clusters":
-        top |= {"batching.nodes": "clusters", "batching.num_clusters": max(20, 10 * nodes // BATCH)}
-        top |= {"batching.clusters_per_batch": 10}
-    return "gcn", quiet | top
+    return "gcn", quiet | top | {"batching.nodes": "random", "batching.batch_size": BATCH}
 
 
 def measure(stage: str, folder: Path, budget: str, most: int) -> None:
@@ -123,7 +123,13 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
     torch.set_num_threads(1)
     graph = Graph.load(str(folder / "store"))
     clock = Clock(graph.num_edges)
-    name, chosen = settings("nagphormer" if stage == "hops" else stage, graph.num_nodes, budget)
+    if stage == "partition":
+        with clock("clusters"):
+            cluster = partition(graph, 10 * graph.num_nodes // BATCH)
+        np.save(folder / "clusters.npy", cluster)
+        print(f"  {first_installed()}, {cut_fraction(graph, cluster):.3f} of the edges cut", flush=True)
+        return
+    name, chosen = settings("nagphormer" if stage == "hops" else stage, budget)
     config = config_from(get_method(name), chosen)
     config = replace(config, loop=replace(config.loop, progress=False))
     with clock("read (the store's checks)"):
@@ -138,19 +144,31 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
         return
     if stage != "layerwise":
         epoch(task, clock, most)
+    if stage == "top":
+        if (folder / "clusters.npy").is_file():
+            source = task.source.source
+            task.source.source = NodeSetSource(
+                source.graph,
+                ClusterSampler(np.load(folder / "clusters.npy"), 10, seed=0),
+                np.flatnonzero(source.is_train),
+                source.missing,
+                ahead=config.batching.ahead,
+            )
+            epoch(task, clock, most, " of clusters")
+        return
     task.model.eval()
     with clock("scores of validation nodes" if stage == "nagphormer" else "inference of all nodes"), torch.no_grad():
         task.evaluate("val")
 
 
-def epoch(task: Any, clock: Clock, most: int) -> None:
+def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
     """Time an epoch in which TOP's basis stays as it is, by at most so many of its batches."""
     optimizer = torch.optim.Adam([p for p in task.model.parameters() if p.requires_grad])
     task.model.train()
     count = task.num_batches(3)
     taken = min(most, count)
     batches = task.batches(3, count - taken)
-    with clock(f"an epoch ({taken} of {count} batches)", taken / count):
+    with clock(f"an epoch ({taken} of {count} batches{kind})", taken / count):
         for batch in islice(batches, taken):
             optimizer.zero_grad(set_to_none=True)
             for part, _ in parts_of(batch):

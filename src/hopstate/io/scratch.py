@@ -76,13 +76,19 @@ def folder_beside(array: np.ndarray) -> Path | None:
 def let_go(*arrays: np.ndarray | None) -> None:
     """Give back the memory of what was read of mapped arrays; what is touched again is read again from their files."""
     for array in arrays:
-        base: Any = array
-        while isinstance(base, np.ndarray):
-            if isinstance(base, np.memmap) and base.mode == "c":
-                break  # changes that stand in memory alone
-            base = base.base
-        if isinstance(base, mmap.mmap) and sys.platform == "linux":  # elsewhere pages may lose what was written
+        base = mapping_of(array)
+        if base is not None and sys.platform == "linux":  # elsewhere pages may lose what was written
             base.madvise(mmap.MADV_DONTNEED)
+
+
+def mapping_of(array: np.ndarray | None) -> mmap.mmap | None:
+    """Return the mapping of a file that an array is read from; None where its numbers may stand in memory alone."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.mode == "c":
+            return None  # changes are no file's
+        base = base.base
+    return base if isinstance(base, mmap.mmap) else None
 
 
 def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
@@ -100,4 +106,4 @@ def _mapped(folder: Path, size: int, otherwise: str) -> np.ndarray:
         ) from error
 
 
-__all__ = ["Scratch", "folder_beside", "let_go", "mapped_array"]
+__all__ = ["Scratch", "folder_beside", "let_go", "mapped_array", "mapping_of"]

@@ -111,6 +111,7 @@ class UniformSampler:
         if batch_size < 1:
             raise ConfigError(f"a batch holds at least 1 node; got {batch_size}")
         self.rows, self.batch_size, self.seed, self.shuffle = rows, batch_size, seed, shuffle
+        self._drawn: tuple[int, Nodes] | None = None  # an epoch and its order
 
     def num_batches(self, epoch: int) -> int:
         """Return how many batches hold all rows."""
@@ -118,7 +119,10 @@ class UniformSampler:
 
     def node_set(self, epoch: int, number: int) -> NodeSet:
         """Return one batch in ascending order."""
-        order = named_rng(DRAWS, self.seed, 3, epoch if self.shuffle else 0).permutation(self.rows)
+        drawn, key = self._drawn, epoch if self.shuffle else 0
+        if drawn is None or drawn[0] != key:
+            drawn = self._drawn = key, named_rng(DRAWS, self.seed, 3, key).permutation(self.rows)
+        order = drawn[1]
         if not self.shuffle:
             number = int(named_rng(DRAWS, self.seed, 2, epoch).permutation(self.num_batches(epoch))[number])
         nodes = np.sort(order[number * self.batch_size : (number + 1) * self.batch_size])

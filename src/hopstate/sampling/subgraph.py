@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hopstate.data.graph import Graph
 from hopstate.errors import DataError
-from hopstate.io.scratch import let_go
+from hopstate.io.scratch import let_go, mapping_of
 from hopstate.layers.message import Adjacency, Normalization, Propagator
 from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.sampling.adjacency import (
@@ -23,6 +23,7 @@ from hopstate.sampling.adjacency import (
     rows_adjacency,
     whole_adjacency,
 )
+from hopstate.sampling.ahead import RowsAhead, SetsAhead
 from hopstate.sampling.samplers import LayerSampler, NodeSampler, NodeSet, SaintSampler, ShadowSampler
 
 LARGE, FEW = 2 << 30, 4096  # bytes of features beyond which, where they are mapped, so many rows are read at a time
@@ -80,6 +81,19 @@ class Compensation(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A compensation that takes rows of files for every batch."""
+
+    def row_bytes(self) -> int:
+        """Return the bytes of a node that are taken from files; 0 where all is in memory."""
+        ...
+
+    def read_ahead(self, nodes: np.ndarray) -> None:
+        """Hold what is taken of nodes (n,), ascending, in place of what was held."""
+        ...
+
+
 class NoBatches:
     """Of a finished run: nothing is trained any more, so that the graph need not be cut."""
 
@@ -119,12 +133,21 @@ class NodeSetSource:
         sampler: draws the node sets.
         train: (t,) rows whose loss counts.
         missing: what stands for out-of-batch neighbours, such as a `Top` or a `GasCache`; None leaves them out.
+        ahead: bytes of rows in large files that are read for several batches at once.
     """
 
     def __init__(
-        self, graph: Graph, sampler: NodeSampler, train: np.ndarray, missing: Compensation | None = None
+        self,
+        graph: Graph,
+        sampler: NodeSampler,
+        train: np.ndarray,
+        missing: Compensation | None = None,
+        *,
+        ahead: int = 0,
     ) -> None:
-        self.graph, self.sampler, self.missing = graph, sampler, missing
+        self.graph, self.sampler, self.missing, self.ahead = graph, sampler, missing, ahead
+        self._x = all_features(graph) if graph.x is not None and _is_far(graph.x) else None
+        self._near, self._sets = RowsAhead(), SetsAhead(sampler, self._room, self._read)
         self.is_train = np.zeros(graph.num_nodes, bool)
         self.is_train[train] = True
         self.cutter = cutter_of(graph)
@@ -135,14 +158,28 @@ class NodeSetSource:
 
     def batch(self, epoch: int, number: int) -> GraphBatch:
         """Return the batch of one node set."""
-        chosen = self.sampler.node_set(epoch, number)
+        chosen = self._sets(epoch, number)
         rows = np.flatnonzero(self.is_train[chosen.nodes])
         weight = None
         if chosen.loss_weight is not None:
             weight = torch.from_numpy(chosen.loss_weight[rows]) / max(1, int(self.is_train.sum()))
-        return GraphBatch(
-            features(self.graph, chosen.nodes), self.propagator(chosen), chosen.nodes, torch.from_numpy(rows), weight
-        )
+        x = None if self._x is None else self._near.of(self._x, torch.from_numpy(chosen.nodes))
+        x = features(self.graph, chosen.nodes) if x is None else x
+        return GraphBatch(x, self.propagator(chosen), chosen.nodes, torch.from_numpy(rows), weight)
+
+    def _room(self) -> int:
+        """Return how many nodes' rows may be held."""
+        size = 0 if self._x is None else 4 * self._x.shape[1]
+        if isinstance(self.missing, ReadsAhead):
+            size += self.missing.row_bytes()
+        return self.ahead // size if size else 0
+
+    def _read(self, nodes: np.ndarray) -> None:
+        """Hold the rows of nodes that are in files."""
+        if self._x is not None:
+            self._near.read(nodes, [self._x], lambda _, rows: features(self.graph, rows.numpy()))
+        if isinstance(self.missing, ReadsAhead):
+            self.missing.read_ahead(nodes)
 
     def propagator(self, chosen: NodeSet) -> Propagator:
         """Return what a model convolves over in a batch of these nodes."""
@@ -251,13 +288,18 @@ def features(graph: Graph, nodes: np.ndarray) -> Tensor:
     x = graph.x
     if x is None:
         raise DataError(f"{graph.name} has no node features")
-    if x.nbytes <= LARGE:
+    if not _is_far(x):
         return torch.from_numpy(np.array(x[nodes], np.float32))
     out = np.empty((len(nodes), x.shape[1]), np.float32)
     for start in range(0, len(nodes), FEW):  # the system maps pages around those that are read
         out[start : start + FEW] = x[nodes[start : start + FEW]]
         let_go(x)
     return torch.from_numpy(out)
+
+
+def _is_far(x: np.ndarray) -> bool:
+    """Return whether features are read some rows at a time: large ones in a file."""
+    return x.nbytes > LARGE and mapping_of(x) is not None
 
 
 def all_features(graph: Graph) -> Tensor:

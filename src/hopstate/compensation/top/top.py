@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -48,6 +49,7 @@ from hopstate.ops.sampling import LocalGraph, Neighborhoods
 from hopstate.ops.threads import one_thread
 from hopstate.random import named_rng
 from hopstate.sampling.adjacency import around_adjacency, cutter_of, whole_adjacency
+from hopstate.sampling.ahead import RowsAhead
 from hopstate.sampling.samplers import DRAWS
 
 LINEAR = ("symmetric", "mean", "sum")
@@ -89,7 +91,7 @@ class Top:
             raise ConfigError(not_linear("the model's aggregator", normalization))
         self.graph, self.config, self.normalization, self.seed = graph, config, normalization, seed
         self.linear = config.form != "general" and normalization in LINEAR
-        self._own, self._made = _Own(), store or Scratch()
+        self._own, self._made, self._near = _Own(), store or Scratch(), RowsAhead()
         self.rows = None if rows is None or not self.linear else np.sort(rows)
         self._place = np.full(graph.num_nodes, -1)
         self._place[slice(None) if self.rows is None else self.rows] = np.arange(
@@ -188,6 +190,7 @@ class Top:
         if not any(bool(basis.values.any()) for basis in bases):
             raise DataError("basic embeddings are all zero; the model or the features carry nothing")
         self.bases = bases
+        self._near.forget()
         return kept if keep_probes else None
 
     def _groups(self, embeddings: Iterable[list[LayerInputs]]) -> Iterable[list[LayerInputs]]:
@@ -257,6 +260,8 @@ class Top:
     def _substitutes(self, nodes: np.ndarray, adjacency: Adjacency, around: LocalGraph) -> list[LowRankCompensation]:
         rows, found = self._at(nodes), []
         for basis in self.bases:
+            if not self._chooses(len(nodes), basis):
+                basis = replace(basis, probe=basis.probe[:, :0], probe_sums=basis.probe_sums[:, :0])
             if self.linear:  # A_B,out times values
                 adjacency_matrix = adjacency.normalized_adjacency(self.normalization)
                 missing, target = (
@@ -281,10 +286,9 @@ class Top:
             missing: values of the basis that are to be expressed.
             target: (m, p) values of the probes there, by which the ridge is chosen.
         """
-        c, count = self.config, len(nodes)
-        wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
-        rows = None
-        if wanted is not None and wanted < count:
+        c, count, rows = self.config, len(nodes), None
+        wanted = self._wanted(count, basis)
+        if wanted < count:
             draw = named_rng(DRAWS, self.seed, 8, int(nodes[0]), count)
             rows = torch.from_numpy(np.sort(draw.choice(count, wanted, replace=False)))
         ridge = FIXED_RIDGE if c.ridge is None else c.ridge
@@ -294,20 +298,46 @@ class Top:
             )
         place = every if rows is None else every[rows]
         known = self._taken(basis.values, place)
-        tight = len(known) < 2 * known.shape[1]
-        if target.numel() and (tight or not self._of_present_weights):  # else present messages are well determined
+        if target.numel():
             ridge = best_ridge(known, missing, self._taken(basis.probe, place), target)
         return LowRankCompensation(missing.contiguous(), ridge_inverse(known, ridge), rows)
 
+    def _wanted(self, count: int, basis: Basis) -> int:
+        """Return how many nodes of a batch of so many missing ones are expressed by."""
+        c = self.config
+        wanted = c.samples if c.samples is not None or c.basis == "global" else self._width(basis)
+        return count if wanted is None else min(wanted, count)
+
+    def _chooses(self, count: int, basis: Basis) -> bool:
+        """Return whether probes choose the ridge: else many nodes determine present messages well."""
+        return not self._of_present_weights or self._wanted(count, basis) < 2 * basis.values.shape[1]
+
     def _taken(self, kept: Tensor, rows: Tensor) -> Tensor:
         """Return rows of what is kept of each node."""
-        if self._made.folder is None:
+        if self._made.folder is None or not kept.shape[1]:
             return kept[rows]
+        near = self._near.of(kept, rows)
+        if near is not None:
+            return near
         out = kept.new_empty(len(rows), kept.shape[1])
         for some, into in zip(rows.split(FEW), out.split(FEW)):  # the system maps pages around those that are read
             into.copy_(kept[some])
             self._made.let_go(kept)
         return out
+
+    def row_bytes(self) -> int:
+        """Return the bytes of a node that a batch takes from files."""
+        return 0 if self._made.folder is None else sum(t.shape[1] * t.element_size() for t in self._kept())
+
+    def read_ahead(self, nodes: np.ndarray) -> None:
+        """Hold what batches take of nodes (n,), ascending, in place of what was held."""
+        if self._made.folder is not None:
+            self._near.read(self._at(nodes).numpy(), self._kept(), self._taken)
+
+    def _kept(self) -> list[Tensor]:
+        """Return what batches of many nodes take of each."""
+        probes = [] if self._of_present_weights else [t for b in self.bases for t in (b.probe, b.probe_sums)]
+        return [t for b in self.bases for t in (b.values, b.sums)] + probes
 
     def _width(self, basis: Basis) -> int:
         """Return k of a basis for each batch."""

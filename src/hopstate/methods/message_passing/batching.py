@@ -69,7 +69,8 @@ class Batching:
         inference: "exact" (the whole graph, layer by layer in blocks) or "one-pass" over the batches (top alone).
         block_size: nodes in work at a time in exact inference.
         memory_budget: vectors of all nodes that would take more than half of this, in exact inference and in what top
-            is made from, are kept in files of the run folder ("4GiB", "500MB", or bytes).
+            is made from, are kept in files of the run folder ("4GiB", "500MB", or bytes). Of such files, and of large
+            features, the rows of several batches are read together: as many as take three eighths of this.
         gas_cache: where gas keeps what nodes sent: in memory, each checkpoint with a copy, or in files of the run
             folder ("disk"), with a journal of what has changed since the checkpoint.
         top: settings of the compensation.
@@ -133,6 +134,11 @@ class Batching:
             )
 
     @property
+    def ahead(self) -> int:
+        """Bytes of rows in files that are read for several batches together."""
+        return parse_bytes(self.memory_budget) * 3 // 8
+
+    @property
     def fixed(self) -> bool:
         """Whether every epoch has the same batches of nodes."""
         if self.nodes not in ("clusters", "random"):
@@ -170,7 +176,8 @@ def batched_source(
     predict = exact_inference(graph, config.block_size, store)
     if config.inference == "one-pass":
         everything = node_sampler(graph, config, None, model.config.num_layers, seed=seed)
-        predict = one_pass(NodeSetSource(graph, everything, train, missing), graph.num_nodes, device)
+        each = NodeSetSource(graph, everything, train, missing, ahead=config.ahead)
+        predict = one_pass(each, graph.num_nodes, device)
     refresher = None
     if isinstance(missing, Top) and config.top.refresh:
         refresher = Refresher(missing, model, embedder(graph, missing, config.block_size, store), config.top.refresh)
@@ -225,7 +232,8 @@ def make_source(
     if config.kind == "shadow":
         return ShadowSource(graph, shadow_sampler(graph, config, train, depth, seed=seed))
     rows = train if (config.train_only or config.nodes == "shadow") and config.kind in NODE_SETS else None
-    return NodeSetSource(graph, node_sampler(graph, config, rows, depth, seed=seed), train, missing)
+    sampler = node_sampler(graph, config, rows, depth, seed=seed)
+    return NodeSetSource(graph, sampler, train, missing, ahead=config.ahead)
 
 
 def shadow_sampler(graph: Graph, config: Batching, seeds: np.ndarray, depth: int, *, seed: int) -> ShadowSampler:
