@@ -10,7 +10,7 @@ from numba import njit
 from hopstate.ops.cpu.processor import prefetch
 from hopstate.ops.cpu.simd import LANES, fma, load, load_first, splat, store, store_first
 
-AHEAD = 16  # entries between asking for a row and using it
+AHEAD = 32  # entries between asking for a row and its scale, and using them
 LINE = 16  # float32 of a cache line
 
 
@@ -24,15 +24,26 @@ def hop(first, last, cuts, before, step, after, stride, width, indptr, indices, 
     for i in range(cuts[first], cuts[last]):
         for f in range(0, wide, 4 * LANES):
             _wide_tile(before, step, after, i * stride + f, i, f, indptr, indices, scale, weight)
-        for f in range(wide, width, LANES):
-            count = min(LANES, width - f)
-            _narrow_tile(before, step, after, i * stride + f, i, f, count, indptr, indices, scale, weight)
+        full = width // LANES * LANES
+        for f in range(wide, full, LANES):
+            _full_tile(before, step, after, i * stride + f, i, f, indptr, indices, scale, weight)
+        if full < width:
+            at = i * stride + full
+            _narrow_tile(before, step, after, at, i, full, width - full, indptr, indices, scale, weight)
 
 
 @njit(forceinline=True)
 def _entry(both, weight, e):
     """Return both * weight[e], or both where weight is None: two functions, for numba compiles one for each type."""
     return both if weight is None else both * weight[e]
+
+
+@njit(forceinline=True)
+def _ask(before, step, scale, j, f, count):
+    """Ask for what entry j gives: its scale, which lies all over memory too, and count features."""
+    prefetch(scale, j)
+    for line in range(0, count, LINE):
+        prefetch(before, j * step + f + line)
 
 
 @njit(forceinline=True)
@@ -44,9 +55,7 @@ def _wide_tile(before, step, after, to, i, f, indptr, indices, scale, weight):
     s2, s3 = load(before, at + 2 * LANES) * w, load(before, at + 3 * LANES) * w
     for e in range(indptr[i], indptr[i + 1]):
         if e + AHEAD < len(indices):
-            later = indices[e + AHEAD] * step + f
-            for line in range(0, 4 * LANES, LINE):
-                prefetch(before, later + line)
+            _ask(before, step, scale, indices[e + AHEAD], f, 4 * LANES)
         j = indices[e]
         w, x = splat(_entry(scale[i] * scale[j], weight, e)), j * step + f
         s0, s1 = fma(w, load(before, x), s0), fma(w, load(before, x + LANES), s1)
@@ -58,12 +67,25 @@ def _wide_tile(before, step, after, to, i, f, indptr, indices, scale, weight):
 
 
 @njit(forceinline=True)
+def _full_tile(before, step, after, to, i, f, indptr, indices, scale, weight):
+    """Sum features f..f + 15 of row i, which go to after[to] on; loads without a mask are faster."""
+    total = load(before, i * step + f) * splat(scale[i] * scale[i])
+    for e in range(indptr[i], indptr[i + 1]):
+        if e + AHEAD < len(indices):
+            _ask(before, step, scale, indices[e + AHEAD], f, LANES)
+        j = indices[e]
+        w = splat(_entry(scale[i] * scale[j], weight, e))
+        total = fma(w, load(before, j * step + f), total)
+    store(after, to, total)
+
+
+@njit(forceinline=True)
 def _narrow_tile(before, step, after, to, i, f, count, indptr, indices, scale, weight):
-    """Sum the up to 16 features f.. of row i, which go to after[to] on."""
+    """Sum the fewer than 16 features f.. of row i, which go to after[to] on."""
     total = load_first(before, i * step + f, count) * splat(scale[i] * scale[i])
     for e in range(indptr[i], indptr[i + 1]):
         if e + AHEAD < len(indices):
-            prefetch(before, indices[e + AHEAD] * step + f)
+            _ask(before, step, scale, indices[e + AHEAD], f, LANES)
         j = indices[e]
         w = splat(_entry(scale[i] * scale[j], weight, e))
         total = fma(w, load_first(before, j * step + f, count), total)
