@@ -34,7 +34,9 @@ def test_ranks_own_all_rows_between_them_by_work(size: int) -> None:
         assert owned[0].stop < 25
 
 
-@pytest.mark.parametrize(("columns", "widths"), [(3, [3] * 13 + [1]), (16, [16, 16, 8]), (39, [32, 8]), (99, [40])])
+@pytest.mark.parametrize(
+    ("columns", "widths"), [(3, [3] * 13 + [1]), (16, [16, 16, 8]), (31, [16, 16, 8]), (39, [32, 8]), (99, [40])]
+)
 def test_blocks_are_whole_cache_lines_where_there_is_room(columns: int, widths: list[int]) -> None:
     blocks = made(star(), columns).blocks
     assert [block.stop - block.start for block in blocks] == widths

@@ -61,8 +61,8 @@ class HopFile:
         """Features of each block: as even as may be, whole cache lines where there is room for one."""
         width = self.shape[2]
         even = -(-width // -(-width // self.columns))
-        whole = -(-even // TILE) * TILE
-        step = whole if whole <= self.columns else even
+        whole = min(-(-even // TILE), self.columns // TILE) * TILE
+        step = whole or even
         return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 
     @property
