@@ -146,19 +146,18 @@ def measure(stage: str, folder: Path, budget: str, most: int) -> None:
         epoch(task, clock, most)
     if stage == "top":
         if (folder / "clusters.npy").is_file():
-            source = task.source.source
-            task.source.source = NodeSetSource(
-                source.graph,
-                ClusterSampler(np.load(folder / "clusters.npy"), 10, seed=0),
-                np.flatnonzero(source.is_train),
-                source.missing,
-                ahead=config.batching.ahead,
-            )
+            task.source.source = by_clusters(task.source.source, np.load(folder / "clusters.npy"))
             epoch(task, clock, most, " of clusters")
         return
     task.model.eval()
     with clock("scores of validation nodes" if stage == "nagphormer" else "inference of all nodes"), torch.no_grad():
         task.evaluate("val")
+
+
+def by_clusters(source: Any, cluster: np.ndarray) -> NodeSetSource:
+    """Return a source of clusters, ten to a batch, that stands for missing neighbours as another source does."""
+    train, ahead = np.flatnonzero(source.is_train), source.ahead
+    return NodeSetSource(source.graph, ClusterSampler(cluster, 10, seed=0), train, source.missing, ahead=ahead)
 
 
 def epoch(task: Any, clock: Clock, most: int, kind: str = "") -> None:
