@@ -60,26 +60,30 @@ class SetsAhead:
 
     def __init__(self, sampler: NodeSampler, room: Callable[[], int], read: Callable[[np.ndarray], None]) -> None:
         self.sampler, self.room, self.read = sampler, room, read
-        self._epoch, self._sets = -1, dict[int, NodeSet]()
+        self._drawn: tuple[int, dict[int, NodeSet]] = -1, {}  # an epoch and sets of it
 
     def __call__(self, epoch: int, number: int) -> NodeSet:
         """Return one set of an epoch."""
-        if epoch != self._epoch or number not in self._sets:
-            self._draw(epoch, number)
-        return self._sets[number]
+        drawn, sets = self._drawn
+        if epoch != drawn or number not in sets:
+            sets = self._lot(epoch, number)
+            self._drawn = epoch, sets
+        return sets[number]
 
-    def _draw(self, epoch: int, number: int) -> None:
-        self._epoch, self._sets = epoch, {number: self.sampler.node_set(epoch, number)}
-        size = most = len(self._sets[number].nodes)
+    def _lot(self, epoch: int, number: int) -> dict[int, NodeSet]:
+        """Return a set and as many of those after it as there is room for."""
+        sets = {number: self.sampler.node_set(epoch, number)}
+        size = most = len(sets[number].nodes)
         room = self.room()
         for later in range(number + 1, self.sampler.num_batches(epoch)):
             if size + most > room:
                 break
-            self._sets[later] = self.sampler.node_set(epoch, later)
-            count = len(self._sets[later].nodes)
+            sets[later] = self.sampler.node_set(epoch, later)
+            count = len(sets[later].nodes)
             size, most = size + count, max(most, count)
-        if len(self._sets) > 1:
-            self.read(np.unique(np.concatenate([one.nodes for one in self._sets.values()])))
+        if len(sets) > 1:
+            self.read(np.unique(np.concatenate([one.nodes for one in sets.values()])))
+        return sets
 
 
 __all__ = ["RowsAhead", "SetsAhead"]
