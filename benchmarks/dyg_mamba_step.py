@@ -30,6 +30,7 @@ from dygformer_released import Released
 from dygformer_step import UCI, load
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
+from hopstate.layers.products import training_products
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.dygformer_naive_model import dygformer_naive
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
@@ -70,7 +71,8 @@ def measure(args: argparse.Namespace) -> None:
     batch = Batch(stream, args.batch, args.length)
     print(f"{stream.name}, L = {args.length}, {args.batch} events and as many negatives: {batch.tokens:,} tokens")
     clock = time.process_time if args.threads == 1 else time.perf_counter
-    mamba = stepper(DyGMamba(DyGMambaConfig()), batch, MAX_TOKENS)
+    model = DyGMamba(DyGMambaConfig())
+    mamba = in_training(model, stepper(model, batch, MAX_TOKENS))
     seconds = median_time(mamba, repeats=args.repeats, clock=clock)
     print(f"prepare a batch  {1e3 * median_time(batch.prepare, repeats=args.repeats):9.2f} ms, in a background thread")
     print(f"DyG-Mamba step   {seconds:9.3f} s, peak memory of the process {peak():.2f} GiB")
@@ -143,6 +145,16 @@ def stepper(model: nn.Module, batch: Batch, most: int | None = None) -> Callable
     return step
 
 
+def in_training(model: nn.Module, step: Callable[[], None]) -> Callable[[], None]:
+    """Return a step with the products that a run trains with."""
+
+    def done() -> None:
+        with training_products(model):
+            step()
+
+    return done
+
+
 def released_stepper(model: Released, batch: Batch) -> Callable[[], None]:
     """Return a function that does one step as DyGLib does: look-ups in the step, events and negatives in two calls."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -167,7 +179,13 @@ def shares(step: Callable[[], None]) -> None:
     for event in profile.key_averages():
         name, seconds = event.key, event.self_cpu_time_total / 1e6
         kind = "element-wise and the rest"
-        for part, owner in (("scan", "scan"), ("mm", "matrix products"), ("conv1d", "convolution"), ("span", "steps")):
+        for part, owner in (
+            ("scan", "scan"),
+            ("mm", "matrix products"),
+            ("linear_pointwise", "matrix products"),
+            ("conv1d", "convolution"),
+            ("span", "steps"),
+        ):
             if part in name:
                 kind = owner
                 break

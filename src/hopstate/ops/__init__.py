@@ -9,8 +9,9 @@ GPUs), the function that chooses between them, and a README with the equations.
 | `discretize`, `softplus` | `gated`, `edge_attention`, `neighbor_statistics` | |
 | | `returns`, `sampling`, `filters`, `eigenvectors` | |
 
-`rows` and `row_linear` gather and multiply rows, `cpu` is the vector type that kernels are written in, `info` says
-which paths are in use. Tensors and arrays enter and leave; numba and triton are imported when first needed.
+`rows` and `row_linear` gather and multiply rows, `products` multiplies in training, `cpu` is the vector type that
+kernels are written in, `info` says which paths are in use. Tensors and arrays enter and leave; numba and triton are
+imported when first needed.
 """
 
 from hopstate.ops.conv1d import conv1d, conv1d_naive

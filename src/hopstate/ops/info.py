@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from hopstate.ops.products import pays
 from hopstate.ops.selective_scan.dispatch import choose_path
 
 
@@ -20,4 +21,5 @@ def describe_paths() -> list[tuple[str, str, str]]:
             lines.append((label, path.name, path.reason))
         if not torch.cuda.is_available():
             lines.append((f"{op} on cuda", "none", "torch sees no CUDA device"))
-    return lines
+    why = "its 512-bit vectors, which MKL leaves unused here" if pays() else "MKL is as fast here, or the only one"
+    return [*lines, ("linear maps in training on cpu", "oneDNN" if pays() else "torch", why)]

@@ -20,6 +20,7 @@ import torch
 
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning, RanksError
 from hopstate.io.opening import reading
+from hopstate.layers.products import training_products
 from hopstate.layers.ssm import state_parameters
 from hopstate.random import rng_state, seed_everything, set_rng_state
 from hopstate.training.checkpoint import (
@@ -101,7 +102,11 @@ class Trainer:
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.ranks.wait()  # all have read the checkpoint
         self.run.start_metrics(rows)
-        with interrupts() as stop, Reporter(self.config, self.run, task.metric, rows) as reporter:
+        with (
+            interrupts() as stop,
+            Reporter(self.config, self.run, task.metric, rows) as reporter,
+            training_products(task.model),
+        ):
             self._stop = stop
             if isinstance(task, FitsWhole) and not self.progress.epoch:
                 self._fit_whole(task, reporter)

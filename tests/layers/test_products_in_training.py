@@ -1,0 +1,58 @@
+"""A model's linear maps while it trains, and that nothing of it stays behind."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from hopstate.layers import products
+from hopstate.layers.products import training_products
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Linear maps that note how many rows they were given."""
+    asked = []
+    monkeypatch.setattr(products, "pays", lambda: True)
+    plain = products.linear
+    monkeypatch.setattr(products, "linear", lambda x, w, b: (asked.append(len(x)), plain(x, w, b))[1])
+    return asked
+
+
+def test_in_training_alone_and_only_within(rows: list) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), parametrizations.spectral_norm(nn.Linear(4, 2)), nn.LayerNorm(2))
+    x = torch.randn(600, 3)
+    with training_products(model):
+        model(x)
+        assert rows == [600, 600]
+        copied = copy.deepcopy(model)
+        with torch.no_grad():
+            copied[0].weight.zero_()
+        assert not torch.equal(copied[0](x), model[0](x))  # a copy multiplies by its own weights
+        model.eval()
+        model(x)
+        assert rows == [600] * 4
+    model.train()
+    model(x)
+    assert rows == [600] * 4
+    assert all("forward" not in vars(m) for m in model.modules())
+
+
+def test_another_forward_stays_as_it_is(rows: list) -> None:
+    class Doubled(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
+
+    model = nn.Sequential(Doubled(3, 3))
+    with training_products(model):
+        model(torch.randn(600, 3))
+    assert not rows
+
+
+def test_an_error_leaves_the_model_as_it_was(rows: list) -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    with pytest.raises(ZeroDivisionError), training_products(model):
+        raise ZeroDivisionError
+    assert "forward" not in vars(model[0])
