@@ -24,6 +24,7 @@ PROBES = {  # file: (how many, whose objects they are)
     "io/scratch.py": (1, "the system"),
     "layers/message.py": (1, "torch-geometric's layers"),
     "methods/nagphormer/hops.py": (2, "the system"),
+    "ops/products/dense.py": (1, "torch, of which some builds have no oneDNN"),
     "runs/kept.py": (5, "torch-geometric's records, tables and arrays of a user"),
     "serving/guard.py": (1, "routes of starlette, of which some have no path"),
     "streaming/history_scorer.py": (1, "named tuples have no class of their own"),

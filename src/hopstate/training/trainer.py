@@ -102,11 +102,8 @@ class Trainer:
         rows = self._restore() if resume and self.run.checkpoint.is_file() else []
         self.ranks.wait()  # all have read the checkpoint
         self.run.start_metrics(rows)
-        with (
-            interrupts() as stop,
-            Reporter(self.config, self.run, task.metric, rows) as reporter,
-            training_products(task.model),
-        ):
+        reporter = Reporter(self.config, self.run, task.metric, rows)
+        with interrupts() as stop, reporter, training_products(task.model):
             self._stop = stop
             if isinstance(task, FitsWhole) and not self.progress.epoch:
                 self._fit_whole(task, reporter)
@@ -238,9 +235,7 @@ class Trainer:
             with matmul_precision(self.config.matmul_precision):
                 self.fabric.backward(loss)
             losses.append(loss.detach())
-        if not losses:
-            return None
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        return torch.stack(losses).sum() if losses else None
 
     def _sum_losses(self) -> None:
         p = self.progress
