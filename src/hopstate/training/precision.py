@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Iterator
@@ -48,11 +49,19 @@ def make_fabric(device: str, precision: Precision) -> Fabric:
             logging.getLogger(name).setLevel(logging.WARNING)
         fabric = Fabric(**places(accelerator, number), **how)
         fabric.launch()
+        atexit.unregister(_leave)  # once a process, however often it trains
+        atexit.register(_leave)
         return fabric
     devices: Any = [int(number)] if number else 1
     if number and int(number) >= torch.cuda.device_count():
         raise ConfigError(f"device {device}: torch sees {torch.cuda.device_count()} here, counted from 0")
     return Fabric(accelerator=accelerator, devices=devices, **how)
+
+
+def _leave() -> None:
+    """Part from the other ranks; gloo's threads, still there as the process ends, now and then abort it."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _numbered(accelerator: str, number: str) -> bool:
