@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hopstate.data.vocabulary import FEW, Vocabulary
+from hopstate.errors import DataError
 
 TEXTS = np.array([f"u{i}" for i in range(100)])
 
@@ -26,3 +27,25 @@ def test_few_are_found_as_many_are(ids: np.ndarray, keys: np.ndarray) -> None:
     found = known.rows(keys)
     assert found.dtype == np.int64
     assert found.tolist() == known.rows(many)[: len(keys)].tolist()
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize("kind", [np.int64, "U3"])
+def test_an_id_that_stands_twice_is_found_wherever(piece: int, kind, monkeypatch) -> None:
+    monkeypatch.setattr("hopstate.data.vocabulary._PIECE", piece)
+    for count in range(6):
+        ids = np.arange(count).astype(kind)
+        for order in (ids, ids[::-1]):
+            known = Vocabulary(order)
+            assert known.rows(ids).tolist() == np.argsort(order).tolist()
+        for at in range(1, count):
+            for order in (np.insert(ids, at, ids[at - 1]), np.insert(ids, at, ids[0])):
+                with pytest.raises(DataError, match="more than once"):
+                    Vocabulary(order)
+
+
+def test_rising_ids_need_no_table_until_they_are_asked_for() -> None:
+    rising, falling = Vocabulary(np.arange(5)), Vocabulary(np.arange(5)[::-1])
+    assert "_index" not in vars(rising)
+    assert "_index" in vars(falling)
+    assert rising.rows(np.arange(9) - 2).tolist() == [-1, -1, 0, 1, 2, 3, 4, -1, -1]
