@@ -10,12 +10,14 @@ from hopstate.data.event_splits import chronological_split, dyglib_split
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.errors import ConfigError, DataError, HopstateWarning, ShapeError
-from hopstate.evaluation.link import evaluate_link, score_queries
+from hopstate.evaluation.link import evaluate_link, score_queries, score_split
 from hopstate.evaluation.ranking import mrr, ranks
 from hopstate.methods.heuristics.edgebank import EdgeBank
 from hopstate.methods.heuristics.recency import Recency
 from hopstate.sampling.event_batches import batch_boundaries, event_batches
+from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import draw_negatives, one_against_many
+from hopstate.streaming.replay import replay
 from hopstate.testing.asserts import F32_SUM, HALF
 
 
@@ -233,3 +235,76 @@ def test_recency_reproduces_the_floor(shared, name):
     if name == "uci":
         auc = [row["roc_auc"] for row in directed.rows[:3]]
         np.testing.assert_allclose(auc, [0.8507, 0.6876, 0.6171], atol=HALF)
+
+
+class Unshown(Recency):
+    """Fails where it is shown anything."""
+
+    def observe(self, batch) -> None:
+        raise AssertionError("what looks up alone was shown events")
+
+
+def test_a_model_that_holds_nothing_is_shown_nothing():
+    stream = made_stream()
+    split = chronological_split(stream)
+    shown = Recency(NeighborStore.from_stream(stream))
+    shown.observes = True
+    a, b = (evaluate_link(m, stream, split) for m in (shown, Unshown(NeighborStore.from_stream(stream))))
+    assert a.rows == b.rows
+
+
+@pytest.mark.parametrize("whole_ties", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 7, 200, 5000])
+def test_scores_are_those_of_one_table_of_all_pairs(batch_size, whole_ties):
+    """Hold the slices to a replay over all queries at once: random numbers of negatives, none too, and deletions."""
+    rng = np.random.default_rng(1)
+    stream = made_stream(500, span=90)
+    stream = stream.with_(kind=(rng.random(500) < 0.1).astype(np.int8))
+    rows = np.concatenate([np.arange(100, 300), np.arange(310, 400)])
+    sets = {}
+    for name, share in (("all", 1.0), ("some", 0.3), ("none", 0.0)):
+        own = stream.additions(rows)
+        own = own[rng.random(len(own)) < share]
+        sizes = rng.integers(0, 4, len(own))
+        bounds = np.concatenate([[0], np.cumsum(sizes)])
+        src, dst = rng.integers(0, 40, (2, bounds[-1]))
+        sets["test", name] = Negatives(
+            rows=own, offsets=bounds, src=src, dst=dst, strategy="random", seed=0, batch_size=200
+        )
+    own = stream.additions(rows)
+    columns = [(stream.src[own], stream.dst[own], np.searchsorted(rows, own))]
+    columns += [(s.src, s.dst, np.repeat(np.searchsorted(rows, s.rows), np.diff(s.offsets))) for s in sets.values()]
+    src, dst, place = (np.concatenate(c) for c in zip(*columns, strict=True))
+    t, naive, sliced = stream.t[rows][place], Recorder(), Recorder()
+    for model in (naive, sliced):
+        model.seen_t = stream.t[:1] - 1
+        model.score = lambda u, v, t, m=model: (m.asked.append((u, v, t)), (u * 31 + v * 17 + len(m.seen)) % 97 / 97)[1]
+    edges = batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
+    before = event_batches(stream, np.arange(rows[0]), batch_size=batch_size)
+    expected = replay(
+        naive,
+        lambda at: naive.score(src[at], dst[at], t[at]),
+        stream,
+        place,
+        rows=rows,
+        boundaries=edges,
+        history=before,
+    )
+    found = score_split(sliced, stream, rows, sets, batch_size=batch_size, whole_ties=whole_ties)
+    assert len(naive.asked) == len(sliced.asked)
+    for a, b in zip(naive.asked, sliced.asked, strict=True):
+        for one, other in zip(a, b, strict=True):
+            np.testing.assert_array_equal(one, other)
+    at = len(own)
+    for key, drawn in sets.items():
+        np.testing.assert_array_equal(found[key].positive, expected[np.searchsorted(own, drawn.rows)])
+        np.testing.assert_array_equal(found[key].negative, expected[at : at + len(drawn.src)])
+        at += len(drawn.src)
+
+
+def test_negatives_of_other_events_are_refused():
+    stream = made_stream()
+    split, model = chronological_split(stream), Recorder()
+    drawn = draw_negatives(stream, split, "val")
+    with pytest.raises(DataError, match="outside the split"):
+        score_split(model, stream, split.test, {("val", "random"): drawn})

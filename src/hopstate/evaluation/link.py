@@ -14,15 +14,17 @@ Source: Yu et al. 2023, arXiv:2303.13047; Huang et al. 2023, arXiv:2307.01026 fo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from hopstate.data.event_splits import EventSplit
-from hopstate.data.events import EventStream
+from hopstate.data.events import EventBatch, EventStream
+from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError, HopstateWarning
+from hopstate.evaluation.asked_pairs import Asked, scored
 from hopstate.evaluation.calibration import Calibration, calibration
 from hopstate.evaluation.intervals import bootstrap_areas, limits_of
 from hopstate.evaluation.metrics import average_precision, roc_auc
@@ -31,7 +33,7 @@ from hopstate.sampling.event_batches import batch_boundaries, event_batches
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives, one_against_many
 from hopstate.streaming.protocols import LinkScorer, StreamingModel
-from hopstate.streaming.replay import replay, replay_anywhere
+from hopstate.streaming.replay import replay_anywhere
 
 LinkProtocol = Literal["pooled", "dyglib"]
 _DYGLIB_BATCH = 200
@@ -150,13 +152,13 @@ def evaluate_link(
         whole_ties=protocol == "pooled" or (isinstance(scorer, StreamingModel) and scorer.by_time),
     )
     rows, reliability = [], {}
-    for (name, strategy), scored in scores.items():
+    for (name, strategy), own in scores.items():
         setting = "inductive" if name.startswith("new_") else "transductive"
-        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(scored.rows)}
-        rows.append(row | _metrics(scored, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
-        values = np.concatenate([scored.positive, scored.negative])
-        if strategy != "many" and values.min() >= 0 and values.max() <= 1:
-            reliability[name, strategy] = found = calibration(*scored.pooled())
+        row = {"split": name, "setting": setting, "strategy": strategy, "events": len(own.rows)}
+        rows.append(row | _metrics(own, strategy, protocol, bootstrap, seed, stream, chosen[name, strategy].dst))
+        values = [some for some in (own.positive, own.negative) if len(some)]
+        if strategy != "many" and min(v.min() for v in values) >= 0 and max(v.max() for v in values) <= 1:
+            reliability[name, strategy] = found = calibration(*own.pooled())
             rows[-1] |= {"ece": found.ece, "brier": found.brier}
     return LinkReport(rows=rows, scores=scores, reliability=reliability)
 
@@ -180,32 +182,26 @@ def score_split(
         history: positions shown before; by default every event before the split.
         whole_ties: never end a batch amid events of one time.
     """
-    history = np.arange(rows[0]) if history is None else history
     own = stream.additions(rows)
-    queries = [(stream.src[own], stream.dst[own], np.searchsorted(rows, own))]
+    asked = [Asked.events(stream, own)]
     for key, drawn in negatives.items():
-        place = np.minimum(np.searchsorted(rows, drawn.rows), len(rows) - 1)
-        if not np.isin(drawn.rows, own).all():
+        place = np.minimum(np.searchsorted(own, drawn.rows), max(len(own) - 1, 0))
+        if len(drawn.rows) and not (len(own) and np.array_equal(own[place], drawn.rows)):
             raise DataError(f"negatives {key} belong to events outside the split that is scored")
-        queries.append((drawn.src, drawn.dst, np.repeat(place, np.diff(drawn.offsets))))
-    src, dst, place = (np.concatenate(columns) for columns in zip(*queries, strict=True))
-    t, boundaries = stream.t[rows][place], batch_boundaries(stream.t[rows], batch_size, whole_ties=whole_ties)
-    scores = replay(
-        scorer,
-        lambda mine: scorer.score(src[mine], dst[mine], t[mine]),
-        stream,
-        place,
-        rows=rows,
-        boundaries=boundaries,
-        history=event_batches(stream, history, batch_size=batch_size),
-    )
-    positive, found, at = scores[: len(own)], {}, len(own)
-    for key, drawn in negatives.items():
-        mine = positive[np.searchsorted(own, drawn.rows)]
-        others = scores[at : at + len(drawn.src)]
-        found[key] = LinkScores(rows=drawn.rows, positive=mine, negative=others, offsets=drawn.offsets)
-        at += len(drawn.src)
-    return found
+        asked.append(Asked(drawn.src, drawn.dst, drawn.rows, drawn.offsets))
+    boundaries = batch_boundaries(stream.t[stretch(rows)], batch_size, whole_ties=whole_ties)
+    positive, *others = scored(scorer, stream, asked, rows, boundaries, _shown(stream, rows, history, batch_size))
+    return {
+        key: LinkScores(
+            rows=drawn.rows, positive=positive[np.searchsorted(own, drawn.rows)], negative=scores, offsets=drawn.offsets
+        )
+        for (key, drawn), scores in zip(negatives.items(), others, strict=True)
+    }
+
+
+def _shown(stream: EventStream, rows: np.ndarray, history: np.ndarray | None, batch_size: int) -> Iterator[EventBatch]:
+    """Yield what is shown before a split; for a model that holds nothing, nothing of it is made."""
+    yield from event_batches(stream, np.arange(rows[0]) if history is None else history, batch_size=batch_size)
 
 
 def score_queries(

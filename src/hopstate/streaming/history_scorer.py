@@ -99,6 +99,11 @@ class _HistoryScorer(Generic[TokenizerT]):
         self._seen: NeighborStore | None = None
 
     @property
+    def observes(self) -> bool:
+        """Whether it holds what it is shown."""
+        return self.live
+
+    @property
     def seen(self) -> NeighborStore:
         """The events observed, where live."""
         if self._seen is None:

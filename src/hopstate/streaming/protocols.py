@@ -26,7 +26,7 @@ BLOCK = 64  # queries computed together; each at its own place, whatever else is
 # ---- scorers -------------------------------------------------------------------------------------------
 @runtime_checkable
 class Replayable(Protocol):
-    """A temporal model as `streaming.replay` feeds it."""
+    """A temporal model as `streaming.replay` feeds it; one whose attribute `observes` is False is shown no events."""
 
     def reset(self) -> None:
         """Forget every event observed."""

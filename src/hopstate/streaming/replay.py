@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from torch import Tensor
@@ -41,21 +41,36 @@ def replay(
         ShapeError: a score for each query was expected.
         DataError: a score is NaN or infinite.
     """
-    model.reset()
-    for batch in history:
-        model.observe(batch)
     order = np.argsort(place, kind="stable")
     starts = np.append(np.searchsorted(place[order], boundaries), len(order))
     scores: np.ndarray | None = None
-    for b in range(len(boundaries)):
+    for b in moments(model, stream, rows=rows, boundaries=boundaries, history=history):
         mine = order[starts[b] : starts[b + 1]]
         if len(mine):
-            given = _as_scores(score(mine), len(mine), wide)
+            given = as_scores(score(mine), len(mine), wide)
             scores = np.full((len(order), *given.shape[1:]), np.nan) if scores is None else scores
             scores[mine] = given
-        if b + 1 < len(boundaries):
-            model.observe(stream.take(rows[boundaries[b] : boundaries[b + 1]]))
     return check_scores(np.empty(0) if scores is None else scores)
+
+
+def moments(
+    model: Replayable, stream: EventStream, *, rows: np.ndarray, boundaries: np.ndarray, history: Iterable[EventBatch]
+) -> Iterator[int]:
+    """Yield the numbers of batches, and that after the last, when the model has seen what comes before each.
+
+    A model that holds nothing of the events (`observes` is False) is shown none: a large stream is not gone through.
+
+    Args:
+        model, stream, rows, boundaries, history: as in `replay`.
+    """
+    model.reset()
+    shown = getattr(model, "observes", True)
+    for batch in history if shown else ():
+        model.observe(batch)
+    for b in range(len(boundaries)):
+        yield b
+        if shown and b + 1 < len(boundaries):
+            model.observe(stream.take(rows[boundaries[b] : boundaries[b + 1]]))
 
 
 def replay_split(
@@ -121,7 +136,16 @@ def replay_anywhere(
     return replay(model, score, stream, place, rows=np.arange(len(stream)), boundaries=boundaries, wide=wide)
 
 
-def _as_scores(scores: Scores, count: int, wide: bool) -> np.ndarray:
+def as_scores(scores: Scores, count: int, wide: bool = False) -> np.ndarray:
+    """Return the scores of count queries as float64.
+
+    Args:
+        scores: as the model returned them.
+        wide: they may have several columns.
+
+    Raises:
+        ShapeError: a score for each query was expected.
+    """
     if isinstance(scores, Tensor):
         scores = scores.detach().to("cpu").double().numpy()
     scores = np.asarray(scores, np.float64)

@@ -30,6 +30,7 @@ class Recency:
     block = BLOCK
     alike = True  # each score from its own row
     by_time = False
+    observes = False
 
     def __init__(self, store: Histories, *, directed: bool = False, clock: Clock | None = None) -> None:
         self.store: Histories = store

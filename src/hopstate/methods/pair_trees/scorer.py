@@ -26,6 +26,7 @@ class PairTreesScorer:
     """
 
     by_time = False
+    observes = False
 
     def __init__(self, model: PairTrees, features: PairReader) -> None:
         self.model, self.features = model, features
