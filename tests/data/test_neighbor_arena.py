@@ -9,7 +9,10 @@ from hopstate.data.event_store import load_events, save_events
 from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.stretch import begins, stretch
+from hopstate.evaluation.link import evaluate_link
 from hopstate.io.scratch import folder_beside, let_go, mapped_array
+from hopstate.methods.heuristics.edgebank import EdgeBank
+from hopstate.methods.heuristics.observed import Observed
 from hopstate.runs.api import fit
 from hopstate.training.checkpoint import load_checkpoint
 
@@ -115,3 +118,40 @@ def test_a_mapped_stream_trains_to_the_bits_of_one_in_memory(tmp_path, monkeypat
         fit("graphmixer", str(tmp_path / "store"), out=out, loop__epochs=1, batch_size=30, loop__progress=False)
         weights.append(load_checkpoint(out / "model.safetensors").tensors["model"])
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_edgebank_over_a_mapped_stream_is_that_in_memory(mapped):
+    split = chronological_split(mapped)
+    own, there = EdgeBank(12, stream=mapped), EdgeBank(12)
+    assert isinstance(own.memory.store, Observed)
+    a, b = (evaluate_link(bank, mapped, split, batch_size=30) for bank in (own, there))
+    assert a.rows == b.rows
+    assert isinstance(own.memory.store, Observed)
+    assert 0 < a.scores["test", "random"].negative.mean() < 1
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 5, 6, 7], [3, 4], [0, 1, 1, 0], [0, 2, 1, 3], []])
+def test_edgebank_over_a_mapped_stream_takes_events_in_any_order(mapped, rows):
+    pairs = np.repeat(np.arange(12), 12), np.tile(np.arange(12), 12), np.full(144, 900)
+    own, there = EdgeBank(12, stream=mapped), EdgeBank(12)
+    for part in (np.array(rows[:3], np.int64), np.array(rows[3:], np.int64)):
+        for bank in (own, there):
+            bank.observe(mapped.take(part))
+        np.testing.assert_array_equal(own.score(*pairs), there.score(*pairs))
+    kept = own.state()
+    own.observe(mapped.take(np.arange(200)))
+    own.restore(kept)
+    np.testing.assert_array_equal(own.score(*pairs), there.score(*pairs))
+
+
+def test_trees_over_a_mapped_stream_are_those_in_memory(tmp_path, monkeypatch):
+    save_events(made(events=600, nodes=20), tmp_path / "store")
+    found = []
+    for name, most in (("memory", 1 << 40), ("mapped", 1)):
+        monkeypatch.setattr("hopstate.data.neighbor_store.MAPPED", most)
+        monkeypatch.setattr("hopstate.tokens.pair_features._AT_ONCE", 64)
+        monkeypatch.setattr("hopstate.evaluation.asked_pairs._PAGES", 1)
+        run = fit("pair-trees", str(tmp_path / "store"), out=tmp_path / name, model__max_trees=5, loop__progress=False)
+        found.append((run.metrics, run.floors, load_checkpoint(run.path / "model.safetensors").tensors["model"]))
+    assert found[0][:2] == found[1][:2]
+    assert all(torch.equal(found[0][2][name], found[1][2][name]) for name in found[0][2])

@@ -18,6 +18,7 @@ import numpy as np
 from hopstate.data.clock import Clock
 from hopstate.data.lookup import Histories, Rows
 from hopstate.data.past import EventFeatures
+from hopstate.io.scratch import let_go
 from hopstate.tokens.pair_parts import Last, read_pairs
 
 if TYPE_CHECKING:
@@ -132,10 +133,12 @@ class PairFeatures:
         u, v, t = self.store.checked(u, v, t)
         out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
         parts = self.store.parts(np.concatenate([u, v]))
-        found = [
-            read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some])
-            for some in (slice(a, a + _AT_ONCE) for a in range(0, max(len(u), 1), _AT_ONCE))
-        ]
+        found = []
+        for a in range(0, max(len(u), 1), _AT_ONCE):
+            some = slice(a, a + _AT_ONCE)
+            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some]))
+            if len(u) > _AT_ONCE:  # of mapped histories many look-ups touch most pages
+                let_go(*(column for part in parts for column in part.arrays.values()))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, len(NAMES) :])

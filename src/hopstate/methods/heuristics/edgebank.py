@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from hopstate.data.events import ADD, EventBatch
-from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.events import ADD, EventBatch, EventStream
+from hopstate.data.neighbor_store import NeighborStore, folder_of
 from hopstate.data.past import Past
 from hopstate.errors import ConfigError
+from hopstate.methods.heuristics.observed import Observed
 from hopstate.streaming.protocols import BLOCK
 
 
@@ -24,6 +25,7 @@ class EdgeBank:
     Args:
         num_nodes: N.
         config: which events are remembered.
+        stream: a mapped one that is observed from its start on; see `hopstate.methods.heuristics.observed`.
     """
 
     block = BLOCK
@@ -67,7 +69,7 @@ class EdgeBank:
             remembered: additions of the pairs in meetings.
         """
 
-        store: NeighborStore
+        store: NeighborStore | Observed
         times: np.ndarray = field(default_factory=lambda: np.empty(0))
         gone: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
         gone_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -75,9 +77,12 @@ class EdgeBank:
         sum_of_means: float = 0.0
         remembered: int = 0
 
-    def __init__(self, num_nodes: int, config: Config | None = None) -> None:
+    def __init__(self, num_nodes: int, config: Config | None = None, stream: EventStream | None = None) -> None:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
+        plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
+        self._stream = stream if plain and self.config.memory == "unlimited" else None
+        self._whole: NeighborStore | None = None
         self.reset()
 
     def over(self, past: Past) -> EdgeBank:
@@ -89,7 +94,11 @@ class EdgeBank:
 
     def reset(self) -> None:
         """Forget every event."""
-        self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
+        if self._stream is None:
+            self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
+            return
+        self._whole = self._whole or NeighborStore.from_stream(self._stream)
+        self.memory = self.Memory(Observed(self._stream, self._whole))
 
     def state(self) -> EdgeBank.Memory:
         """Return a copy of the memory."""
@@ -102,6 +111,8 @@ class EdgeBank:
     def score(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> np.ndarray:
         """Return (Q,) 1 or 0 for pairs src (Q,), dst (Q,); the times t (Q,) do not matter, only what was observed."""
         store, since = self.memory.store, self._forgotten(src, dst)
+        if isinstance(store, Observed):
+            return store.met(src, dst).astype(np.float64)
         if not store.num_events:
             return np.zeros(len(src))
         ever = np.full(len(src), store.num_events)
@@ -118,6 +129,10 @@ class EdgeBank:
     def observe(self, batch: EventBatch) -> None:
         """Put events into the memory."""
         c = self.config
+        if isinstance(self.memory.store, Observed):
+            if self.memory.store.take(batch):
+                return
+            self.memory.store, self.memory.times = self.memory.store.copied()
         if c.memory == "threshold" or (c.memory, c.window) == ("window", "repeat"):
             self._count(batch)
         batch, count = batch.edges(), self.memory.store.num_events

@@ -64,7 +64,7 @@ class EdgeBankRun:
 
     def scorer(self, stream: EventStream, clock: Clock) -> LooksUp:
         """Return the scorer over a stream; it needs no clock."""
-        return EdgeBank(stream.num_nodes, self.model)
+        return EdgeBank(stream.num_nodes, self.model, stream)
 
 
 def build(stream: EventStream, config: RecencyRun | EdgeBankRun, context: Context) -> LinkTask:

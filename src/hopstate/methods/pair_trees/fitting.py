@@ -19,6 +19,7 @@ from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.evaluation.metrics import average_precision
+from hopstate.io.scratch import let_go
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
@@ -71,7 +72,9 @@ def training_pairs(
         with suppress(DataError):
             drawn[strategy] = draw_negatives(stream, split, "train", strategy, seed=drawn_from, part=last)
     others = {s: features.pairs(found.src, found.dst, stream.t[rows[last]]) for s, found in drawn.items()}
-    return features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]]), others
+    own = features.pairs(stream.src[rows[last]], stream.dst[rows[last]], stream.t[rows[last]])
+    let_go(stream.src, stream.dst, stream.t)
+    return own, others
 
 
 def validation_pairs(stream: EventStream, splits: EventSplit, features: PairReader, *, most: int) -> Pairs:
@@ -87,6 +90,7 @@ def validation_pairs(stream: EventStream, splits: EventSplit, features: PairRead
             with suppress(DataError):
                 found = draw_negatives(stream, splits, split, strategy, part=few)
                 others[split, strategy] = features.pairs(found.src, found.dst, stream.t[rows[few]])
+    let_go(stream.src, stream.dst, stream.t)
     return Pairs(events=events, others=others)
 
 

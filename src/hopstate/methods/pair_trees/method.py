@@ -29,7 +29,7 @@ from hopstate.methods.pair_trees.pair_encodings import EncodedPairs, Frozen, fro
 from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
-from hopstate.methods.shared.link import clock_of, kept_negatives, used_features
+from hopstate.methods.shared.link import Known, clock_of, kept_negatives, used_features
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
@@ -82,6 +82,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         dims = (0, model.edge_dim) if frozen is None else frozen.source.feature_dims
         super().__init__(model, stream, split, feature_dims=dims)
         self.trees, self.clock, self.frozen = model, clock, frozen
+        self._known = Known(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
@@ -90,7 +91,7 @@ class TreeFeatures(EventSource[PairTreesScorer]):
     def of(self, split: str) -> PairReader:
         """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
         rows = self.split.train if split == "train" else None
-        own = self.over(NeighborStore.from_stream(self.stream, rows), self.stream)
+        own = self.over(self._known.histories(self.stream, rows), self.stream)
         return own if self.frozen is None else self.frozen.beside(own, split)
 
     def num_batches(self, epoch: int) -> int:

@@ -135,7 +135,7 @@ def history_task(
     marks = deletions_of(stream, config.deletions, context)
     head = next((layer for layer in model.modules() if isinstance(layer, PairHistory)), None)
 
-    known = _Known(stream, deletions=marks != "left-out")
+    known = Known(stream, deletions=marks != "left-out")
 
     def inputs(events: EventStream, rows: np.ndarray | None = None) -> PairTokenizer:
         store = known.histories(events, rows)
@@ -165,7 +165,7 @@ def history_task(
     return LinkTask(source, evaluation=config.evaluation, negatives=negatives, clock=clock, kept=kept)
 
 
-class _Known:
+class Known:
     """Histories of a stream, or of some of its events.
 
     Look-ups see earlier events alone, so that events at a mapped stream's beginning need no index of their own: there
