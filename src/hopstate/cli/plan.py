@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def run(argv: list[str]) -> Answer:
     """Plan a run, or measure this machine."""
     parser = argparse.ArgumentParser(prog="hopstate plan", description=__doc__, allow_abbrev=False)
-    parser.add_argument("method", nargs="?", help="nagphormer, gcn (by TOP), graphmixer, dyg-mamba or pair-trees")
+    known = "nagphormer, gcn (by TOP), graphmixer, dyg-mamba, ctdg-ssm or pair-trees"
+    parser.add_argument("method", nargs="?", help=known)
     parser.add_argument("--nodes", type=float, help="nodes, e.g. 111e6")
     parser.add_argument("--edges", type=float, help="edges as they are stored: of an undirected graph both directions")
     parser.add_argument("--events", type=float, help="events, in place of edges, for a method of events")

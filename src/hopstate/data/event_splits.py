@@ -17,6 +17,7 @@ import numpy as np
 from hopstate.data.events import IMPLIED, EventStream
 from hopstate.data.stretch import stretch
 from hopstate.errors import ConfigError, DataError
+from hopstate.io.scratch import let_go
 
 _EMPTY = np.empty(0, np.int64)
 IN_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -162,6 +163,7 @@ def _finish(
     unseen[stream.dst[part]] = False
     absent = np.flatnonzero(unseen)
     new_val, new_test = (rows[_touches(stream, rows, absent)] for rows in (val, test))
+    let_go(stream.src, stream.dst, stream.t)
     return EventSplit(
         train=train,
         val=val,

@@ -25,6 +25,7 @@ SHIPPED = Path(__file__).with_name("shipped.json")
 GRAPHS = ((100_000, 1_000_000, 128), (200_000, 4_000_000, 64), (1_000_000, 10_000_000, 128), (500_000, 8_000_000, 96))
 BATCHED = ((50_000, 1_000_000, 32), (100_000, 1_000_000, 128), (200_000, 4_000_000, 64), (150_000, 2_000_000, 96))
 STREAMS = ((300, 4_000, 16), (1_000, 12_000, 64), (1_500, 20_000, 32))  # the last of each is not fitted but judged
+EPOCHS = ((500, 10_000, 16), (1_000, 20_000, 128), (2_000, 40_000, 64), (1_500, 30_000, 32))  # of streams
 Say = Callable[[str], None]
 
 
@@ -46,7 +47,9 @@ class Measured:
 def sizes_of(method: str) -> tuple[tuple[int, int, int], ...]:
     """Return nodes, edges and features of the points that a method is measured at; the last judges the others."""
     own = PLANS[method]
-    return STREAMS if own.events else BATCHED if own.batches else GRAPHS
+    if own.events:
+        return STREAMS if own.whole else EPOCHS
+    return BATCHED if own.batches else GRAPHS
 
 
 def place() -> Path:

@@ -30,6 +30,7 @@ from hopstate.runs.prepare import prepared
 from hopstate.training.tasks.protocols import Task, parts_of
 
 BATCHES = 3  # of an epoch at most that are timed, from its middle on, where batches are alike
+OF_EVENTS = 10  # the same of a stream, whose batches are shorter
 EPOCH = 3  # which is timed: TOP makes its basis anew before epochs 0, 1, 2 and 4
 WARM = (2000, 8000)  # nodes and edges
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -99,7 +100,7 @@ def measured(method: str, nodes: int, edges: int, features: int) -> dict[str, di
             with stages.stage("epoch"):
                 task.fit_whole()
         else:
-            _epoch(task, stages, 10_000 if plan.batches else BATCHES)
+            _epoch(task, stages, 10_000 if plan.batches else OF_EVENTS if plan.events else BATCHES)
         task.model.eval()
         with stages.stage("inference") as told, torch.no_grad():
             told["share"] = JUDGED if plan.tokens else 1.0  # tokens are read of the nodes that are asked for alone

@@ -55,6 +55,7 @@ _SPLIT = {"split.kind": "random", "split.fractions": [SHARE, JUDGED, JUDGED]}
 _ROWS = ("nodes", "values")
 _GRAPH = ("edges", "far_edges", "values")
 _EVENTS = ("edges", "messages")
+_IN_EPOCHS = {"read": (*_EVENTS, "nodes"), "prepare": (*_EVENTS, "nodes"), "epoch": _EVENTS, "inference": _EVENTS}
 _TREES = ("one", "edges")  # trees are grown on bins, as many as there are, whatever the events
 
 PLANS: dict[str, MethodPlan] = {
@@ -74,16 +75,9 @@ PLANS: dict[str, MethodPlan] = {
         },
         batches=True,
     ),
-    "graphmixer": MethodPlan(
-        {"read": (*_EVENTS, "nodes"), "prepare": (*_EVENTS, "nodes"), "epoch": _EVENTS, "inference": _EVENTS},
-        _QUIET,
-        events=True,
-    ),
-    "dyg-mamba": MethodPlan(
-        {"read": (*_EVENTS, "nodes"), "prepare": (*_EVENTS, "nodes"), "epoch": _EVENTS, "inference": _EVENTS},
-        _QUIET,
-        events=True,
-    ),
+    "graphmixer": MethodPlan(_IN_EPOCHS, _QUIET, events=True),
+    "dyg-mamba": MethodPlan(_IN_EPOCHS, _QUIET, events=True),
+    "ctdg-ssm": MethodPlan(_IN_EPOCHS, _QUIET, events=True),
     "pair-trees": MethodPlan(
         {"read": (*_EVENTS, "nodes"), "prepare": (*_EVENTS, "nodes"), "epoch": _TREES, "inference": _TREES},
         _QUIET,
