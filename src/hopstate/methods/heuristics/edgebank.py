@@ -81,7 +81,7 @@ class EdgeBank:
         self.config = config or self.Config()
         self._num_nodes = num_nodes
         plain = stream is not None and not stream.has_deletes and not stream.first_id and folder_of(stream) is not None
-        self._stream = stream if plain and self.config.memory == "unlimited" else None
+        self._mapped = stream if plain and self.config.memory == "unlimited" else None
         self._whole: NeighborStore | None = None
         self.reset()
 
@@ -94,11 +94,11 @@ class EdgeBank:
 
     def reset(self) -> None:
         """Forget every event."""
-        if self._stream is None:
+        if self._mapped is None:
             self.memory = self.Memory(NeighborStore(self._num_nodes, time_dtype=np.int64))
             return
-        self._whole = self._whole or NeighborStore.from_stream(self._stream)
-        self.memory = self.Memory(Observed(self._stream, self._whole))
+        self._whole = self._whole or NeighborStore.from_stream(self._mapped)
+        self.memory = self.Memory(Observed(self._mapped, self._whole))
 
     def state(self) -> EdgeBank.Memory:
         """Return a copy of the memory."""
