@@ -28,6 +28,7 @@ PROBES = {  # file: (how many, whose objects they are)
     "runs/kept.py": (5, "torch-geometric's records, tables and arrays of a user"),
     "serving/guard.py": (1, "routes of starlette, of which some have no path"),
     "streaming/history_scorer.py": (1, "named tuples have no class of their own"),
+    "streaming/replay.py": (1, "a user's scorer, which need not say whether it holds what it is shown"),
     "training/double.py": (1, "named tuples have no class of their own"),
 }
 OURS = {"graph", "graphs", "method", "model", "record", "scorer", "source", "store", "stream", "task", "trainer"}
@@ -54,7 +55,7 @@ KNOW_ONE = {  # shared modules that know a single method: (what of it, why)
     "cli/top_error.py": ({"message_passing"}, "a command about that package's batches and no other's"),
     "datasets/temporal_generators.py": ({"ctdg-ssm"}, "how that paper makes its paths, beside how CTAN does"),
     "runs/plan/stages.py": (
-        {"dyg-mamba", "graphmixer", "nagphormer", "pair-trees"},
+        {"ctdg-ssm", "dyg-mamba", "graphmixer", "nagphormer", "pair-trees"},
         "what each method's costs grow with, beside how it is measured",
     ),
     "runs/queries/first_stage.py": ({"pair_trees"}, "a first stage is a forest, whatever model it goes before"),
