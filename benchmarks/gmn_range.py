@@ -4,9 +4,10 @@ Run: python benchmarks/gmn_range.py [--kinds path,ring,board,tree] [--methods gm
          [--depths 3,4,5,6] [--seconds 10] [--parameters 20000] [--rates gmn=0.003,...] [--seed 0] [--choose 10]
 A cell is a process of its own: processor seconds of training at one thread, then validation and test. All methods get
 the range r, the same seconds and at most the same parameters (the widest network that has them): walks of r steps in
-tokens of doubling lengths, walking back as good as never, twice as many as there are ends to reach; r layers of
+tokens of doubling lengths, walking back as good as never, four times as many as there are ends to reach; r layers of
 message passing; r hops. A step is a block of 32 paths (rings, rows of the board, trees), the rate falls as a cosine of
-the time that is spent. --choose prints validation by rate, at one range, from which --rates are taken.
+the time that is spent. --choose prints validation by rate, at one range, from which --rates are taken. GMN's tokens are
+the nodes visited, without message passing in them, pooled by their maximum and by attention of the asked node.
 
 All paths are one graph: attention over all nodes sees every path of a block. "gps, own graphs" tells it which nodes are
 one path's, as if each came as a graph of its own; a board is one graph and does not come apart.
@@ -97,10 +98,11 @@ class Tokens(nn.Module):
 
     def __init__(self, block: Block, dim: int, **options: Any) -> None:
         super().__init__()
-        self.walks = WalkSettings(max_length=block.reach, repeats=1, walks=2 * block.ends, p=1e6, lengths="doubling")
+        walks = 4 * block.ends
+        self.walks = WalkSettings(max_length=block.reach, repeats=1, walks=walks, p=1e6, lengths="doubling")
         config = GMN.Config(**{
-            "dim": dim, "mpnn": "none", "local": "rwf", "pooling": "max", "readout": "mean", "expand": 1.0,
-            "state_dim": 8, "dropout": 0.0, **options,
+            "dim": dim, "mpnn": "none", "local": "gin", "local_layers": 0, "pooling": "max", "token_heads": 1,
+            "readout": "mean", "expand": 1.0, "state_dim": 8, "dropout": 0.0, **options,
         })  # fmt: skip
         self.gmn = GMN(config, in_dim=block.x.shape[-1], out_dim=block.classes, tokens=self.walks.tokens)
         self.table, self.rows, self.adjacency = WalkTable.of(block.indptr, block.indices), block.rows, block.adjacency

@@ -1,9 +1,11 @@
 """Graph Mamba Networks and GIN over a set of graphs, equally searched by validation.
 
 Run: python benchmarks/graph_sets.py --data MUTAG.txt --folds 0-2 --epochs 30 --out runs/search
+     python benchmarks/graph_sets.py --data PROTEINS.txt --folds 0-9 --epochs 10 --few --out runs/few
 Each try changes one setting of what suits the set; the last one joins all that were above it, where there are several.
 Both methods have the same number of tries and of epochs, and no test figure is read. The search goes on where it was
 stopped. Then `hopstate compare gin-graphs,gmn-graphs --splits 0-9` of the choice prints the paired test.
+--few: fewer tries, for many folds, the methods by turns; then the paired test of what validation chose, of these runs.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from common import machine
 from hopstate.cli.compare import numbers
 from hopstate.runs.api import fit
+from hopstate.runs.reproduce.statistics import paired
 
 Settings = dict[str, Any]
 TRIES: dict[str, tuple[Settings, ...]] = {
@@ -44,24 +47,35 @@ TRIES: dict[str, tuple[Settings, ...]] = {
         {"model.dim": 16},
     ),
 }
+FEW: dict[str, tuple[Settings, ...]] = {
+    "gmn-graphs": (
+        {"model.mpnn_layers": 2},
+        {"model.mpnn_layers": 2, "walks.resample_every": 1, "walks.draws": 4},
+        {"model.mpnn_layers": 2, "model.readout": "mean"},
+        {"model.mpnn_layers": 2, "loop.optim.lr": 0.01},
+        {},
+    ),
+    "gin-graphs": ({}, {"model.dim": 64}, {"loop.optim.lr": 0.01}, {"model.num_layers": 6}, {"model.num_layers": 2}),
+}
 
 
-def validation(method: str, data: str, fold: int, epochs: int, settings: Settings, out: Path) -> float:
-    """Return the validation accuracy in percent at the epoch that it chose, from the run's folder where it is done."""
+def reached(method: str, data: str, fold: int, epochs: int, settings: Settings, out: Path) -> dict[str, float]:
+    """Return the accuracy in percent of each part at the epoch that validation chose; a run that is done is read."""
     words = [f"{name}={value}" for name, value in settings.items()]
     where = out / "-".join([method, Path(data).stem, str(fold), str(epochs), *words])
     if not (where / "result.json").is_file():
         spelled = {name.replace(".", "__"): value for name, value in settings.items()}
         given = {"fold": fold, "loop__epochs": epochs, "loop__progress": False, **spelled}
         fit(method, data, out=where, resume=where.exists(), **given)
-    return 100 * json.loads((where / "result.json").read_text())["metrics"]["val"]["accuracy"]
+    metrics = json.loads((where / "result.json").read_text())["metrics"]
+    return {part: 100 * metrics[part]["accuracy"] for part in ("val", "test")}
 
 
 def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> None:
     """Print the mean validation accuracy of every try."""
 
     def tried(settings: Settings) -> float:
-        found = float(np.mean([validation(method, data, fold, epochs, settings, out) for fold in folds]))
+        found = float(np.mean([reached(method, data, fold, epochs, settings, out)["val"] for fold in folds]))
         print(f"{method} {Path(data).stem} {settings or 'as it suits'}: validation {found:.2f}", flush=True)
         return found
 
@@ -71,14 +85,38 @@ def search(method: str, data: str, folds: list[int], epochs: int, out: Path) -> 
         tried({name: value for settings in better for name, value in settings.items()})
 
 
+def few(data: str, folds: list[int], epochs: int, tries: int, out: Path) -> None:
+    """Print validation's accuracy of the first tries of `FEW`, then what it chose of each method beside the other."""
+    best: dict[str, tuple[float, Settings, list[dict[str, float]]]] = {}
+    for pair in list(zip(*FEW.values(), strict=True))[:tries]:
+        for method, settings in zip(FEW, pair, strict=True):
+            found = [reached(method, data, fold, epochs, settings, out) for fold in folds]
+            values = np.array([one["val"] for one in found])
+            said = f"validation {values.mean():.2f} ± {values.std(ddof=1):.2f}"
+            print(f"{method} {Path(data).stem} {settings or 'as it suits'}: {said}", flush=True)
+            if method not in best or values.mean() > best[method][0]:
+                best[method] = (values.mean(), settings, found)
+    (_, first, own), (_, second, its) = best.values()
+    print(f"gmn-graphs {first or 'as it suits'} - gin-graphs {second or 'as it suits'}")
+    for part in ("val", "test"):
+        mine, others = ([one[part] for one in found] for found in (own, its))
+        print(part, "gmn", np.round(mine, 1).tolist(), "gin", np.round(others, 1).tolist())
+        print(f"  means {np.mean(mine):.2f} {np.mean(others):.2f}, paired {paired(mine, others)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True)
     parser.add_argument("--folds", default="0-2")
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
+    parser.add_argument("--few", action="store_true", help="the short lists, for many folds")
+    parser.add_argument("--tries", type=int, default=5, help="of the short lists, of each method")
     options = parser.parse_args()
     print(machine(), flush=True)
+    if options.few:
+        few(options.data, list(numbers(options.folds)), options.epochs, options.tries, options.out)
+        return
     for method in TRIES:
         search(method, options.data, list(numbers(options.folds)), options.epochs, options.out)
 

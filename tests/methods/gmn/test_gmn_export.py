@@ -45,6 +45,8 @@ SETTINGS: list[dict[str, Any]] = [
     {**GPS, "model.mpnn": "gatedgcn", "encoding.relative": True},
     {"walks.max_length": 0, "model.mpnn": "none"},
     {"model.own_token": False, "model.readout": "mean", "walks.repeats": 2, "walks.lengths": "doubling"},
+    {"model.token_heads": 2, "model.pooling": "max"},
+    {"model.token_heads": 1, "model.local": "rwf", "walks.repeats": 2},
     {"model.mark": False, "model.local_layers": 0, "model.node_layers": 0, "model.bidirectional": False},
 ]
 IDS = np.array([3, 0, 7, 11, 2])

@@ -108,6 +108,7 @@ VARIANTS = [
     {"variant": "gmn"}, {"variant": "gmn-"}, {"variant": "gps-mamba"}, {"bidirectional": False}, {"mpnn": "none"},
     {"local": "rwf"}, {"local": "gin", "mpnn": "gine"}, {"local": "gcn", "mpnn": "sage"}, {"pooling": "max"},
     {"token_layers": 2, "node_layers": 2}, {"node_layers": 0}, {"mpnn": "pna"}, {"variant": "gps-mamba", "mpnn": "pna"},
+    {"token_heads": 2}, {"local": "rwf", "token_heads": 4},
 ]  # fmt: skip
 
 
@@ -207,6 +208,10 @@ def test_bad_settings_are_named():
         GMN.Config(variant="gmm")
     with pytest.raises(ConfigError, match=r"unknown model\.pooling 'avg'"):
         GMN.Config(pooling="avg")
+    with pytest.raises(ConfigError, match=r"model\.token_heads=3 does not divide model\.dim=8"):
+        GMN.Config(dim=8, token_heads=3)
+    with pytest.raises(ConfigError, match="has no tokens of walks"):
+        GMN.Config(variant="gps-mamba", token_heads=1)
     with pytest.raises(ConfigError, match="gps-mamba"):
         GMN(GMN.Config(variant="gps-mamba"), in_dim=2, out_dim=2, tokens=3)
     with pytest.raises(ConfigError, match=r"needs model\.mpnn"):

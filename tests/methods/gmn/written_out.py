@@ -17,7 +17,7 @@ class WrittenOut:
         p: weights by name, and buffers.
         neighbours: per node, a dict from each node that it receives from to the number of that edge.
         settings: dict of what the configuration says: local, local_layers, token_layers, node_layers, mpnn_layers,
-            own_token, readout, window.
+            own_token, readout, window, pooling, token_heads.
     """
 
     def __init__(self, p, neighbours, settings):
@@ -60,7 +60,7 @@ class WrittenOut:
         return h[u] + self.p["mark.vector"] if u == v and "mark.vector" in self.p else h[u]
 
     def of_subgraph(self, v, token, h, edges):
-        """Return GatedGCN on the subgraph that a token's nodes induce, averaged over them."""
+        """Return GatedGCN on the subgraph that a token's nodes induce, pooled over them."""
         visited = sorted({u for walk in token for u in walk})
         rows = {u: self.start(v, u, h) for u in visited}
         pairs = {(u, w): number for u in visited for w, number in self.neighbours[u].items() if w in rows}
@@ -68,10 +68,29 @@ class WrittenOut:
         for number in range(self.c["local_layers"]):
             last = number == self.c["local_layers"] - 1
             rows, states = self.gated(f"local.mpnn.blocks.{number}", rows, pairs, states, self.layer_norm, last)
-        return sum(rows.values()) / len(rows)
+        return self.pooled(list(rows.values()), "local.pool.attention", h[v])
+
+    def pooled(self, rows, name, own):
+        """Return one row of a token's rows: their mean or maximum, and what attention of its own node finds in them."""
+        found = sum(rows) / len(rows) if self.c["pooling"] == "mean" else torch.stack(rows).amax(0)
+        heads = self.c["token_heads"]
+        if not heads:
+            return found
+        parts, width = [], len(own) // heads
+        for head in range(heads):
+            mine = slice(head * width, (head + 1) * width)
+            asked = (self.p[f"{name}.likeness.weight"] @ own)[mine]
+            top, bottom = torch.zeros_like(asked), 0.0
+            for row in rows:
+                held = (self.p[f"{name}.likeness.weight"] @ row)[mine]
+                cosine = asked @ held / torch.sqrt(asked @ asked) / torch.sqrt(held @ held)
+                weight = torch.exp(torch.exp(self.p[f"{name}.log_scale"][head]) * cosine)
+                top, bottom = top + weight * self.linear(f"{name}.value", row)[mine], bottom + weight
+            parts.append(top / bottom)
+        return found + torch.cat(parts)
 
     def of_walks(self, v, token, h, edges):
-        """Return the random-walk features of a token, averaged over the steps of all its walks."""
+        """Return the random-walk features of a token, pooled over the steps of all its walks."""
         p, window, out = self.p, self.c["window"], []
         for walk in token:
             z = []
@@ -84,7 +103,7 @@ class WrittenOut:
                 z.append(row.clamp(min=0))
             z = self.convolved("local.encoder.conv", z)
             out.extend(self.silu(self.batch_norm("local.encoder.norm", row)) for row in z)
-        return self.linear("local.encoder.out", sum(out) / len(out))
+        return self.linear("local.encoder.out", self.pooled(out, "local.pool.attention", h[v]))
 
     # ---- Algorithm 2 ---------------------------------------------------------------------------------------
     def block(self, name, rows):

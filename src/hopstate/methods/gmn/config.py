@@ -31,6 +31,8 @@ class GMNConfig:
         mark: add a learned vector to a token's own node, so that its encoder tells it from the others; runs of 0.1.0
             did not.
         pooling: over the rows of a token, and of graphs in graph tasks.
+        token_heads: heads of an attention that weighs a token's rows by their likeness to its own node's row; what it
+            finds is added to the pooled row. 0 for none.
         own_token: end each node's tokens with the node by itself (section 4.1); False keeps those of walks alone
             (Equation 7).
         readout: what stands for a node after the blocks over its tokens: the "last" of them, or their "mean".
@@ -53,6 +55,7 @@ class GMNConfig:
     walk_norm: bool = True
     mark: bool = True
     pooling: Pooling = "mean"
+    token_heads: int = 0
     own_token: bool = True
     readout: Readout = "last"
     token_layers: int = 1
@@ -75,15 +78,17 @@ class GMNConfig:
         check_range("model.", above=0, expand=self.expand)
         check_range("model.", least=0, local_layers=self.local_layers, token_layers=self.token_layers)
         check_range("model.", least=0, node_layers=self.node_layers, mpnn_layers=self.mpnn_layers)
-        check_range("model.", least=0, conv_width=self.conv_width)
+        check_range("model.", least=0, conv_width=self.conv_width, token_heads=self.token_heads)
         check_range("model.", least=0, below=1, dropout=self.dropout, input_dropout=self.input_dropout)
         if self.variant == "gps-mamba" and (self.mpnn == "none" or not self.mpnn_layers or not self.node_layers):
             raise ConfigError(
                 "model.variant=gps-mamba needs model.mpnn, and at least 1 of model.mpnn_layers (its layers) and of "
                 "model.node_layers (blocks over the nodes in each)"
             )
+        if self.token_heads and self.dim % self.token_heads:
+            raise ConfigError(f"model.token_heads={self.token_heads} does not divide model.dim={self.dim}")
         why = self.variant == "gps-mamba" and "model.variant=gps-mamba has no tokens of walks"
-        refuse_idle(self, mark=why, own_token=why, readout=why)
+        refuse_idle(self, mark=why, own_token=why, readout=why, token_heads=why)
 
     @property
     def uses_mpnn(self) -> bool:

@@ -16,7 +16,7 @@ from hopstate.layers.mpnn import FORMS, GatedGCN, MessageBlock
 from hopstate.layers.plain import EqualSequences, Sequences
 from hopstate.layers.ssm import BidirectionalMamba, SelectiveSSM
 from hopstate.methods.gmn.gps import GPSLayer
-from hopstate.methods.gmn.local import WalkTokens
+from hopstate.methods.gmn.local import TokenPool, WalkTokens
 from hopstate.methods.gmn.model import GMN
 
 
@@ -89,14 +89,22 @@ def _tokens(m: GMN, h: Tensor, told: dict[str, Tensor]) -> Tensor:
         blocks: Any = local.mpnn.blocks  # type: ignore[union-attr]
         if len(blocks):
             rows = _messages(blocks, rows, e, EdgeList(told["token_edge_index"], rows.shape[0]))
-        return own.pooled(rows, m.config.pooling)
+        return _pooled(local.pool, rows, h, own)  # type: ignore[union-attr,arg-type]
     encoder = local.encoder
     z = rows + encoder.bits(told["bits"].to(rows.dtype))
     if encoder.edge is not None:
         z = z + encoder.edge(e)
     walks = Sequences(told["walk_sizes"], rows.shape[0])
     z = walks.convolved(F.relu(z), encoder.conv.weight.squeeze(1), encoder.conv.bias, reverse=False)
-    return encoder.out(own.pooled(F.silu(encoder.norm(z)), m.config.pooling))
+    return encoder.out(_pooled(local.pool, F.silu(encoder.norm(z)), h, own))
+
+
+def _pooled(pool: TokenPool, rows: Tensor, h: Tensor, own: Sequences) -> Tensor:
+    """Return (token, dim) of rows that come token after token; h (N, dim) holds the nodes' own."""
+    pooled = own.pooled(rows, pool.pooling)
+    if pool.attention is None:
+        return pooled
+    return pooled + pool.attention(rows, torch.repeat_interleave(h, pool.tokens, 0), own.rows, own.sum)
 
 
 def _messages(blocks: Any, h: Tensor, e: Tensor | None, graph: EdgeList) -> Tensor:

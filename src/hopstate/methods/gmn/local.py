@@ -1,7 +1,8 @@
 """What encodes a token: message passing on its induced subgraph, or random-walk features; the node itself marked in it.
 
 Source: Behrouz & Hashemi 2024, arXiv:2402.08678, Algorithm 1, line 14.
-Deviation: the mark, which the paper does not name; without it a pooled token does not say whose it is.
+Deviations: the mark, which the paper does not name; without it a pooled token does not say whose it is. Attention
+beside the pooled rows, where it is asked for.
 """
 
 from __future__ import annotations
@@ -12,32 +13,65 @@ import torch
 from torch import Tensor, nn
 
 from hopstate.layers.mpnn import MPNN, MessageKind, Pooling, WalkEncoder, pool
+from hopstate.methods.gmn.attention import OwnAttention
 from hopstate.methods.gmn.config import GMNConfig
 from hopstate.methods.gmn.inputs import GMNInputs
+
+
+class TokenPool(nn.Module):
+    """One row of each token's rows: pooled alike, and with what attention of the node whose token it is finds in them.
+
+    Args:
+        c: what a user chooses.
+        tokens: K, tokens of a node.
+    """
+
+    def __init__(self, c: GMNConfig, tokens: int) -> None:
+        super().__init__()
+        self.pooling: Pooling = c.pooling
+        self.tokens, self.attention = tokens, OwnAttention(c.dim, c.token_heads) if c.token_heads else None
+
+    def forward(self, rows: Tensor, h: Tensor, inputs: GMNInputs) -> Tensor:
+        """Return (token, dim) of rows (R, dim); h (N, dim) holds the nodes' own."""
+        offsets = inputs.token_offsets
+        assert offsets is not None
+        pooled = pool(rows, offsets, self.pooling)
+        if self.attention is None:
+            return pooled
+        owner = h.index_select(0, owners(inputs, self.tokens))
+        segment = torch.repeat_interleave(offsets.diff())
+        return pooled + self.attention(rows, owner, segment, lambda x: pool(x, offsets, "sum"))
+
+
+def owners(inputs: GMNInputs, tokens: int) -> Tensor:
+    """Return (n*K,) rows of x of the nodes whose tokens they are."""
+    assert inputs.token_offsets is not None
+    node = torch.arange(len(inputs.token_offsets) - 1, device=inputs.token_offsets.device) // tokens
+    return node if inputs.targets is None else inputs.targets[node]
 
 
 class SubgraphEncoder(nn.Module):
     """Message passing inside each token, pooled."""
 
-    def __init__(self, c: GMNConfig, edges: bool) -> None:
+    def __init__(self, c: GMNConfig, edges: bool, tokens: int) -> None:
         super().__init__()
-        self.pooling: Pooling = c.pooling
+        self.pool = TokenPool(c, tokens)
         kind: MessageKind = c.encoder  # type: ignore[assignment]
         self.mpnn = MPNN(kind, c.dim, num_layers=c.local_layers, edges=edges, norm="layer")
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
         """Return (token, dim) from rows of nodes (N, dim) and of edges (E, dim)."""
         assert inputs.token_graph is not None
-        assert inputs.token_offsets is not None
         e = None if e is None or inputs.token_edges is None else e.index_select(0, inputs.token_edges)
-        return pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), inputs.token_offsets, self.pooling)
+        return self.pool(self.mpnn(h, inputs.token_graph, e, inputs.token_nodes), h, inputs)
 
 
 class WalkTokens(nn.Module):
     """Random-walk features of each token."""
 
-    def __init__(self, c: GMNConfig, window: int, edges: bool) -> None:
+    def __init__(self, c: GMNConfig, window: int, edges: bool, tokens: int) -> None:
         super().__init__()
+        self.pool = TokenPool(c, tokens)
         self.encoder = WalkEncoder(c.dim, window=window, edges=edges, pooling=c.pooling, norm=c.walk_norm)
 
     def forward(self, h: Tensor, e: Tensor | None, inputs: GMNInputs) -> Tensor:
@@ -45,18 +79,17 @@ class WalkTokens(nn.Module):
         assert inputs.token_nodes is not None
         assert inputs.bits is not None
         assert inputs.walks is not None
-        assert inputs.token_offsets is not None
         if e is not None and inputs.token_edges is not None:
             came = (inputs.token_edges >= 0).nonzero()[:, 0]  # not along an edge: starts, and steps of walks that stay
             taken = e.index_select(0, inputs.token_edges[came])
             e = e.new_zeros(len(inputs.token_edges), e.shape[1]).index_copy(0, came, taken)
         rows = h.index_select(0, inputs.token_nodes)
-        return self.encoder(rows, inputs.bits, inputs.walks, inputs.token_offsets, e)
+        return self.encoder.out(self.pool(self.encoder.steps(rows, inputs.bits, inputs.walks, e), h, inputs))
 
 
-def local_encoder(c: GMNConfig, window: int, edges: bool) -> nn.Module:
+def local_encoder(c: GMNConfig, window: int, edges: bool, tokens: int) -> nn.Module:
     """Return what encodes tokens: (rows of nodes (N, dim), of edges (E, dim) or None, inputs) → (token, dim)."""
-    return WalkTokens(c, window, edges) if c.encoder == "rwf" else SubgraphEncoder(c, edges)
+    return WalkTokens(c, window, edges, tokens) if c.encoder == "rwf" else SubgraphEncoder(c, edges, tokens)
 
 
 class OwnMark(nn.Module):
@@ -75,10 +108,9 @@ class OwnMark(nn.Module):
         """Return (2N, dim), marked rows below the plain ones, and inputs whose token_nodes take those."""
         assert inputs.token_offsets is not None
         assert inputs.token_nodes is not None
-        node = torch.arange(len(inputs.token_offsets) - 1, device=h.device) // self.tokens
-        node = node if inputs.targets is None else inputs.targets[node]
+        node = owners(inputs, self.tokens)
         own = inputs.token_nodes == torch.repeat_interleave(node, inputs.token_offsets.diff())
         return torch.cat([h, h + self.vector]), replace(inputs, token_nodes=inputs.token_nodes + len(h) * own)
 
 
-__all__ = ["OwnMark", "SubgraphEncoder", "WalkTokens", "local_encoder"]
+__all__ = ["OwnMark", "SubgraphEncoder", "TokenPool", "WalkTokens", "local_encoder"]

@@ -63,7 +63,7 @@ class GMN(nn.Module):
             raise ConfigError("model.variant=gps-mamba takes each node as one token; set walks.max_length=0")
         self.embed = nn.Linear(in_dim, c.dim)
         walks = tokens > 1
-        self.local = local_encoder(c, window, bool(edge_dim)) if walks else None
+        self.local = local_encoder(c, window, bool(edge_dim), tokens) if walks else None
         self.mark = OwnMark(c.dim, tokens) if walks and c.mark else None
         needs_edges = walks and (c.encoder == "rwf" or (c.local_layers > 0 and c.encoder in ("gatedgcn", "gine")))
         needs_edges = edge_dim > 0 and (needs_edges or (gps and c.mpnn in READS_EDGES))

@@ -92,6 +92,7 @@ def step_bytes(
         row = 6 * d + 2 * walks.window
     else:
         row = message * model.local_layers + 2 * d + 12
+    row += 7 * d if model.token_heads else 0
     tokens = walks.tokens * (block * model.token_layers + 2 * d)
     own = tokens + visited * row + block * model.node_layers + 4 * d
     whole = (nodes + context) * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
