@@ -88,6 +88,7 @@ def exact(task) -> torch.Tensor:
 
 
 CASES = {
+    "attention in tokens": {"model": replace(SMALL, token_heads=2, pooling="max")},
     "tokens": {},
     "no walks": {"walks": WalksConfig(max_length=0)},
     "no repeats": {"walks": WalksConfig(max_length=3, repeats=0)},

@@ -85,14 +85,13 @@ def step_bytes(
         kept = (nodes + context) * 2 * d + (edges * d if edge_dim else 0)  # between layers
         layers = layer + model.mpnn_layers * kept if recompute else model.mpnn_layers * layer
         return int(4 * ((nodes + context) * (features + 2 * d) + layers + (4 + edge_dim) * edges))
-    lengths = walks.ladder
-    visited = 1 + walks.repeats * sum(h * walks.walks + 1 for h in lengths) if walks.max_length else 0
+    visited = 1 + walks.repeats * sum(h * walks.walks + 1 for h in walks.ladder) if walks.max_length else 0
     if model.encoder == "rwf":
-        visited = 1 + walks.repeats * walks.walks * sum(h + 1 for h in lengths) if walks.max_length else 0
+        visited = 1 + walks.repeats * walks.walks * sum(h + 1 for h in walks.ladder) if walks.max_length else 0
         row = 6 * d + 2 * walks.window
     else:
         row = message * model.local_layers + 2 * d + 12
-    row += 7 * d if model.token_heads else 0
+    row += 7 * d * bool(model.token_heads)
     tokens = walks.tokens * (block * model.token_layers + 2 * d)
     own = tokens + visited * row + block * model.node_layers + 4 * d
     whole = (nodes + context) * (features + d + (message * model.mpnn_layers if model.uses_mpnn else 0)) + 4 * edges
