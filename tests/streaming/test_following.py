@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import made_events
 from made_events import small_run
 
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
+from hopstate.methods.ctdg_ssm.model import CTDGSSM
 from hopstate.runs.api import Run
 from hopstate.runs.queries.ask import chances
 from hopstate.serving.live import LiveRun
@@ -75,3 +77,17 @@ def test_what_is_told_does_not_depend_on_who_moved_it(events: list[dict], size: 
     scores, also = taken(run, tmp_path / "b", events, size, "both")
     assert also == asked
     assert [s for part in replayed(run.path, tmp_path / "b") for s in part["score"].tolist()] == scores
+
+
+def test_the_memory_moves_on_one_thread(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its factors' too: their bits go with the number of threads, and two threads wait for each other spinning."""
+    found, update = set[int](), CTDGSSM.update
+
+    def seen(self: CTDGSSM, *args: object, **options: object) -> object:
+        found.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return update(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CTDGSSM, "update", seen)
+    with threadpool_limits(2, user_api="blas"):
+        taken(run, tmp_path / "a", APART, 32, "nobody")
+    assert found == {1}

@@ -98,7 +98,7 @@ class FollowingMemory(MemoryScorer):
     def _update(self, active: ActiveBatch) -> None:
         nodes = active.nodes.numpy()
         self.fetch(nodes)
-        with evaluating(self.model), one_thread():  # whatever their number, and what else they have to do
+        with evaluating(self.model), one_thread(numpy=True):  # whatever their number; scipy's would wait spinning
             self.memory = self.model.update(self.memory, active.to(self._device), in_place=True)
         self._moved[nodes] = True
 
