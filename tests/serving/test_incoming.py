@@ -1,5 +1,8 @@
 """Events that come in mean what a file of them would, however they are read."""
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,10 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 import hopstate.io.files as files
-from hopstate.errors import DataError
-from hopstate.serving.incoming import Incoming
+from hopstate.errors import DataError, HopstateError
+from hopstate.runs.api import Run
+from hopstate.serving.event_columns import Columns
+from hopstate.serving.incoming import Incoming, id_of
 from hopstate.serving.live import LiveRun
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -37,11 +42,15 @@ def own(name: str) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Run]:
     home = tmp_path_factory.mktemp("run")
-    run = small_run("recency", home, own(request.param), **RUNS[request.param])
-    with LiveRun(run.path, folder=home / "live") as live:
-        yield request.param, live
+    return request.param, small_run("recency", home, own(request.param), **RUNS[request.param])
+
+
+@pytest.fixture(scope="module")
+def live(made: tuple[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, LiveRun]]:
+    with LiveRun(made[1].path, folder=tmp_path_factory.mktemp("live")) as live:
+        yield made[0], live
 
 
 def drawn(name: str, past: Any, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -92,3 +101,104 @@ def test_what_a_file_refuses_is_refused(live: tuple[str, LiveRun]) -> None:
         assert run._incoming._of_numbers(bodies, run.past) is None
         with pytest.raises(DataError, match=r"the last that 64 bits hold|largest number of 32 bits"):
             run._incoming.stream(bodies, run.past)
+
+
+# ---- read together, and one by one -------------------------------------------------------------------------
+def plain(name: str, past: Any, count: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """What comes nearly always: events of one form, without deletions and gaps."""
+    rows = [{k: v for k, v in row.items() if k != "kind"} for row in drawn(name, past, count, rng)]
+    return [row | {k: 0.1 * i for k in ("amount", "weight") if row.get(k, 1) is None} for i, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("ids", [False, True], ids=["", "own ids"])
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, live: tuple[str, LiveRun]) -> None:
+    name, run = live
+    given = plain(name, run.past, count, np.random.default_rng(count))
+    given = [row | ({"event_id": k} if ids else {}) for k, row in enumerate(given)]
+    bodies = told(run._incoming, [{k: v for k, v in row.items() if k != "event_id"} for row in given], run.past)
+    found = run._incoming.together(given, run.past)
+    assert found is not None
+    columns, quick = found
+    assert columns.bodies() == bodies
+    assert columns.texts() == [json.dumps(body) for body in bodies]
+    assert columns.ids == ([str(k) for k in range(count)] if ids else None)
+    slow = run._incoming.stream(bodies, run.past)
+    assert (quick.content_hash, quick.time_unit, quick.num_nodes) == (slow.content_hash, slow.time_unit, slow.num_nodes)
+    for column in ("src", "dst", "t", "kind", "edge_attr"):
+        np.testing.assert_array_equal(getattr(quick, column), getattr(slow, column), strict=True)
+
+
+def test_columns_are_written_as_json_writes_events() -> None:
+    table = np.array([[1e16, -0.0], [0.1, 5e-324]])
+    for src, t in ((("\u00e9\n%d", '"'), [0.5, 1e22]), ((2**62, 0), [-1, 2**62])):
+        found = Columns(src, src[::-1], np.array(t), ['50% "x" %s', "\u4e2d"], table, None)
+        assert found.texts() == [json.dumps(body) for body in found.bodies()]
+
+
+FIELDS = ("src", "dst", "t", "amount", "event_id", "kind", "source", "more")
+VALUES = (
+    *(0, 1, -1, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1, 2**63, 2**64, 10**400, -(2**63), True, None, 0.5, -0.0, 3.0),
+    *(float("nan"), float("inf"), 1e300, 1e-320, np.int64(3), np.float64(0.25), [1], {}, b"a", "add", "delete", ""),
+    *("7", "07", "u1", "U1", "%d %s", '"\\\n', "\u00e9\u4e2d", "a\0", "\ud800", "x" * 1000, "x" * 1001, "2026-01-01"),
+)
+
+
+def test_no_value_is_read_together_that_is_not_read_so_alone(live: tuple[str, LiveRun]) -> None:
+    name, run = live
+    last = run.past.last_time + 5
+    for field in FIELDS:
+        for value in VALUES:
+            one, other = plain(name, run.past, 2, np.random.default_rng(0))
+            given = [one | {field: one.get(field, 1)}, other | {"t": last, field: value}]
+            found = run._incoming.together(given, run.past)
+            if found is not None:
+                ids = [id_of(row) for row in given]
+                assert found[0].ids == (ids if "event_id" in given[0] else None)
+                bare = [{k: v for k, v in row.items() if k != "event_id"} for row in given]
+                assert found[0].texts() == [json.dumps(body) for body in told(run._incoming, bare, run.past)]
+
+
+def outcome(live: LiveRun, given: list[Any]) -> Any:
+    """What a client and the log are told of events."""
+    try:
+        found: Any = [tuple(receipt) for receipt in live.take(given)]
+    except (HopstateError, OverflowError, TypeError) as error:
+        found = type(error), str(error)
+    return found, live.past.last_time, live.log.parked()
+
+
+LATE: dict[str, Any] = {"texts": "reject", "numbers": "clamp", "rows": "park", "features": "park", "gaps": "clamp"}
+
+
+def test_whatever_comes_is_taken_or_refused_as_one_by_one(
+    made: tuple[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, run = made
+    rng, ways, taken = np.random.default_rng(len(name)), [set[bool](), set[bool]()], 0
+    with (
+        LiveRun(run.path, folder=tmp_path / "a", late=LATE[name]) as quick,
+        LiveRun(run.path, folder=tmp_path / "b", late=LATE[name]) as slow,
+    ):
+        monkeypatch.setattr(slow._incoming, "together", lambda events, past: None)
+        for k in range(60):
+            given: list[Any] = plain(name, quick.past, 1 + k % 4, rng)
+            if k % 3 == 0:
+                given = [row | {"event_id": f"{rng.integers(50)}"} for row in given]
+            if k % 5 == 0:
+                given = [dict(reversed(row.items())) for row in given]
+            if k % 2:
+                at, field = rng.integers(len(given)), FIELDS[rng.integers(len(FIELDS))]
+                if rng.random() < 0.2:
+                    given[at].pop(field, None)
+                else:
+                    given[at] |= {field: VALUES[rng.integers(len(VALUES))]}
+            ways[k % 2].add(quick._incoming.together(given, quick.past) is None)
+            expected = outcome(slow, given)
+            assert outcome(quick, given) == expected, given
+            taken += isinstance(expected[0], list)
+        logs = [[commit.bodies for commit in live.log.commits()] for live in (quick, slow)]
+    assert logs[0] == logs[1]
+    assert False in ways[0]
+    assert ways[1] == {False, True}
+    assert taken > 20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,7 @@ from hopstate.data.past import Past
 from hopstate.serving.event_log import Entry, EventLog
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What became of an event.
 
     Args:
@@ -36,7 +36,7 @@ class Request:
 
     def told(self, receipt: Receipt) -> Receipt:
         """Return what is told of one of them."""
-        return receipt if self.score else replace(receipt, score=None)
+        return receipt if self.score else receipt._replace(score=None)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,7 +47,7 @@ class Draft:
         ids: of all that were given, None where one has none.
         known: positions of those that the log holds already.
         new: places, among all, of those that are to be committed.
-        bodies: of those, as they are logged.
+        bodies: of those, as they are logged; none where nobody asks for them.
         entries: the same for the log.
         aside: what is kept aside, and at which places it stood.
         scores: of the new ones, NaN where none is.
@@ -83,10 +83,12 @@ class Draft:
 
     def receipts(self, first: int) -> list[Receipt]:
         """Return what became of the events, committed from a position on."""
-        made = {place: Receipt(None) for place in self.aside}
-        for i, place in enumerate(self.new):
-            score = self.scores[i]
-            made[place] = Receipt(first + i, float(score) if self.told and not np.isnan(score) else None)
+        last = first + len(self.new)
+        scores = [None if score != score else score for score in self.scores.tolist()] if self.told else repeat(None)
+        new = map(Receipt, range(first, last), scores)
+        if len(self.new) == len(self.ids):
+            return list(new)
+        made = dict(zip(self.new, new)) | {place: Receipt(None) for place in self.aside}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
         found = []
         for k, one in enumerate(self.ids):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hopstate.errors import CheckpointError, DataError
 from hopstate.io.files import is_broken
@@ -19,8 +19,7 @@ from hopstate.io.files import is_broken
 PAGE = 1_000  # commits, or a few more events, that are read at a time
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """An event to be logged.
 
     Args:
@@ -119,6 +118,8 @@ def check_entries(entries: Sequence[Entry]) -> None:
     ids = [entry.id for entry in entries if entry.id is not None]
     if len(set(ids)) < len(ids):
         raise DataError(taken("the log"))
+    if "".join([*(entry.body for entry in entries), *ids]).isascii():
+        return
     for entry in entries:
         for text in (entry.body, entry.id or ""):
             if not text.isascii() and is_broken(text):

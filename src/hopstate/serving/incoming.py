@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,11 +29,10 @@ from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import own_reading
 from hopstate.runs.prepare import prepared_as
+from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, columns
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
-ID = "event_id"
-LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
 _LARGEST = float(np.finfo(np.float32).max)
 _REMEMBERED = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
@@ -42,17 +41,6 @@ _ENDS = (
     ("target", "target_column", "dst", TARGETS),
     ("time", "time_column", "t", TIMES),
 )
-
-
-class _Fields(NamedTuple):
-    """Which fields of an event are source, target, time and kind, which are left, and the names of its features."""
-
-    src: str
-    dst: str
-    t: str
-    kinds: list[str]
-    left: list[str]
-    features: list[str]
 
 
 class Incoming:
@@ -67,7 +55,7 @@ class Incoming:
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
         self._columns, self._reading = _reading_of(run, method)
-        self._fields: dict[tuple[str, ...], _Fields] = {}
+        self._fields: dict[tuple[str, ...], Fields] = {}
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
@@ -87,28 +75,52 @@ class Incoming:
         found = None if self._texts else self._of_numbers(bodies, past)
         return self._as_read(bodies, past) if found is None else found
 
+    def together(self, events: Sequence[Mapping[str, Any]], past: Past) -> tuple[Columns, EventStream] | None:
+        """Return events as they are logged and as `stream` gives them; None where they must be read one by one.
+
+        Args:
+            events: as they came.
+            past: what they come after.
+        """
+        found = None if self._texts else columns(events, past, lambda body: self._fields_of(body, 0))
+        if found is None or not set(self._kinds[:1]).isdisjoint(found.names):
+            return None
+        stream = self._of_columns(
+            [found.src, found.dst], found.t, found.names, np.ascontiguousarray(found.values.T), past
+        )
+        return None if stream is None else (found, stream)
+
     def _of_numbers(self, bodies: Sequence[Mapping[str, Any]], past: Past) -> EventStream | None:
         """Return what `_as_read` does, of events whose features are numbers; None where it has something to say."""
-        t = np.array([body["t"] for body in bodies])
         names = [name for name in bodies[0] if name not in (*_USUAL, *self._kinds[:1])]
         values = np.array([[body[name] for name in names] for body in bodies], np.float64).reshape(len(bodies), -1)
+        kind = np.array([body.get(self._kinds[0]) == "delete" for body in bodies] if self._kinds else [], np.int8)
+        if kind.any():  # leave features empty
+            values = np.where(np.isnan(values) & (kind != ADD)[:, None], 0, values)
+        ends, t = [[body[end] for body in bodies] for end in ("src", "dst")], np.array([body["t"] for body in bodies])
+        return self._of_columns(ends, t, names, values, past, kind)
+
+    def _of_columns(
+        self,
+        ends: Sequence[Sequence[Any]],
+        t: np.ndarray,
+        names: Sequence[str],
+        values: np.ndarray,
+        past: Past,
+        kind: np.ndarray | None = None,
+    ) -> EventStream | None:
+        """Return events with features (n, F) as `_as_read` does; None where that has something to say."""
         if t.dtype.kind not in "if" or beyond_clock(t).any() or (np.abs(values) > _LARGEST).any():
             return None
-        kind = np.array([body.get(self._kinds[0]) == "delete" for body in bodies] if self._kinds else [], np.int8)
-        deletes = bool(kind.any())
-        if deletes:  # leave features empty
-            values = np.where(np.isnan(values) & (kind != ADD)[:, None], 0, values)
-        ends = np.array([[body["src"], body["dst"]] for body in bodies])
-        ids: np.ndarray
-        ids, rows = np.unique(ends, return_inverse=True)
+        ids, rows = np.unique(np.array(ends), return_inverse=True)
         known = None if ids.dtype.kind == "i" and np.array_equal(ids, np.arange(len(ids))) else Vocabulary(ids)
         features = FeatureTable.of(tuple(names), values) if names else None
-        src, dst = rows.reshape(-1, 2).T.copy()
+        src, dst = rows.reshape(2, -1)
         events = EventStream(
             src=src,
             dst=dst,
             t=t,
-            kind=kind if deletes else None,
+            kind=kind if kind is not None and kind.any() else None,
             edge_attr=None if features is None else features.plain(),
             edge_table=features,
             node_ids=known,
@@ -174,13 +186,7 @@ class Incoming:
 
     def _named(self, body: Mapping[str, Any], k: int, text: bool) -> dict[str, Any]:
         """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""
-        fields = tuple(body)
-        known = self._fields.get(fields)
-        if known is None:
-            known = self._read_fields(body, k)
-            if len(self._fields) < _REMEMBERED:  # whoever sends may have no end of them
-                self._fields[fields] = known
-        src, dst, t, kinds, left, features = known
+        src, dst, t, kinds, left, features = self._fields_of(body, k)
         found = {"src": _id(body[src], "src", k, text), "dst": _id(body[dst], "dst", k, text), "t": body[t]}
         said = [body[name] for name in kinds]
         if len(said) > 1 or (said and said[0] not in ("add", "delete")):
@@ -191,7 +197,16 @@ class Incoming:
         rest = {name: body[name] for name in left}
         return found | {name: self._feature(rest, name, k, said) for name in features}
 
-    def _read_fields(self, body: Mapping[str, Any], k: int) -> _Fields:
+    def _fields_of(self, body: Mapping[str, Any], k: int) -> Fields:
+        fields = tuple(body)
+        known = self._fields.get(fields)
+        if known is None:
+            known = self._read_fields(body, k)
+            if len(self._fields) < _REMEMBERED:  # whoever sends may have no end of them
+                self._fields[fields] = known
+        return known
+
+    def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
         """Return which fields of an event are what; the same of all events with these fields in this order."""
         rest, ends = list(body), []
         for (what, _, usual, known), own in zip(_ENDS, self._columns, strict=True):
@@ -204,7 +219,7 @@ class Incoming:
         kinds = [name for name in rest if name.lower() in self._kinds]
         left = [name for name in rest if name not in kinds]
         src, dst, t = ends
-        return _Fields(src, dst, t, kinds, left, self._features(left, k))
+        return Fields(src, dst, t, kinds, left, self._features(left, k))
 
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
         value = body.get(name)

@@ -21,6 +21,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from hopstate.data.events import EventStream
 from hopstate.data.layers import compacted
 from hopstate.data.past import Past
 from hopstate.errors import CheckpointError, ConfigError, HopstateError, HopstateWarning
@@ -31,8 +32,9 @@ from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import dates_of
 from hopstate.serving.draft import Draft, Receipt
+from hopstate.serving.event_columns import ID
 from hopstate.serving.event_log import Entry, EventLog, bulks
-from hopstate.serving.incoming import ID, Incoming, Late, id_of
+from hopstate.serving.incoming import Incoming, Late, id_of
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
@@ -190,7 +192,7 @@ class LiveRun:
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
-        for bodies in bulks(self.log, self.position, BULK):
+        for bodies in () if not self.lag else bulks(self.log, self.position, BULK):
             self.observe([json.loads(body) for body in bodies])
 
     def follow(self, most: int | None = None) -> int:
@@ -286,11 +288,25 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
+        given: dict[str, Any] = {"facts": facts or {}, "told": score}
+        if (found := self._incoming.together(events, self.past)) is not None:
+            columns, stream = found
+            if columns.ids is None or not self.log.positions(columns.ids):
+                scores, after = yield from self._going_on(stream, score=score or self.sink is not None)
+                ids: Sequence[str | None] = columns.ids or [None] * len(events)
+                places = range(len(events))
+                given |= {"ids": ids, "new": places, "bodies": () if self.sink is None else columns.bodies()}
+                entries = list(map(Entry, columns.texts(), ids))
+                return Draft(**given, known={}, entries=entries, scores=scores, after=after)
+        return (yield from self._one_by_one(events, given))
+
+    def _one_by_one(self, events: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> Steps[Draft]:
+        """Do what `drafting` does, of events of any form; what is wrong with one is said."""
         ids = [id_of(event) for event in events]
         known = self.log.positions([i for i in ids if i is not None])
         first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
         fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
-        given: dict[str, Any] = {"ids": ids, "known": known, "facts": facts or {}}
+        given |= {"ids": ids, "known": known}
         if not fresh:
             return Draft(**given)
         bodies = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
@@ -300,10 +316,11 @@ class LiveRun:
         if not rest:
             return Draft(**given)
         new = [bodies[k] for k in rest]
-        scores, after = yield from self._going_on(new, score=score or self.sink is not None)
+        stream = self._incoming.stream(new, self.past)
+        scores, after = yield from self._going_on(stream, score=given["told"] or self.sink is not None)
         entries = [Entry(json.dumps(bodies[k]), ids[fresh[k]]) for k in rest]
         given |= {"new": [fresh[k] for k in rest], "bodies": new, "entries": entries}
-        return Draft(**given, scores=scores, told=score, after=after)
+        return Draft(**given, scores=scores, after=after)
 
     def accept(self, draft: Draft) -> None:
         """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""
@@ -326,11 +343,10 @@ class LiveRun:
 
     def _after(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> tuple[np.ndarray, Past]:
         """Return (Q,) scores of events, NaN where none is, and the past after them."""
-        return finished(self._going_on(bodies, score=score))
+        return finished(self._going_on(self._incoming.stream(bodies, self.past), score=score))
 
-    def _going_on(self, bodies: Sequence[Mapping[str, Any]], *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
-        """Do what `_after` does, in slices."""
-        new = self._incoming.stream(bodies, self.past)
+    def _going_on(self, new: EventStream, *, score: bool) -> Steps[tuple[np.ndarray, Past]]:
+        """Do what `_after` does of events that were read, in slices."""
         given: dict[str, Any] = {"score": score, "again": True, "checked": True, "pace": self._pace}
         if self._asked is not None and self._asked.past is self.past:  # questions may have moved the memory
             given["begun"] = self._asked.queries.begun()

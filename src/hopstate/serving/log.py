@@ -101,9 +101,9 @@ class SqliteLog:
             with self._one_by_one, _named(self.path), self._file:
                 first = len(self)
                 if entries:
-                    rows = [(first + i, entry.id, entry.body) for i, entry in enumerate(entries)]
-                    self._file.execute("insert into commits values (?, ?)", (first, len(rows)))
-                    self._file.executemany("insert into events values (?, ?, ?)", rows)
+                    rows = ((*entry, at) for at, entry in enumerate(entries, first))
+                    self._file.execute("insert into commits values (?, ?)", (first, len(entries)))
+                    self._file.executemany("insert into events (body, id, position) values (?, ?, ?)", rows)
                 self._tell(facts or {})
         except _TakenError as error:
             raise DataError(taken(self.path)) from error

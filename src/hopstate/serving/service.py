@@ -155,7 +155,7 @@ def _answers(app: FastAPI, doors: Doors, name: str) -> None:
         if len(given.events) > doors.limits.events:
             raise DataError(f"a request has at most {doors.limits.events} events; got {len(given.events)}")
         receipts = await doors.taken(given.events, score=given.score)
-        return JSONResponse({"receipts": [vars(receipt) for receipt in receipts], "position": doors.live.position})
+        return JSONResponse({"receipts": [receipt._asdict() for receipt in receipts], "position": doors.live.position})
 
     @app.post("/swap")
     async def swap(given: SwapIn) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from hopstate.errors import ConfigError, DataError, StorageError
-from hopstate.serving.incoming import ID
+from hopstate.serving.event_columns import ID
 from hopstate.serving.kafka import Topic
 from hopstate.serving.postgres import Database, is_postgres
 from hopstate.serving.postgres_key import check_key, inserting

@@ -1,0 +1,144 @@
+"""Events of one form as columns: nearly all that come, read together.
+
+What is read so is what reading one by one gives of the same events, to the bit. Where anything is unusual nothing is
+read: one by one it is either read all the same, or said what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json.encoder
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hopstate.data.past import Past
+from hopstate.errors import HopstateError
+from hopstate.io.files import is_broken
+from hopstate.runs.asking import LAST, times_in
+
+ID = "event_id"
+LONGEST = 1_000  # characters of an id; each node's takes as much memory as the longest
+_NUMBERS: set[type] = {int, float}
+_quoted = json.encoder.encode_basestring_ascii
+
+
+class Fields(NamedTuple):
+    """Which fields of an event are source, target, time and kind, which are left, and the names of its features."""
+
+    src: str
+    dst: str
+    t: str
+    kinds: list[str]
+    left: list[str]
+    features: list[str]
+
+
+class Columns(NamedTuple):
+    """Events, none of which deletes anything.
+
+    Args:
+        src, dst: ids, all texts or all whole numbers.
+        t: times in the past's unit and type, never decreasing.
+        names: of features.
+        values: (F, n) finite numbers.
+        ids: of the events, None where they have none.
+    """
+
+    src: Sequence[Any]
+    dst: Sequence[Any]
+    t: np.ndarray
+    names: Sequence[str]
+    values: np.ndarray
+    ids: list[str] | None
+
+    def texts(self) -> list[str]:
+        """Return events as JSON, as `json.dumps` writes what `bodies` returns."""
+        whole, text = self.t.dtype.kind == "i", isinstance(self.src[0], str)
+        kinds = ["%s" if text else "%d"] * 2 + ["%d" if whole else "%r"] + ["%r"] * len(self.names)
+        names = [_quoted(name).replace("%", "%%") for name in ("src", "dst", "t", *self.names)]
+        form = "{" + ", ".join(f"{name}: {kind}" for name, kind in zip(names, kinds, strict=True)) + "}"
+        ends = [map(_quoted, end) if text else end for end in (self.src, self.dst)]
+        return list(map(form.__mod__, zip(*ends, self.t.tolist(), *self.values.tolist(), strict=True)))
+
+    def bodies(self) -> list[dict[str, Any]]:
+        """Return events as `Incoming.in_order` does."""
+        names = ("src", "dst", "t", *self.names)
+        rows = zip(self.src, self.dst, self.t.tolist(), *self.values.tolist(), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def columns(
+    events: Sequence[Mapping[str, Any]], past: Past, fields: Callable[[Mapping[str, Any]], Fields]
+) -> Columns | None:
+    """Return events as columns, None where one has something unusual: its fields, a type, an end, a time, an id.
+
+    Args:
+        events: as they came.
+        past: what they come after.
+        fields: tells what the fields of an event without its own id are.
+    """
+    try:
+        return _columns(events, past, fields)
+    except (HopstateError, KeyError, OverflowError, TypeError, ValueError):  # one by one they tell what is wrong
+        return None
+
+
+def _columns(
+    events: Sequence[Mapping[str, Any]], past: Past, fields: Callable[[Mapping[str, Any]], Fields]
+) -> Columns | None:
+    if not events or set(map(type, events)) != {dict} or len(set(map(len, events))) > 1:
+        return None
+    names = tuple(events[0])
+    known = fields({name: None for name in names if name != ID})
+    if known.kinds or not {"src", "dst", "t"}.isdisjoint(known.features):
+        return None
+    found = dict(zip(names, zip(*map(itemgetter(*names), events), strict=True), strict=True))
+    src, dst = found[known.src], found[known.dst]
+    is_text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
+    t = _times(found[known.t], past)
+    if t is None or not (_are_texts(src + dst, 1) if is_text else _are_numbers(src + dst)):
+        return None
+    values = [found[name] for name in known.features]
+    if any(not _NUMBERS.issuperset(map(type, column)) for column in values):
+        return None
+    table = np.array(values, np.float64).reshape(len(values), len(events))
+    ids = _own_ids(found[ID]) if ID in found else None
+    if not np.isfinite(table).all() or (ID in found and ids is None):
+        return None
+    return Columns(src, dst, t, known.features, table, ids)
+
+
+def _times(given: Sequence[Any], past: Past) -> np.ndarray | None:
+    """Return times in order, after the past's last; None where they are not."""
+    if set(map(type, given)) not in ({int}, {float}):
+        return None
+    t = np.array(given)
+    if t.dtype not in (np.int64, np.float64):
+        return None
+    t = times_in(past, t)
+    after = (t[1:] >= t[:-1]).all() and (not len(past) or t[0] >= past.last_time)
+    return t if after and t.dtype.kind in "if" else None
+
+
+def _are_texts(given: Sequence[Any], least: int) -> bool:
+    """Return whether all are texts of at least so many characters, as ids may be."""
+    if set(map(type, given)) != {str}:
+        return False
+    sizes, whole = set(map(len, given)), "".join(given)
+    plain = whole.isascii() or not is_broken(whole)
+    return plain and "\0" not in whole and least <= min(sizes) and max(sizes) <= LONGEST
+
+
+def _are_numbers(given: Sequence[Any]) -> bool:
+    return set(map(type, given)) == {int} and min(given) >= 0 and max(given) < LAST
+
+
+def _own_ids(given: Sequence[Any]) -> list[str] | None:
+    """Return events' own ids as texts, each once."""
+    if set(map(type, given)) == {int} and max(map(abs, given)) <= LAST:
+        given = list(map(str, given))
+    elif not _are_texts(given, 0):
+        return None
+    return list(given) if len(set(given)) == len(given) else None
