@@ -129,6 +129,20 @@ def test_events_read_together_are_those_read_one_by_one(count: int, ids: bool, l
         np.testing.assert_array_equal(getattr(quick, column), getattr(slow, column), strict=True)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
+def test_a_time_does_not_depend_on_those_beside_it(together: bool, made: tuple[str, Run], tmp_path: Path) -> None:
+    """Whole numbers beside others, as two clients may send them, would be rounded as those are."""
+    name, run = made
+    with LiveRun(run.path, folder=tmp_path) as live:
+        first, other = plain(name, live.past, 2, np.random.default_rng(0))
+        times = [2**53 + 1, 2.0**53 + 4, 2**53 + 5]
+        given = [first | {"t": times[0]}, other | {"t": times[1]}, first | {"t": times[2]}]
+        for group in [given] if together else [[row] for row in given]:
+            live.take(group)
+        assert live.past.events(live.own_events).t.tolist() == times
+        assert [json.loads(body)["t"] for commit in live.log.commits() for body in commit.bodies] == times
+
+
 def test_columns_are_written_as_json_writes_events() -> None:
     table = np.array([[1e16, -0.0], [0.1, 5e-324]])
     for src, t in ((("\u00e9\n%d", '"'), [0.5, 1e22]), ((2**62, 0), [-1, 2**62])):

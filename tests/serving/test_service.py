@@ -204,7 +204,9 @@ def test_nothing_that_is_sent_breaks_a_door(client: TestClient) -> None:
 def test_a_token_is_asked_for(run: Run, tmp_path: Path) -> None:
     app = service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")
     with TestClient(app) as client:
-        assert client.get("/v2/health/live").status_code == 200
+        for open_to_all in ("/v2/health/live", "/"):  # a browser bears none when it asks for the page
+            assert client.get(open_to_all).status_code == 200
+        assert [client.get("/metrics").status_code, client.post("/", json={}).status_code] == [401, 401]
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
             assert client.get("/state", headers=headers).status_code == 401
         assert client.get("/state", headers={"Authorization": "Bearer secret"}).status_code == 200

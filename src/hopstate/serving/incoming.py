@@ -281,9 +281,12 @@ def _times(past: Past, given: list[Any], places: Sequence[int]) -> np.ndarray:
             raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
         if isinstance(value, int) and abs(value) > LAST:
             raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
-    texts = any(isinstance(value, str) for value in given)
     try:
-        return times_in(past, np.array(given, object if texts else None))
+        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
+            return times_in(past, np.array(given))
+        # each by itself: whole numbers beside others would be rounded as these are
+        each = [times_in(past, np.array([value], object if isinstance(value, str) else None)) for value in given]
+        return np.concatenate(each)
     except ConfigError as error:
         raise DataError(str(error)) from None
 
