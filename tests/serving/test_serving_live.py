@@ -238,6 +238,12 @@ def test_what_a_start_refuses(runs: dict[str, Run], tmp_path: Path) -> None:
     live.close()
     with pytest.raises(ConfigError, match="other weights"):
         LiveRun(runs["ctdg-ssm"].path, folder=tmp_path)
+    other = small_run("recency", tmp_path, table(0, 160, seed=3))
+    for another in (other, runs["edgebank"]):  # without weights by which to know them
+        with pytest.raises(ConfigError, match="another run's"):
+            LiveRun(another.path, folder=tmp_path)
+        with pytest.raises(ConfigError, match="another run's"):
+            list(replayed(another.path, tmp_path))
     with pytest.raises(ConfigError, match="late is one of"):
         LiveRun(run.path, folder=tmp_path, late="never")  # type: ignore[arg-type]
     head = tmp_path / "state" / "live.json"

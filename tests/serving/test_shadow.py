@@ -96,6 +96,10 @@ def test_what_is_no_shadow(runs: tuple[Run, Run], tmp_path: Path) -> None:
         exact = small_run("ctdg-ssm", tmp_path, **{"loop.matmul_precision": "medium"})
         with pytest.raises(ConfigError, match="matmul_precision"):
             Shadow(exact.path, live)
+        (tmp_path / "unit").mkdir()
+        seconds = small_run("ctdg-ssm", tmp_path / "unit", table(0, 160), **{"read.time_unit": "s"})
+        with pytest.raises(ConfigError, match="those of the run that serves in no unit"):
+            Shadow(seconds.path, live)
         with Shadow(second.path, live) as shadow:
             assert shadow.position == 5
 

@@ -39,28 +39,13 @@ from hopstate.serving.logs import open_log
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
 from hopstate.serving.snapshots import keep, newest
+from hopstate.serving.whose import OtherModelError, check_signed, own_events, signed, state_folder
 from hopstate.streaming.live import fingerprint, going_on
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
 from hopstate.training.run_folder import RunFolder
 from hopstate.training.tasks.link import LinkTask
 
 BULK = 5_000  # events that are taken together when a log is read again
-
-
-class OtherModelError(ConfigError):
-    """A log is served by another model."""
-
-
-def own_events(facts: Mapping[str, Any], model: str) -> int | None:
-    """Return how many events of its own data a model had when it came to a log, None where it never did."""
-    found = facts.get("own_events") if facts.get("model") == model else facts.get(f"own_events {model}")
-    return None if found is None else int(found)
-
-
-def state_folder(folder: Path, facts: Mapping[str, Any], model: str) -> Path:
-    """Return where a model's snapshots lie: each model that a log has had keeps its own."""
-    first = facts.get("begun", facts.get("model", model))
-    return folder / ("state" if first == model else f"state-{model}")
 
 
 class LiveRun:
@@ -162,6 +147,7 @@ class LiveRun:
     def _recover(self) -> None:
         self.model, told = fingerprint(self.task), self.log.facts()
         self._check_model(told)
+        is_known = check_signed(told, self.run, self.model, self.folder)
         self.state = state_folder(self._states, told, self.model)
         past, known = newest(self.state, self.model), own_events(told, self.model)
         if past is None or known is None:
@@ -171,8 +157,9 @@ class LiveRun:
                     f"the run's own data have {len(past)} events, and had {known} when its log was begun; "
                     "put them back, or give another folder"
                 )
-            known = len(past)
-            self._begin({"model": self.model, "own_events": known})
+            known, is_known = len(past), False
+        if not is_known:
+            self._begin({"model": self.model, "own_events": known} | signed(self.run, self.model))
         self.own_events, self.past = known, past
         if self.sink is not None and (dates := dates_of(self.run, self.method)):
             self.sink.clock = past.time_unit or "", dates

@@ -15,9 +15,10 @@ from hopstate.data.dates import shown_times
 from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
 from hopstate.serving.event_log import bulks
-from hopstate.serving.live import BULK, LiveRun, own_events, state_folder
+from hopstate.serving.live import BULK, LiveRun
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import past_at_start
+from hopstate.serving.whose import check_signed, own_events, state_folder
 from hopstate.training.run_folder import RunFolder
 
 
@@ -50,6 +51,7 @@ def replayed(
     with tempfile.TemporaryDirectory(prefix="hopstate-") as scratch, LiveRun(run, folder=scratch, **options) as live:
         if own_events(facts, live.model) != live.own_events:
             raise ConfigError("the log is another run's, or of other data")
+        check_signed(facts, live.run, live.model, log or folder or live.run.path / "live")
         if kept.start:
             state = state_folder(Path(folder or RunFolder.open(run).path / "live"), facts, live.model)
             live.past = past_at_start(kept, state, live.model, live.own_events)

@@ -12,7 +12,8 @@ from typing import Any
 
 from hopstate.errors import ConfigError
 from hopstate.serving.event_log import EventLog
-from hopstate.serving.live import LiveRun, OtherModelError
+from hopstate.serving.live import LiveRun
+from hopstate.serving.whose import OtherModelError, signed
 
 NEAR = 5_000  # events that may come to be observed while others wait
 
@@ -26,7 +27,7 @@ class Shadow(LiveRun):
         device, method: as in `LiveRun`.
 
     Raises:
-        ConfigError: it is the same model, or counts otherwise (matmul_precision).
+        ConfigError: it is the same model, or counts otherwise (matmul_precision, the unit of times).
         TimeOrderError: its own data reach beyond the log's first event.
         CheckpointError: the log was cut.
     """
@@ -47,6 +48,12 @@ class Shadow(LiveRun):
                     f"the shadow was trained with matmul_precision {self.precision}, the run that serves with "
                     f"{beside.precision}; one process counts in one way"
                 )
+            units = [one.past.time_unit or "no unit that is known" for one in (self, beside)]
+            if units[0] != units[1]:
+                raise ConfigError(
+                    f"the shadow's times are in {units[0]}, those of the run that serves in {units[1]}; a shadow reads "
+                    "events as that does"
+                )
             self.follow(1)  # tells whether it can
         except BaseException:
             self.close(snapshot=False)
@@ -64,7 +71,7 @@ class Shadow(LiveRun):
             raise ConfigError("the shadow has the weights of the run that serves; a shadow is another model")
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
-        self.log.tell({f"own_events {facts['model']}": facts["own_events"]})
+        self.log.tell({f"own_events {self.model}": facts["own_events"]} | signed(self.run, self.model))
 
 
 class Pair:
