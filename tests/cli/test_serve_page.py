@@ -1,16 +1,20 @@
 """The commands of the page on live runs, word for word, against a service that runs."""
 
+import contextlib
 import json
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
+from hopstate.serving.snapshots import kept_events
 from made_events import small_run
 
 pytest.importorskip("uvicorn", reason="needs the extra serve: pip install 'hopstate[serve]'")
@@ -50,3 +54,27 @@ def test_what_the_page_asks_is_answered(tmp_path: Path) -> None:
     assert [row["src"] for row in ranked["ranked"]] == ["alice"] * 3
     assert swapped == {"run": retrained.name, "model": shadow["model"], "position": 1}
     assert service.returncode in (0, -signal.SIGTERM)
+
+
+def test_who_does_not_read_holds_up_no_stop(tmp_path: Path) -> None:
+    """A client that asks and never fetches, and one that has sent half a request."""
+    run = small_run("recency", tmp_path).path
+    start = [sys.executable, "-m", "hopstate.cli.main", "serve", str(run), "--port", "0"]
+    with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        where = re.search(r"http://127\.0\.0\.1:(\d+)", service.stdout.readline())
+        assert where is not None
+        place = "127.0.0.1", int(where[1])
+        event = json.dumps({"events": [{"src": "u1", "dst": "v1", "t": 9_000}]}).encode()
+        asked = Request(f"http://127.0.0.1:{where[1]}/events", event, {"Content-Type": "application/json"})
+        assert urlopen(asked, timeout=60).status == 200
+        with socket.create_connection(place) as unread, socket.create_connection(place) as half:
+            half.sendall(b"POST /events HTTP/1.1\r\nHost: here\r\nContent-Length: 90\r\n\r\n{")
+            unread.settimeout(1)
+            with contextlib.suppress(TimeoutError):  # until all that lies between is full
+                for _ in range(5000):
+                    unread.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+            service.send_signal(signal.SIGTERM)
+            service.wait(60)
+    assert service.returncode in (0, -signal.SIGTERM)
+    assert kept_events(run / "live" / "state"), "the snapshot of a stop that ended as it should"

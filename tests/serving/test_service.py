@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -291,6 +292,30 @@ def test_a_log_that_is_away_for_a_while_stops_nothing(run: Run, tmp_path: Path) 
         Away.full = False
         assert client.post("/events", json={"events": [event]}).status_code == 200
         assert client.get("/state").json()["trouble"] == ""
+
+
+def test_balancers_that_ask_for_heads_alone_are_answered(run: Run, tmp_path: Path) -> None:
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path), name="run", token="secret")) as client:
+        assert [client.head(path).status_code for path in ("/v2/health/live", "/v2/health/ready", "/")] == [200] * 3
+        assert client.head("/state").status_code == 401
+
+
+def test_a_log_that_is_busy_holds_up_who_asks_for_what_it_counts(run: Run, tmp_path: Path) -> None:
+    """The page counts late events, and nobody else waits for that."""
+    busy = threading.Event()
+    with TestClient(service(partial(LiveRun, run.path, folder=tmp_path, late="park"), name="run")) as client:
+        live = client.app.state.doors.live
+        live.log.parked = lambda: (busy.wait(30), 3)[1]
+        told: list[int] = []
+        page = threading.Thread(target=lambda: told.append(client.get("/state").json()["parked"]))
+        page.start()
+        try:
+            assert client.get("/v2/health/live").status_code == 200
+            assert not told
+        finally:
+            busy.set()
+            page.join(30)
+    assert told == [3]
 
 
 def test_no_id_holds_what_texts_drop(client: TestClient) -> None:

@@ -198,6 +198,25 @@ def test_late_events_by_policy(late: Any, runs: dict[str, Run], tmp_path: Path) 
     assert again(run, tmp_path)[10:] == scores
 
 
+def test_late_events_of_a_request_that_fails_are_kept_aside_once(
+    runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an id nothing else tells that they came before."""
+    events = later(10)
+    one = {name: value for name, value in events[0].items() if name != "event_id"}
+    request = [one, {"src": "u1", "dst": "v1", "t": 900, "amount": 0.0}]
+    with LiveRun(runs["recency"].path, folder=tmp_path, late="park") as live:
+        live.take(events)
+        with monkeypatch.context() as patched:
+            patched.setattr(live.log, "append", lambda *_: (_ for _ in ()).throw(StorageError("no space left")))
+            for _ in range(3):
+                with pytest.raises(StorageError):
+                    live.take(request)
+        assert live.log.parked() == 0
+        assert [receipt.position for receipt in live.take(request)] == [None, 10]
+        assert live.log.parked() == 1
+
+
 def test_a_disk_that_fails_loses_nothing(runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that fails leaves no trace; one that is there although it was said to have failed counts."""
     run, events = runs["recency"], later(30)

@@ -354,9 +354,12 @@ class Doors:
         if new:
             self.lines("commit", first=new[0], events=len(new), seconds=time.perf_counter() - begin)
 
-    def told(self) -> dict[str, Any]:
-        """Return what the page shows."""
-        found = self.meters.told(self.live, self.quality) | {"first_stage": self.first_stage.get(self.live.model)}
+    async def told(self) -> dict[str, Any]:
+        """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
+        parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
+        found = self.meters.told(self.live, self.quality, parked) | {
+            "first_stage": self.first_stage.get(self.live.model)
+        }
         if self.shadow is not None:
             found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
         return found

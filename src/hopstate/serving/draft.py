@@ -73,13 +73,14 @@ class Draft:
         Raises:
             StorageError: the log cannot be written.
         """
-        if self.aside:
-            log.park(list(self.aside.values()), "late")
+        first = 0
         if self.entries:
-            return log.append(self.entries, self.facts)
-        if self.facts:
+            first = log.append(self.entries, self.facts)
+        elif self.facts:
             log.tell(self.facts)
-        return 0
+        if self.aside:  # last: a request that fails is sent again, and what has no id would be kept twice
+            log.park(list(self.aside.values()), "late")
+        return first
 
     def receipts(self, first: int) -> list[Receipt]:
         """Return what became of the events, committed from a position on."""

@@ -13,6 +13,7 @@ from hopstate.serving.doors import Doors
 from hopstate.serving.traces import span
 
 NO_TOKEN = "/v2/health"  # doors below it ask for none, nor does the page, which holds nothing and asks with its own
+_EMPTY = ("GET", "HEAD", "OPTIONS")  # methods of requests that need not say that they hold nothing
 FAILED, LEFT = 500, 499  # what counts where there was no answer: after an error, and where the client has left
 
 
@@ -55,11 +56,11 @@ class Guard:
             self.doors.lines("request", method=method, door=path, status=status, seconds=seconds)
 
     def _refused(self, path: str, method: str, headers: Headers) -> Response | None:
-        if self.token is not None and not path.startswith(NO_TOKEN) and (method, path) != ("GET", "/"):
+        if self.token is not None and not path.startswith(NO_TOKEN) and (path != "/" or method not in ("GET", "HEAD")):
             given = headers.get("authorization", "")
             if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
                 return JSONResponse({"error": "a token is needed: Authorization: Bearer TOKEN"}, 401)
-        length = headers.get("content-length", "0" if method == "GET" else "")
+        length = headers.get("content-length", "0" if method in _EMPTY else "")
         if not length.isdecimal() or "transfer-encoding" in headers:
             return JSONResponse({"error": "a request tells its length (Content-Length)"}, 411)
         if int(length) > self.doors.limits.body:

@@ -114,8 +114,8 @@ class Meters:
             "judged": quality.judged,
         }
 
-    def told(self, live: LiveRun, quality: Quality) -> dict[str, Any]:
-        """Return what the page shows."""
+    def told(self, live: LiveRun, quality: Quality, parked: int) -> dict[str, Any]:
+        """Return what the page shows, with how many late events are kept aside."""
         now = time.time()
         return {
             "run": live.run.path.name,
@@ -134,5 +134,5 @@ class Meters:
             "quality": quality.told,
             "judged": quality.judged,
             "alarms": [vars(alarm) for alarm in quality.alarms],
-            "parked": live.log.parked() if live.late == "park" else 0,
+            "parked": parked,
         }

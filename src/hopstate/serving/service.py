@@ -123,10 +123,12 @@ def _error(error: HopstateError) -> JSONResponse:
 
 # ---- doors -------------------------------------------------------------------------------------------------
 def _health(app: FastAPI, doors: Doors, name: str) -> None:
+    @app.head("/v2/health/live", include_in_schema=False)
     @app.get("/v2/health/live")
     async def live() -> dict[str, bool]:
         return {"live": True}
 
+    @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready")
     async def ready() -> JSONResponse:
         return JSONResponse({"ready": doors.ready}, 200 if doors.ready else 503)
@@ -207,8 +209,9 @@ def _pages(app: FastAPI, doors: Doors) -> None:
 
     @app.get("/state")
     async def state() -> dict[str, Any]:
-        return doors.told()
+        return await doors.told()
 
+    @app.head("/", include_in_schema=False)
     @app.get("/")
     async def page() -> HTMLResponse:
         return HTMLResponse(files("hopstate.serving").joinpath("page.html").read_text("utf-8"))
