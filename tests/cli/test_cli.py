@@ -260,6 +260,14 @@ def test_info_and_datasets_run(capsys) -> None:
     assert "processor" in capsys.readouterr().out
     assert main(["datasets"]) == 0
     assert "minesweeper" in capsys.readouterr().out
+    assert main(["datasets", "cora"]) == 0
+    told = capsys.readouterr().out
+    assert "licence" in told
+    assert "corafull" not in told  # the name itself is there
+    assert main(["datasets", "orafull"]) == 0
+    assert "corafull" in capsys.readouterr().out
+    assert main(["datasets", "minesweepr"]) == 1
+    assert capsys.readouterr().out == "no data set is called 'minesweepr'; did you mean 'minesweeper'?\n"
 
 
 @pytest.fixture

@@ -6,19 +6,29 @@ import argparse
 from functools import partial
 from typing import Any
 
-from hopstate.cli.answer import DONE, FAILED, Answer
+from hopstate.cli.answer import FAILED, Answer, lines
 from hopstate.datasets.registry import dataset_table
+from hopstate.errors import nearest
 from hopstate.io.cache import cache_folder
 
 
 def run(argv: list[str]) -> Answer:
     """List data sets; status 1 where none is of that name."""
     parser = argparse.ArgumentParser(prog="hopstate datasets", description=__doc__)
-    parser.add_argument("name", nargs="?", default="", help="show only those whose name holds this, with all details")
+    parser.add_argument(
+        "name", nargs="?", default="", help="one data set with all details; else those whose names hold this"
+    )
     options = parser.parse_args(argv[1:])
-    rows = [row for row in dataset_table() if options.name.lower() in row["name"].lower()]
+    everything, asked = dataset_table(), options.name.lower()
+    rows = [row for row in everything if row["name"].lower() == asked] or [
+        row for row in everything if asked in row["name"].lower()
+    ]
     record = {"datasets": rows, "cache": cache_folder()}
-    return Answer(record, partial(_show, rows, options.name), DONE if rows else FAILED)
+    if not rows:
+        known = nearest(asked, [row["name"] for row in everything])
+        told = f"no data set is called {options.name!r}{known or '; `hopstate datasets` lists all'}"
+        return Answer(record, lines(told), FAILED)
+    return Answer(record, partial(_show, rows, options.name))
 
 
 def _show(rows: list[dict[str, Any]], name: str) -> None:
@@ -38,5 +48,6 @@ def _show(rows: list[dict[str, Any]], name: str) -> None:
         for row in rows:
             table.add_row(*(str(row[c]) for c in columns))
         console.print(table)
-    console.print(f"{len(rows)} data sets; `hopstate datasets NAME` shows address, licence and where it was read.")
-    console.print(f"cache: {cache_folder()}", soft_wrap=True)
+        told = f"{len(rows)} data sets; `hopstate datasets NAME` shows address, licence and where it was read."
+        console.print(told, soft_wrap=True, highlight=False)
+    console.print(f"cache: {cache_folder()}", soft_wrap=True, highlight=False)
