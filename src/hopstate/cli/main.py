@@ -103,6 +103,7 @@ def _answered(argv: list[str], manner: Manner) -> int:
 
 def _failed(manner: Manner, kind: str, message: str, status: int) -> int:
     """Say why there is no result, and return the status; of torchrun's ranks one says it."""
+    message = message.replace("?; ", "? ")  # of a hint: "did you mean 'gmn'? known: ..."
     if "TORCHELASTIC_RUN_ID" in os.environ:
         from hopstate.training.ranks import first_to_say
 

@@ -123,7 +123,8 @@ def _time_facts(stream: EventStream, found: StreamFigures) -> dict[str, Any]:
     if not len(stream):
         return {}
     when = shown_times(stream.t[[0, -1]], stream.time_unit, stream.dates).tolist()
-    unit = f" (counted in {stream.time_unit})" if stream.dates else f" {stream.time_unit or '(unit unknown)'}"
+    unit = f" {stream.time_unit or '(unit unknown; --read.time_unit names it)'}"
+    unit = f" (counted in {stream.time_unit})" if stream.dates else unit
     facts: dict[str, Any] = {
         "time": f"{when[0]} to {when[1]}{unit}, {stream.t.dtype}",
         "time span": _span(stream, stream.t[-1] - stream.t[0]),
@@ -139,7 +140,10 @@ def _time_facts(stream: EventStream, found: StreamFigures) -> dict[str, Any]:
 def _span(stream: EventStream, span: Any) -> str:
     """Return a length of time in words where its unit is known, else the number."""
     unit = stream.time_unit
-    return shown_span(span, unit) if unit in UNITS else f"{span:.6g}{f' {unit}' if unit else ''}"
+    if unit in UNITS:
+        return shown_span(span, unit)
+    figure = f"{span:,.0f}" if 1e6 <= abs(span) < 1e15 else f"{span:.6g}"  # no 1e+06 of what can be read
+    return f"{figure}{f' {unit}' if unit else ''}"
 
 
 def _column_facts(stream: EventStream) -> dict[str, Any]:
