@@ -19,6 +19,7 @@ from hopstate.methods import MODULES, get_method
 from hopstate.runs import export
 from hopstate.runs.api import fit
 from hopstate.runs.export import export_run, refuse
+from hopstate.runs.exported_pairs import export_inputs
 from hopstate.runs.load import load_run
 from hopstate.sampling.adjacency import whole_adjacency
 from hopstate.testing.asserts import PROGRAM
@@ -48,6 +49,32 @@ def graph() -> Graph:
 
 def trained(method: str, folder: Path, **settings: object) -> Path:
     return fit(method, graph(), out=folder, config={**SMALL, **OWN.get(method, {}), **settings}).path
+
+
+NAMES = {
+    "mlp": ["x"],
+    "gcn": ["x", "edge_index", "edge_weight"],
+    "sage": ["x", "edge_index"],
+    "nagphormer": ["tokens"],
+}
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_inputs_are_those_that_the_run_answers_from(method: str, tmp_path: Path) -> None:
+    run = trained(method, tmp_path / "run")
+    inputs, _ = asked(run)
+    found = export_inputs(run, own=graph())
+    assert list(found) == NAMES[method]
+    for own, wanted in zip(found.values(), inputs):
+        np.testing.assert_array_equal(own, wanted.numpy())
+
+
+def test_inputs_that_are_not_made_say_what_to_do(tmp_path: Path) -> None:
+    parts = {"batching.kind": "cluster", "batching.num_clusters": 3, "batching.clusters_per_batch": 1}
+    with pytest.raises(ConfigError, match=r"of gcn; `hopstate export` does write its program"):
+        export_inputs(trained("gcn", tmp_path / "run", **parts), own=graph())
+    with pytest.raises(ConfigError, match="recency has no program, so that there are no inputs: it has no weights"):
+        export_inputs(small_run("recency", tmp_path).path)
 
 
 def asked(run: Path) -> tuple[list[Tensor], Tensor]:

@@ -73,7 +73,7 @@ def test_onnx_gives_the_runs_own_scores(method: str, tmp_path: Path) -> None:
 
 def test_inputs_of_a_method_without_a_program_are_refused(tmp_path: Path) -> None:
     run = small_run("recency", tmp_path).path
-    with pytest.raises(ConfigError, match="recency has no program that export_inputs makes"):
+    with pytest.raises(ConfigError, match="recency has no program, so that there are no inputs"):
         hopstate.export_inputs(run, [("u1", "v1")])
 
 

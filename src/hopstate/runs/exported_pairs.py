@@ -27,7 +27,8 @@ def export_inputs(
     """Return the inputs of a run's exported program: for pairs at a time, or of the run's own graph or graphs.
 
     Args:
-        run: the run folder, of dyg-mamba, graphmixer, dygformer, gmn or gmn-graphs.
+        run: the run folder, of nagphormer, a backbone trained on the whole graph, dyg-mamba, graphmixer, dygformer,
+            gmn or gmn-graphs.
         pairs, time, own, method: as in `hopstate.score`. A run of nodes has all nodes of its graph, whatever pairs are;
             a run over graphs takes numbers of graphs (G,) in their place, or None for all.
 
@@ -40,9 +41,12 @@ def export_inputs(
     """
     folder = RunFolder.open(run)
     known = method_of_run(folder.read_json("config.json").get("method"), str(folder.path / "config.json"), method)
-    refused = ConfigError(f"{known.name} has no program that export_inputs makes inputs for; docs/export.md has those")
     if not callable(known.export):
-        raise refused
+        raise ConfigError(f"{known.name} has no program, so that there are no inputs: {known.export}")
+    refused = ConfigError(
+        f"export_inputs makes no inputs for this run of {known.name}; `hopstate export` does write its program, whose "
+        f"export.json says what each of them holds"
+    )
     if known.data != "events":
         with load_run(run, own, device="cpu", method=method) as (_, task):
             form: ExportForm = known.export(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,12 +10,13 @@ from torch import Tensor, nn
 
 from hopstate.errors import ConfigError
 from hopstate.layers.edge_list import EdgeList
+from hopstate.layers.message import Adjacency
 from hopstate.methods.message_passing.blocks import WITH_WEIGHTS
 from hopstate.methods.message_passing.model import Backbone
 from hopstate.methods.shared.static_link_export import link_form
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.node import NodeTask, WholeGraph
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 NODES, EDGES = 6, 5  # of the made graph that a program is traced with
@@ -43,7 +45,17 @@ def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     """Return the program of a trained task."""
     if isinstance(task, StaticLinkTask):
         return link_form(task, backbone_form)
-    return backbone_form(bare(task.model))
+    form, source = backbone_form(bare(task.model)), task.source
+    return replace(form, fill=lambda _: taken(form, *source.inputs)) if isinstance(source, WholeGraph) else form
+
+
+def taken(form: ExportForm, x: Tensor, graph: Adjacency) -> tuple[Tensor, ...]:
+    """Return what a form's program takes of a whole graph."""
+    edges, weight = graph.edge_index(), graph.weight
+    told = {"x": x, "edge_index": edges, "edge_attr": graph.edge_attr}
+    told["edge_weight"] = torch.ones(edges.shape[1]) if weight is None else weight
+    found = [(told[port.name], like) for port, like in zip(form.inputs, form.example, strict=True)]
+    return tuple(value.to(like) for value, like in found if value is not None)
 
 
 def backbone_form(model: nn.Module) -> ExportForm:

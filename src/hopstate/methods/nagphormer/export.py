@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -12,13 +14,18 @@ from hopstate.methods.nagphormer.model import NAGphormer
 from hopstate.methods.shared.static_link_export import link_form
 from hopstate.training.exported import ExportForm, Port
 from hopstate.training.precision import bare
-from hopstate.training.tasks.node import NodeTask
+from hopstate.training.tasks.node import NodeTask, RowBatches
 from hopstate.training.tasks.static_link import StaticLinkTask
 
 
 def export_form(task: NodeTask[Any] | StaticLinkTask) -> ExportForm:
     """Return the program of a trained task."""
-    return link_form(task, hops_form) if isinstance(task, StaticLinkTask) else hops_form(bare(task.model))
+    if isinstance(task, StaticLinkTask):
+        return link_form(task, hops_form)
+    form, source = hops_form(bare(task.model)), task.source
+    if not isinstance(source, RowBatches):
+        return form
+    return replace(form, fill=lambda _: (source.inputs(np.arange(len(source.labels.y))),))
 
 
 def hops_form(model: nn.Module) -> ExportForm:
@@ -48,6 +55,6 @@ def hops_form(model: nn.Module) -> ExportForm:
         preprocessing=(
             "tokens[v, k] = (A_hat^k X)[v], A_hat the graph's (D+I)^-1/2 (A+I) (D+I)^-1/2 and X its features, scaled "
             "as in training, with Laplacian eigenvectors beside them where tokens.eigenvectors is above 0: "
-            "open_run(RUN).model().inputs(nodes) gives them for the run's own nodes"
+            "hopstate.export_inputs(RUN) gives them for the run's own nodes"
         ),
     )

@@ -30,7 +30,7 @@ def model_card(saved: RunFolder, *, ids: bool) -> str:
         _head(method, settings, result, known),
         f"# {method.name} on {known.get('name', settings.get('data'))}\n\n"
         f"{method.summary[:1].upper()}{method.summary[1:]} ({method.source}). Trained with "
-        f"[hopstate](https://pypi.org/project/hopstate/); weights are safetensors, all else is JSON.",
+        f"[hopstate](https://github.com/hopstate/hopstate); weights are safetensors, all else is JSON.",
         "## Data\n\n" + "\n".join(f"- {line}" for line in _data(settings, known, ids=ids)),
         "## Protocol\n\n" + "\n".join(f"- {line}" for line in _protocol(settings, result)),
         "## Figures\n\n" + _figures(result, saved.floors(), kept_curves(saved).get("intervals", {})),
