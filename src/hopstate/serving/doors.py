@@ -330,8 +330,7 @@ class Doors:
         with span("commit", {"hopstate.events": len(given.events)}) as told:
             drafting = partial(live.drafting, given.events, score=given.score)
             draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
-            loop = asyncio.get_running_loop()
-            first = await loop.run_in_executor(self._disk, draft.written, live.log)  # others are answered meanwhile
+            first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)  # others go on
             live.accept(draft)
             self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
             receipts = draft.receipts(first)
@@ -357,9 +356,8 @@ class Doors:
     async def told(self) -> dict[str, Any]:
         """Return what the page shows; whoever asks waits where the log is busy, and nobody else does."""
         parked = await asyncio.to_thread(self.live.log.parked) if self.live.late == "park" else 0
-        found = self.meters.told(self.live, self.quality, parked) | {
-            "first_stage": self.first_stage.get(self.live.model)
-        }
+        found = self.meters.told(self.live, self.quality, parked)
+        found["first_stage"] = self.first_stage.get(self.live.model)
         if self.shadow is not None:
             found["shadow"] = self.meters.told_of(self.shadow, self.shadow_quality)
         return found
