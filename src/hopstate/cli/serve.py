@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1"
 _TURN = 0.0005  # seconds for which one thread keeps the interpreter while another waits to read, answer or sync
-_LEAVE = 5  # seconds in which answers that are under way may be fetched once it is to stop
+_SERVER: dict[str, Any] = {
+    "log_level": "warning",
+    "timeout_graceful_shutdown": 5,  # seconds in which answers that are under way may be fetched once it is to stop
+}
 
 
 def run(argv: list[str]) -> Answer:
@@ -124,9 +127,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
     _tell_unknown(app.state.doors.live)
     port = place.getsockname()[1]
     url = f"http://{o.host}:{port}"
-    server = uvicorn.Server(
-        uvicorn.Config(app, host=o.host, port=port, log_level="warning", timeout_graceful_shutdown=_LEAVE)
-    )
+    server = uvicorn.Server(uvicorn.Config(app, host=o.host, port=port, **_SERVER))
 
     def serve() -> int:
         with place:

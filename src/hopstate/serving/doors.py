@@ -330,7 +330,7 @@ class Doors:
         with span("commit", {"hopstate.events": len(given.events)}) as told:
             drafting = partial(live.drafting, given.events, score=given.score)
             draft = await asyncio.wrap_future(self._desk.give_steps(drafting, AT_ONCE))
-            first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)  # others go on
+            first = await asyncio.get_running_loop().run_in_executor(self._disk, draft.written, live.log)
             live.accept(draft)
             self._desk.give(partial(self._settle, live, draft, first))  # nobody waits for it, and no draft comes before
             receipts = draft.receipts(first)
