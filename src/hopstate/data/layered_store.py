@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hopstate.data.event_times import EventTimes
 from hopstate.data.layers import Layer
 from hopstate.data.lookup import Part
 from hopstate.data.neighbor_store import NeighborStore, times_as_stored
@@ -155,6 +156,14 @@ class LayeredStore:
     def parts(self, nodes: np.ndarray) -> list[Part]:
         """Return what compiled loops read: a part a layer; see `Histories.parts`."""
         return [Part(layer.nodes, self._index(layer), layer.path) for layer in self.layers if len(layer)]
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all events; see `Histories.event_times`."""
+        return EventTimes(
+            times
+            for layer in self.layers
+            for times in ([layer.t] if layer.kind is None else self._of(layer).event_times().pieces)
+        )
 
     def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return pairs and times as compiled loops take them; see `Histories.checked`."""

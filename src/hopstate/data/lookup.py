@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from hopstate.data.event_times import EventTimes
 from hopstate.ops.neighbors import PackedNeighbors
 
 
@@ -63,6 +64,9 @@ class Histories(EventLookup, Protocol):
 
     def parts(self, nodes: np.ndarray) -> Sequence[Part]:
         """Return consecutive parts, oldest first, with all that nodes (q,) did, and maybe others."""
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all events that are looked up."""
 
     def checked(self, src: np.ndarray, dst: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return pairs and times as compiled loops take them; errors: as `NeighborStore.last_meeting`."""

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hopstate.data.event_times import EventTimes
 from hopstate.errors import ConfigError, DataError, ShapeError, TimeOrderError
 from hopstate.io.scratch import let_go, mapped_array
+from hopstate.ops.rows import ranges
 
 LIMIT = 2**31 - 1  # nodes, events and ids
 ARRAYS = ("start", "length", "codes", "events", "times")
@@ -47,6 +49,7 @@ class HistoryArena:
         self._top = 0  # first free place of the arena
         self._left = 0  # places left behind by histories that moved
         self._num_nodes = num_nodes  # the node columns may have spare rows
+        self._event_times: EventTimes | None = EventTimes()
         self.num_events = 0
         self.last_time: float | int | None = None
 
@@ -70,6 +73,14 @@ class HistoryArena:
         """Return what `of_arrays` takes; once events are appended, they may have room between histories."""
         columns = (self._start, self._length, self._codes, self._events, self._times)
         return dict(zip(ARRAYS, columns, strict=True))
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all events; of a store that was made from arrays they are gathered once."""
+        if self._event_times is None:
+            entries = ranges(self._start, self._length)
+            sent = entries[self._codes[entries] >= 0]  # an event stands with its source so, with itself once
+            self._event_times = EventTimes([np.sort(self._times[sent])])
+        return self._event_times
 
     def append(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None = None) -> None:
         """Add events after all that are stored; new nodes raise num_nodes.
@@ -100,6 +111,7 @@ class HistoryArena:
         columns = (self._codes, self._events, self._times)
         move_segments(touched, old, self._start, self._length, *columns, *columns)
         fill(src, dst, t, self.num_events, ids, self._start, self._length, *columns)
+        self.event_times().append(t)
         self._note(t)
         self._compact()
 
@@ -125,6 +137,7 @@ class HistoryArena:
             let_go(src, dst, t)
         if self._folder is not None:
             self._fill_mapped(src, dst, t, event_ids)
+        self._event_times = EventTimes([np.asarray(t, self.time_dtype)])  # itself, so that mapped times stay mapped
 
     def _fill_mapped(self, src: np.ndarray, dst: np.ndarray, t: np.ndarray, event_ids: np.ndarray | None) -> None:
         """Fill a mapped arena from its start to its end: entries in the order of events would fall all over the file.
@@ -232,7 +245,7 @@ class HistoryArena:
 
     def let_go(self) -> None:
         """Give back the memory of what look-ups in a mapped arena have touched."""
-        let_go(self._codes, self._events, self._times)
+        let_go(self._codes, self._events, self._times, *(self._event_times.pieces if self._event_times else ()))
 
     def _rows(self, nodes: np.ndarray) -> np.ndarray:
         nodes = _whole(nodes)

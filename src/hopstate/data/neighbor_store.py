@@ -114,7 +114,7 @@ class NeighborStore(HistoryArena):
         store = cls(0, time_dtype=arrays["times"].dtype)
         store._start, store._length, store._codes, store._events, store._times = (arrays[k] for k in ARRAYS)
         store._capacity, store._num_nodes, store._top = store._length, len(store._start), len(store._codes)
-        store.num_events = num_events
+        store.num_events, store._event_times = num_events, None
         return store
 
     # ---- queries ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from hopstate.data.event_times import EventTimes
 from hopstate.data.layered_store import LayeredStore
 from hopstate.data.layers import Layer
 from hopstate.data.lookup import Part
@@ -109,6 +110,10 @@ class StoreWithout(LayeredStore):
             else part
             for layer, part in zip(layers, super().parts(nodes), strict=True)
         ]
+
+    def event_times(self) -> EventTimes:
+        """Return the times of all other events; see `LayeredStore.event_times`."""
+        return EventTimes(super().event_times().pieces, hidden=self.hidden.t)
 
     def _without(self, part: Part, rows: np.ndarray) -> Part:
         """Return a part with the histories of its rows (q,) alone, but for the hidden event."""

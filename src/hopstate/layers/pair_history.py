@@ -36,6 +36,11 @@ class PairHistory(nn.Module):
         self.hidden = nn.Linear(2 * num_features, 2 * dim)
         self.output = nn.Linear(2 * dim, dim)
 
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return len(self.mean)
+
     @torch.no_grad()
     def fit(self, features: Tensor) -> None:
         """Take mean and deviation of each feature from pairs (Q, F), NaN left out; 0 and 1 of one that never varies."""
@@ -53,7 +58,7 @@ class PairHistory(nn.Module):
         Raises:
             ShapeError: no features, or of another number.
         """
-        return self._encode(_checked(features, len(self.mean)).to(self.hidden.weight.dtype))
+        return self._encode(_checked(features, self.num_features).to(self.hidden.weight.dtype))
 
     @shapecheck
     def _encode(self, features: Float[Tensor, "pair feature"]) -> Float[Tensor, "pair channel"]:

@@ -25,7 +25,7 @@ def _log(count):
 
 
 @njit(cache=True, nogil=True)
-def _of_node(t, begin, end, met, first, codes, times, unit, sends, other, near, row):
+def _of_node(t, begin, end, met, first, codes, times, unit, sends, other, near, row, way, went):
     """Write the 17 features of a node's own history; near takes its latest partners, newest first. Return how many.
 
     Args:
@@ -33,6 +33,7 @@ def _of_node(t, begin, end, met, first, codes, times, unit, sends, other, near, 
         met, first: how many it has in all, and when the first was.
         sends: whether the node is the source asked about, so that what it sent counts; else what it received.
         other: the node at the other end.
+        way, went: (1,) out: time of the latest of what counts, and whether there is one.
     """
     back = 1
     for k in range(9):  # ages of the last event, the 2nd, 4th, ..., 256th last
@@ -58,6 +59,8 @@ def _of_node(t, begin, end, met, first, codes, times, unit, sends, other, near, 
             break
         if out == sends and counted < LAST:
             counted += 1
+            if counted == 1:
+                way[0], went[0] = times[p], True
             with_other += (code ^ (code >> 31)) == other
             if counted == 4:
                 row[14] = age_of(t, times[p], unit)
@@ -157,7 +160,7 @@ def _of_pair(t, first, unit, seen, fades, row):
 
 
 @njit(cache=True, nogil=True)
-def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out):
+def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, ways, went):
     """Write the features of pairs u (Q,), v (Q,) at t (Q,) from what was seen of them.
 
     Args:
@@ -167,6 +170,7 @@ def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out):
         seen, fades: see `pair_meeting_kernels`.
         unit: the gap that counts as 1.
         out: (Q, at least 66) float32; see `pair_features.NAMES`. Those by rank of meeting stand there already.
+        ways, went: (Q, 2) out: when u sent and v received last, among the latest 256, and whether; False before.
     """
     near_u, near_v = np.full(LAST, -1, np.int32), np.full(LAST, -1, np.int32)
     keys, places = np.empty(SLOTS, np.int64), np.empty(SLOTS, np.int64)
@@ -176,8 +180,38 @@ def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out):
         begin_u, end_u, begin_v, end_v = where[q]
         _of_pair(now, first[q, 0], unit, seen[q], fades[q], row[:20])
         all_u, all_v = seen[q, EVENTS], seen[q, EVENTS + 1]
-        few_u = _of_node(now, begin_u, end_u, all_u, first[q, 1], codes, times, unit, True, b, near_u, row[20:37])
-        few_v = _of_node(now, begin_v, end_v, all_v, first[q, 2], codes, times, unit, False, a, near_v, row[37:54])
+        few_u = _of_node(
+            now,
+            begin_u,
+            end_u,
+            all_u,
+            first[q, 1],
+            codes,
+            times,
+            unit,
+            True,
+            b,
+            near_u,
+            row[20:37],
+            ways[q, :1],
+            went[q, :1],
+        )
+        few_v = _of_node(
+            now,
+            begin_v,
+            end_v,
+            all_v,
+            first[q, 2],
+            codes,
+            times,
+            unit,
+            False,
+            a,
+            near_v,
+            row[37:54],
+            ways[q, 1:],
+            went[q, 1:],
+        )
         row[54], row[55] = _distinct(near_u, few_u), _distinct(near_v, few_v)
         _place(near_u, few_u, b, row[56:58])
         _place(near_v, few_v, a, row[58:60])

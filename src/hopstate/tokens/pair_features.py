@@ -69,6 +69,11 @@ _BOTH = (
     "since both had an event at one time",
     "times at which both had an event",
 )
+_STREAM = (
+    "stream's events since the pair met",
+    *(f"stream's events since {what}" for what in ("source's last event", "target's last event")),
+    *(f"stream's events since {what}" for what in ("source sent", "target received")),
+)
 NAMES = (
     *_PAIR,
     *(f.format("source") for f in _NODE),
@@ -76,15 +81,17 @@ NAMES = (
     *(f.format("target") for f in _NODE),
     *_TARGET,
     *_BOTH,
+    *_STREAM,
 )
+EARLIER = len(NAMES) - len(_STREAM)  # features that runs before those of the stream know
 _AT_ONCE = 4096  # pairs whose ends' latest events are put side by side, 25 MB
 MOST_COLUMNS = 8  # features of events that are looked at, those that vary most
 _WHERE = ("the pair's last event", "source's last event", "target's last event")
 
 
-def feature_names(columns: np.ndarray) -> tuple[str, ...]:
-    """Return the names of all features, with those of event columns (C,) at last events."""
-    return (*NAMES, *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
+def feature_names(columns: np.ndarray, known: int = len(NAMES)) -> tuple[str, ...]:
+    """Return the names of the first `known` features and of event columns (C,) at last events."""
+    return (*NAMES[:known], *(f"event feature {c} of {where}" for where in _WHERE for c in columns.tolist()))
 
 
 class PairFeatures:
@@ -95,13 +102,17 @@ class PairFeatures:
         stream: where features of events come from, by id.
         clock: what a gap of 1 is.
         columns: (C,) int64 columns of event features whose last values are features.
+        known: how many of NAMES there are, all or the `EARLIER` ones.
     """
 
     deletions = False  # stand in no store
     alike = True  # each row from its own query
 
-    def __init__(self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray) -> None:
+    def __init__(
+        self, store: Histories, stream: EventStream, clock: Clock, columns: np.ndarray, known: int = len(NAMES)
+    ) -> None:
         self.store: Histories = store
+        self.known = known
         self.clock, self.columns = clock.over(stream.time_unit), columns
         self._attr: Rows | None = stream.edge_attr
         self._first_id = stream.first_id
@@ -109,7 +120,7 @@ class PairFeatures:
     @property
     def names(self) -> tuple[str, ...]:
         """The features, in the order of columns."""
-        return feature_names(self.columns)
+        return feature_names(self.columns, self.known)
 
     def over(self, past: Past) -> PairFeatures:
         """Return the same over all events of a past."""
@@ -131,17 +142,18 @@ class PairFeatures:
     def read(self, u: np.ndarray, v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, Last]:
         """Return what `pairs` does, and the last events of the pairs and of their ends."""
         u, v, t = self.store.checked(u, v, t)
-        out = np.empty((len(u), len(NAMES) + 3 * len(self.columns)), np.float32)
+        out = np.empty((len(u), self.known + 3 * len(self.columns)), np.float32)
+        counts = self.store.event_times() if self.known > EARLIER else None
         parts = self.store.parts(np.concatenate([u, v]))
         found = []
         for a in range(0, max(len(u), 1), _AT_ONCE):
             some = slice(a, a + _AT_ONCE)
-            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some]))
+            found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
             if len(u) > _AT_ONCE:  # of mapped histories many look-ups touch most pages
-                let_go(*(column for part in parts for column in part.arrays.values()))
+                let_go(*(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ()))
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
-            self._last_values(last.ids, out[:, len(NAMES) :])
+            self._last_values(last.ids, out[:, self.known :])
         return out, last
 
     def _last_values(self, latest: np.ndarray, out: np.ndarray) -> None:

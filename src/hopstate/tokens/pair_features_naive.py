@@ -56,7 +56,16 @@ def _row(events: list[Event], clock: Clock, a: int, b: int, t: float) -> list[fl
         mine, theirs = partners[a][:most], partners[b][:most]
         shared = [i + theirs.index(w) for i, w in enumerate(mine) if w in theirs and w != b]
         row += [len(shared), min(shared, default=math.nan)]
-    return row + _together(of[a][-RECENT:], of[b][-RECENT:], age)
+    row += _together(of[a][-RECENT:], of[b][-RECENT:], age)
+    met = [e for e in past if e[:2] in ((a, b), (b, a))]
+    sent = [e for e in of[a][-WIDE:] if e[0] == a]
+    received = [e for e in of[b][-WIDE:] if e[0] != b]
+    return row + [_since(past, found) for found in (met, of[a], of[b], sent, received)]
+
+
+def _since(past: list[Event], found: list[Event]) -> float:
+    """Return ln(1 + n) of the events of the whole stream since the latest found."""
+    return math.log1p(sum(e[2] > found[-1][2] for e in past)) if found else math.nan
 
 
 def _pair(

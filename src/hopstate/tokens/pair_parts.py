@@ -11,8 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hopstate.data.event_times import EventTimes
 from hopstate.data.lookup import Part
 from hopstate.errors import DataError
+
+ALONE = 66  # features that need no more than the histories of both ends
 
 
 class Last(NamedTuple):
@@ -28,7 +31,13 @@ class Last(NamedTuple):
 
 
 def read_pairs(
-    parts: Sequence[Part], u: np.ndarray, v: np.ndarray, t: np.ndarray, unit: float, out: np.ndarray
+    parts: Sequence[Part],
+    u: np.ndarray,
+    v: np.ndarray,
+    t: np.ndarray,
+    unit: float,
+    out: np.ndarray,
+    counts: EventTimes | None = None,
 ) -> Last:
     """Write the features of pairs u (Q,), v (Q,) at t (Q,).
 
@@ -36,7 +45,8 @@ def read_pairs(
         parts: oldest first.
         u, v, t: as `Histories.checked` returns them.
         unit: the gap that counts as 1.
-        out: (Q, at least 66) float32; see `pair_features.NAMES`.
+        out: (Q, at least 66, 71 with counts) float32; see `pair_features.NAMES`.
+        counts: times of all events; None leaves out the features that count them.
 
     Raises:
         DataError: a part is damaged.
@@ -64,5 +74,10 @@ def read_pairs(
     else:
         ends = np.arange(1, 2 * count + 1).reshape(count, 2) * WIDE
         where = np.stack([ends - seen[:, PUT : PUT + 2], ends], 2).reshape(count, 4)
-    latest_events(u, v, t, codes.reshape(-1), times.reshape(-1), where, first, seen, fades, unit, out)
+    ways, went = np.zeros((count, 2), t.dtype), np.zeros((count, 2), np.bool_)
+    latest_events(u, v, t, codes.reshape(-1), times.reshape(-1), where, first, seen, fades, unit, out, ways, went)
+    if counts is not None:
+        since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
+        found = np.log1p(counts.between(since, t[:, None]), dtype=np.float64)
+        out[:, ALONE : ALONE + found.shape[1]] = np.where(there, found, np.nan)
     return last

@@ -14,6 +14,7 @@ from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
+from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
 from hopstate.training.tasks.link import LinkTask
 
@@ -32,11 +33,13 @@ class DyGFormerRun(HistoryLinkRun):
 def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTask:
     """Return the task of training DyGFormer on stream."""
     history = HistoryConfig(max_length=config.model.max_length, target="first")
+    widths = history_features(feature_dims(stream, context), stream, config, context)
+    known = features_known(context, read=config.model.pair_history)
     return history_task(
         stream,
         config,
         context,
-        model=DyGFormer(config.model, **history_features(feature_dims(stream, context), stream, config, context)),
+        model=DyGFormer(config.model, **widths, pair_features=known),
         tokenizer=lambda store, events, *rest: HistoryTokenizer(store, events, history, *rest),
     )
 

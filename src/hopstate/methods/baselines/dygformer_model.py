@@ -43,6 +43,7 @@ class DyGFormer(HistoryModel):
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
+        pair_features: what the head reads of a pair's history, where it does.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,9 @@ class DyGFormer(HistoryModel):
             if self.padding not in ("attended", "masked"):
                 raise ConfigError(f"model.padding is 'attended' or 'masked'; got {self.padding!r}")
 
-    def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
+    def __init__(
+        self, config: Config, *, node_dim: int = 0, edge_dim: int = 0, pair_features: int = len(NAMES)
+    ) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         self.feature_dims = node_dim, edge_dim
@@ -104,7 +107,7 @@ class DyGFormer(HistoryModel):
             PackedTransformerBlock(dim, c.num_heads, ffn_dim=4 * dim, dropout=c.dropout) for _ in range(c.num_layers)
         )
         self.output = nn.Linear(dim, c.out_dim)
-        self.head = LinkHead(c.out_dim, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+        self.head = LinkHead(c.out_dim, pair=PairHistory(pair_features) if c.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs from their sequences, the node itself first in each.

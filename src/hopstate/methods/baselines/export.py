@@ -10,7 +10,6 @@ from hopstate.layers.plain import Sequences, attended
 from hopstate.methods.baselines.dygformer_model import DyGFormer
 from hopstate.methods.baselines.graphmixer_model import GraphMixer
 from hopstate.methods.shared.history_export import history_form
-from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportForm
 from hopstate.training.precision import bare
 from hopstate.training.tasks.link import LinkTask
@@ -100,7 +99,7 @@ def dygformer_form(task: LinkTask) -> ExportForm:
     model = bare(task.model)
     assert isinstance(model, DyGFormer)
     widths = {"gaps": 0, "counts": 2} | _features(x=model.node_dim, edge_attr=model.edge_dim)
-    widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
+    widths |= {} if model.head.pair is None else {"pair": model.head.pair.num_features}
     program = DyGFormerProgram(model, tuple(widths))
     return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=PATCHES)
 
@@ -110,7 +109,7 @@ def graphmixer_form(task: LinkTask) -> ExportForm:
     model = bare(task.model)
     assert isinstance(model, GraphMixer)
     widths = {"gaps": 0} | _features(edge_attr=model.edge_dim, nodes=model.node_dim)
-    widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
+    widths |= {} if model.head.pair is None else {"pair": model.head.pair.num_features}
     program = GraphMixerProgram(model, tuple(widths))
     return history_form(program, widths, next(model.parameters()), clock=task.clock, preprocessing=LINKS)
 

@@ -18,6 +18,7 @@ from hopstate.methods.baselines.search import DYGLIB_DROPOUT
 from hopstate.methods.method import Context
 from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
+from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import Deletions
 from hopstate.training.tasks.link import LinkTask
 
@@ -53,11 +54,13 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         sizes = {"num_links": links, "num_neighbors": neighbors}
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
 
+    widths = history_features(feature_dims(stream, context), stream, config, context)
+    known = features_known(context, read=config.model.pair_history)
     return history_task(
         stream,
         config,
         context,
-        model=GraphMixer(config.model, **history_features(feature_dims(stream, context), stream, config, context)),
+        model=GraphMixer(config.model, **widths, pair_features=known),
         tokenizer=tokenizer,
     )
 

@@ -33,6 +33,7 @@ class GraphMixer(HistoryModel):
         config: what a user chooses.
         node_dim: features of a node, 0 for none.
         edge_dim: features of an event, 0 for none.
+        pair_features: what the head reads of a pair's history, where it does.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,9 @@ class GraphMixer(HistoryModel):
                 )
             check_range("model.", least=0, below=1, dropout=self.dropout)
 
-    def __init__(self, config: Config, *, node_dim: int = 0, edge_dim: int = 0) -> None:
+    def __init__(
+        self, config: Config, *, node_dim: int = 0, edge_dim: int = 0, pair_features: int = len(NAMES)
+    ) -> None:
         super().__init__()
         c, self.config, self.node_dim, self.edge_dim = config, config, node_dim, edge_dim
         self.feature_dims = node_dim, edge_dim
@@ -84,7 +87,7 @@ class GraphMixer(HistoryModel):
             *(MixerBlock(c.num_links, dim, dropout=c.dropout, **ratios) for _ in range(c.num_layers))
         )
         self.output = nn.Linear(dim + node_dim, out)
-        self.head = LinkHead(out, pair=PairHistory(len(NAMES)) if c.pair_history else None)
+        self.head = LinkHead(out, pair=PairHistory(pair_features) if c.pair_history else None)
 
     def forward(self, links: RecentLinks) -> Tensor:
         """Return (P,) logits of P pairs.

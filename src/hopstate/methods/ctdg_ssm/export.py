@@ -73,7 +73,8 @@ def export_form(task: LinkTask | EventNodeTask) -> ExportForm:
             ("gap", f"{gaps}, in the run's own unit; the model's own number of one not met", (PAIRS, model.gaps))
         )
     if model.pair_history is not None:
-        ports.append(("pair", "what the pair's own history tells; columns: " + ", ".join(NAMES), (PAIRS, len(NAMES))))
+        names = NAMES[: model.pair_history.num_features]
+        ports.append(("pair", "what the pair's own history tells; columns: " + ", ".join(names), (PAIRS, len(names))))
     like = next(model.parameters())
     axes = {3: ("", rows, ""), 2: (rows, "")}
     said = (

@@ -25,7 +25,7 @@ from hopstate.methods.shared.backbone import check_init, init_context, suit_init
 from hopstate.methods.shared.event_nodes import EventNodeRun, event_floors, learned_classes
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import RANDOM, RAW, clock_of, kept_negatives, training_store, used_features
-from hopstate.methods.shared.pair_history import fit_scale, pair_features
+from hopstate.methods.shared.pair_history import features_known, fit_scale, pair_features
 from hopstate.methods.space import Space
 from hopstate.sampling.mixture import TrainingNegatives
 from hopstate.streaming.memory_scorer import ActiveEvents
@@ -161,16 +161,19 @@ class _Build:
         split = config.split.of(stream)
         clock = clock_of(stream, split, config.gap_unit, context)
         widths = used_features(stream, context)
-        model = CTDGSSM(config.model, **widths, num_nodes=stream.num_nodes, decoder=decoder, num_outputs=num_outputs)
+        known_pairs = features_known(context, read=config.model.pair_history)
+        sizes = {"num_nodes": stream.num_nodes, "num_outputs": num_outputs, "pair_features": known_pairs}
+        model = CTDGSSM(config.model, **widths, **sizes, decoder=decoder)
+        head = model.pair_history
 
         def inputs(events: EventStream, store: NeighborStore | None = None) -> ActiveEvents:
             store = NeighborStore.from_stream(events) if store is None else store
-            told = None if model.pair_history is None else pair_features(store, events, clock)
+            told = None if head is None else pair_features(store, events, clock, head)
             return ActiveEvents(model, events, store, neighbors=config.num_neighbors, clock=clock, told=told)
 
         known = inputs(stream, training_store(stream, split))
-        if model.pair_history is not None and known.told is not None and context.trained is None:
-            fit_scale(model.pair_history, known.told, stream, split, config.loop.seed)
+        if head is not None and known.told is not None and context.trained is None:
+            fit_scale(head, known.told, stream, split, config.loop.seed)
         return cls(model=model, split=split, clock=clock, inputs=inputs, train_inputs=known)
 
     def windows(

@@ -50,6 +50,7 @@ class CTDGSSM(MemoryModel):
         num_classes: of "node" and "sequence"; one logit a node where 2.
         num_outputs: logits of "node" in place of those that num_classes says, as of several labels.
         never: in place of config.never.
+        pair_features: what the decoder reads of a pair's history, where it does.
 
     Raises:
         ConfigError: no input at all, a static embedding without its number of nodes, or a setting without effect.
@@ -68,6 +69,7 @@ class CTDGSSM(MemoryModel):
         num_classes: int = 2,
         num_outputs: int | None = None,
         never: float | None = None,
+        pair_features: int = len(NAMES),
     ) -> None:
         super().__init__()
         c = self.config = config
@@ -96,7 +98,7 @@ class CTDGSSM(MemoryModel):
         one = c.dim + self.static.dim
         pair = c.pair_dim if decoder == "link" else 0
         self.pair = nn.ModuleList(nn.Linear(one, pair) for _ in range(2 if pair else 0))
-        self.pair_history = PairHistory(len(NAMES)) if c.pair_history else None
+        self.pair_history = PairHistory(pair_features) if c.pair_history else None
         width = (2 if decoder == "link" else 1) * one + pair + self.gaps * c.time_dim
         width += 0 if self.pair_history is None else self.pair_history.dim
         told = 1 if decoder == "link" or num_classes == 2 else num_classes

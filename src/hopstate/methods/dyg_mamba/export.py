@@ -15,7 +15,6 @@ from hopstate.methods.dyg_mamba.encoder import HistoryEncoder
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaNodes
 from hopstate.methods.dyg_mamba.timespan import TimeSpanBlock, _Direction
 from hopstate.methods.shared.history_export import history_form
-from hopstate.tokens.pair_features import NAMES
 from hopstate.training.exported import ExportForm
 from hopstate.training.precision import bare
 from hopstate.training.tasks.events import EventTask
@@ -122,7 +121,8 @@ def export_form(task: EventTask[Any]) -> ExportForm:
     widths = {"gaps": 0, "spans": 0}
     widths |= {} if nodes or not model.config.cooccurrence else {"counts": 2}
     widths |= {name: dim for name, dim in (("x", node_dim), ("edge_attr", edge_dim)) if dim}
-    widths |= {"pair": len(NAMES)} if model.config.pair_history else {}
+    pair = model.head.pair if isinstance(model, DyGMamba) else None
+    widths |= {} if pair is None else {"pair": pair.num_features}
     program, like = DyGMambaProgram(model, tuple(widths)), next(model.parameters())
     return history_form(program, widths, like, clock=task.clock, preprocessing=how, nodes=nodes)
 

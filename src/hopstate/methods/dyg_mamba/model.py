@@ -39,11 +39,20 @@ class DyGMamba(HistoryModel):
         config: what a user chooses.
         node_dim, edge_dim: features of a node and of an event, 0 for none.
         memory_dim: columns of a memory that tokens have after their nodes' own features; 0 for none.
+        pair_features: what the head reads of a pair's history, where it does.
     """
 
     Config = DyGMambaConfig
 
-    def __init__(self, config: DyGMambaConfig, *, node_dim: int = 0, edge_dim: int = 0, memory_dim: int = 0) -> None:
+    def __init__(
+        self,
+        config: DyGMambaConfig,
+        *,
+        node_dim: int = 0,
+        edge_dim: int = 0,
+        memory_dim: int = 0,
+        pair_features: int = len(NAMES),
+    ) -> None:
         super().__init__()
         self.feature_dims = node_dim, edge_dim
         self.alike = True
@@ -54,7 +63,7 @@ class DyGMamba(HistoryModel):
         )
         self.cross = CrossAttention(dim, config.cross_attention) if config.cross_attention else None
         self.output = nn.Linear(dim, config.out_dim)
-        self.head = LinkHead(config.out_dim, pair=PairHistory(len(NAMES)) if config.pair_history else None)
+        self.head = LinkHead(config.out_dim, pair=PairHistory(pair_features) if config.pair_history else None)
 
     def forward(self, tokens: HistoryTokens) -> Tensor:
         """Return (P,) logits of P pairs.

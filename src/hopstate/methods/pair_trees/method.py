@@ -30,6 +30,7 @@ from hopstate.methods.pair_trees.scorer import PairReader, PairTreesScorer
 from hopstate.methods.pair_trees.trees import PairTrees
 from hopstate.methods.shared.event_run import EventRun
 from hopstate.methods.shared.link import Known, clock_of, kept_negatives, used_features
+from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.shared.suit_events import suit_judged
 from hopstate.methods.space import Range
 from hopstate.sampling.negative_sets import Negatives
@@ -74,19 +75,26 @@ class TreeFeatures(EventSource[PairTreesScorer]):
         stream, split: the data.
         clock: what a gap of 1 is.
         frozen: a model whose encodings the trees read; None for none.
+        known: features of a pair, without those of events.
     """
 
     def __init__(
-        self, model: PairTrees, stream: EventStream, split: EventSplit, clock: Clock, frozen: Frozen | None = None
+        self,
+        model: PairTrees,
+        stream: EventStream,
+        split: EventSplit,
+        clock: Clock,
+        frozen: Frozen | None = None,
+        known: int = len(NAMES),
     ) -> None:
         dims = (0, model.edge_dim) if frozen is None else frozen.source.feature_dims
         super().__init__(model, stream, split, feature_dims=dims)
-        self.trees, self.clock, self.frozen = model, clock, frozen
+        self.trees, self.clock, self.frozen, self.known = model, clock, frozen, known
         self._known = Known(stream, deletions=False)
 
     def over(self, store: NeighborStore, stream: EventStream) -> PairFeatures:
         """Return the features of pairs, looked up in a store."""
-        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy())
+        return PairFeatures(store, stream, self.clock, self.trees.columns.numpy(), self.known)
 
     def of(self, split: str) -> PairReader:
         """Return what the trees read of pairs, by the training events for "train", else by the whole stream."""
@@ -190,11 +198,12 @@ def build(stream: EventStream, config: PairTreesRun, context: Context) -> PairTr
     few = min(width, MOST_COLUMNS)
     columns = varied_columns(stream, split.train, few) if context.trained is None else np.arange(few)
     frozen = frozen_model(stream, config, config.encodings, context)
-    model = PairTrees(config.model, len(NAMES) + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
+    known = features_known(context)
+    model = PairTrees(config.model, known + 3 * few + (0 if frozen is None else len(frozen.names)), columns, width)
     if frozen is not None:
         model.add_module("frozen", frozen.model)
     return PairTreesTask(
-        TreeFeatures(model, stream, split, clock, frozen),
+        TreeFeatures(model, stream, split, clock, frozen, known),
         config,
         negatives=kept_negatives(stream, split, config.evaluation, context.run / "negatives"),
         folder=context.run if context.trained is None else None,

@@ -23,7 +23,7 @@ MEANINGS = {
     "x": "features of each token's node, scaled as in training",
     "edge_attr": "features of each token's event, scaled as in training, zeros for the node itself; where deletions "
     "are marked, the last column is 1 for them",
-    "pair": "what the pair's own history tells, NaN where something never happened; columns: " + ", ".join(NAMES),
+    "pair": "what the pair's own history tells, NaN where something never happened; columns: ",
     "nodes": "mean features of the neighbours of each source, then of each target, and their own",
 }
 
@@ -55,7 +55,8 @@ def history_form(
         axes = ("", "pair", "") if by_end else ("pair" if by_pair else "token", *([""] if width else []))
         shape = [2, PAIRS, width] if by_end else [PAIRS if by_pair else TOKENS, *([width] if width else [])]
         made = torch.randint(0, 3, shape) if name == "counts" else torch.rand(shape).to(like)
-        ports.append(Port(name=name, meaning=MEANINGS[name], axes=axes))
+        meaning = MEANINGS[name] + (", ".join(NAMES[:width]) if by_pair else "")
+        ports.append(Port(name=name, meaning=meaning, axes=axes))
         example.append(made)
     if nodes:
         output = Port(

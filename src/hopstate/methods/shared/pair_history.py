@@ -18,20 +18,47 @@ from hopstate.data.lookup import EventLookup, Histories
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.data.stretch import stretch
+from hopstate.errors import CheckpointError
+from hopstate.io.opening import shown
 from hopstate.io.scratch import let_go
 from hopstate.layers.pair_history import PairHistory
+from hopstate.methods.method import Context
 from hopstate.methods.shared.around import AroundTokenizer
 from hopstate.random import named_rng
 from hopstate.streaming.history_scorer import Input, PairTokenizer
-from hopstate.tokens.pair_features import PairFeatures
+from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures
+from hopstate.training.run_folder import RunFolder
 
 LOOKED_AT = 20_000  # training events, evenly spread, that features are scaled by
 _NONE = np.empty(0, np.int64)
 
 
-def pair_features(store: Histories, stream: EventStream, clock: Clock) -> PairFeatures:
-    """Return what a head reads of pairs: all features but those of events, which the model sees by itself."""
-    return PairFeatures(store, stream, clock, _NONE)
+def pair_features(store: Histories, stream: EventStream, clock: Clock, head: PairHistory) -> PairFeatures:
+    """Return what a head reads of pairs: the features that it knows, without those of events, which the model sees."""
+    return PairFeatures(store, stream, clock, _NONE, head.num_features)
+
+
+def features_known(context: Context, *, read: bool = True) -> int:
+    """Return how many features of a pair a run knows: those that there were when it began, noted for data.json.
+
+    Args:
+        context: of the build.
+        read: whether the run reads them at all.
+
+    Raises:
+        CheckpointError: the run's data.json names a number that there never was.
+    """
+    if not read:
+        return len(NAMES)
+    known = context.trained
+    if known is None and (context.run / "data.json").is_file():
+        known = RunFolder(context.run).read_json("data.json")
+    count = len(NAMES) if known is None else known.get("pair_features", EARLIER)
+    if count not in (EARLIER, len(NAMES)):
+        raise CheckpointError(f"{context.run}: data.json gives pair_features as {shown(count)!r}; train again")
+    if context.trained is None:
+        context.noted["pair_features"] = count
+    return int(count)
 
 
 class PairHistoryTokenizer(AroundTokenizer[PairTokenizer]):
