@@ -13,7 +13,7 @@ from hopstate.data.neighbor_store import NeighborStore
 from hopstate.data.past import Past
 from hopstate.errors import DataError, ShapeError
 from hopstate.testing.asserts import F32_LAST
-from hopstate.tokens.pair_features import NAMES, PairFeatures, feature_names, varied_columns
+from hopstate.tokens.pair_features import EARLIER, NAMES, PairFeatures, feature_names, varied_columns
 from hopstate.tokens.pair_features_naive import pair_features_naive
 
 NONE = np.empty(0, np.int64)
@@ -66,6 +66,26 @@ def test_of_some_events_alone() -> None:
     asked = queries(stream)
     expected = pair_features_naive(stream, Clock(unit=3.0), *asked, rows=rows)
     np.testing.assert_allclose(features(stream, rows).pairs(*asked), expected, rtol=F32_LAST)
+
+
+def test_events_of_one_time_count_in_any_order() -> None:
+    stream, asked = events(), queries(events())
+    order = np.lexsort((np.random.default_rng(8).random(400), stream.t))
+    other = stream.with_(src=stream.src[order], dst=stream.dst[order])
+    found, expected = (features(some).pairs(*asked)[:, EARLIER:] for some in (other, stream))
+    assert np.array_equal(found, expected, equal_nan=True)
+    assert len(np.unique(found[:, 0])) > 10
+
+
+def test_runs_from_before_know_the_first_of_them() -> None:
+    stream = events(edge_attr=np.random.default_rng(9).normal(size=(400, 1)).astype(np.float32))
+    asked, column = queries(stream), np.zeros(1, np.int64)
+    for store in (NeighborStore.from_stream(stream), in_layers(stream, 90).store()):
+        whole = PairFeatures(store, stream, Clock(unit=3.0), column)
+        some = PairFeatures(store, stream, Clock(unit=3.0), column, EARLIER)
+        expected = np.delete(whole.pairs(*asked), range(EARLIER, len(NAMES)), 1)
+        assert np.array_equal(some.pairs(*asked), expected, equal_nan=True)
+        assert some.names == (*whole.names[:EARLIER], *whole.names[len(NAMES) :])
 
 
 def test_deletions_are_no_meetings() -> None:

@@ -84,7 +84,7 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
         moved = [plainly(whole[i]) - plainly(_without(run, one.event.id, PAIRS[i], when)) for one in (least, most)]
         assert abs(moved[1]) > abs(moved[0]) or most.weight == 0
         if name == "ctdg-ssm":
-            assert abs(most.weight - moved[1]) < 0.2 * abs(moved[1])
+            assert abs(most.weight - moved[1]) < max(0.2 * abs(moved[1]), 0.01)  # of what its memory is told from
         else:
             np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2 * F32_TIGHT)
 

@@ -1,0 +1,70 @@
+"""Counting events between two times: as a plain count does, whatever the pieces, the type and the ties."""
+
+import numpy as np
+import pytest
+
+from hopstate.data.event_times import EventTimes
+from hopstate.data.events import ADD, DELETE, EventStream
+from hopstate.data.neighbor_store import NeighborStore
+from hopstate.data.past import Past
+
+
+def counted(t: np.ndarray, after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    pairs = zip(*(x.ravel().tolist() for x in np.broadcast_arrays(after, before)), strict=True)
+    return np.array([sum(a < x < b for x in t.tolist()) for a, b in pairs]).reshape(np.broadcast(after, before).shape)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+@pytest.mark.parametrize("cuts", [[], [1], [30, 30, 60], list(range(1, 90))])
+def test_counts_whatever_the_pieces(kind: type, cuts: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.integers(-5, 25, 90)).astype(kind)  # with ties, across pieces too
+    after, before = rng.integers(-8, 28, (40, 3)).astype(kind), rng.integers(-8, 28, (40, 1)).astype(kind)
+    expected, pieces = counted(t, after, before), np.split(t, cuts)
+    appended = EventTimes()
+    for piece in pieces:
+        appended.append(piece)
+    for times in (EventTimes(pieces), appended):
+        assert len(times) == 90
+        np.testing.assert_array_equal(times.between(after, before), expected)
+    assert len(appended.pieces) <= 8
+    without = EventTimes(pieces, hidden=t[40].item())
+    assert len(without) == 89
+    np.testing.assert_array_equal(without.between(after, before), counted(np.delete(t, 40), after, before))
+
+
+def test_none_and_times_as_far_apart_as_there_are() -> None:
+    low, high = np.array([-(2**63)]), np.array([2**63 - 1])
+    assert EventTimes([np.empty(0, np.int64)]).between(low, high).tolist() == [0]
+    t = np.array([-(2**63), -3, 2**62, 2**62 + 1, 2**63 - 1])
+    assert EventTimes([t]).between(low, high).tolist() == [3]
+    assert EventTimes([t[:3], t[3:]]).between(t[2:3], high).tolist() == [1]
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_of_stores_and_of_a_past(deletes: bool) -> None:
+    """Built at once, grown, made from arrays, in layers: the times of the same events, self pairs once."""
+    rng = np.random.default_rng(1)
+    src, dst, t = rng.integers(0, 4, 50), rng.integers(0, 4, 50), np.sort(rng.integers(0, 30, 50))
+    kind = None
+    if deletes:  # each edge goes as soon as it has come
+        kind = np.resize(np.array([ADD, DELETE], np.int8), 100)
+        src, dst, t = np.repeat(src, 2), np.repeat(dst, 2), np.repeat(t, 2)
+    stream = EventStream(src=src, dst=dst, t=t, num_nodes=4, kind=kind)
+    added = stream.additions()
+    assert (src == dst).any()
+    built, grown, past = NeighborStore.from_stream(stream), NeighborStore(4, time_dtype=np.int64), Past()
+    for part in np.array_split(added, 7):
+        grown.append(src[part], dst[part], t[part])
+    for a in range(0, len(stream), 9):
+        past = past.joined(_bare(stream, a, a + 9), again=True)[1]
+    again = NeighborStore.of_arrays(built.arrays(), len(added))
+    for store in (built, grown, again, past.store()):
+        np.testing.assert_array_equal(np.concatenate(store.event_times().pieces), t[added])
+
+
+def _bare(stream: EventStream, first: int, stop: int) -> EventStream:
+    """Return some of the events as they come, with numbers of their own."""
+    kind = None if stream.kind is None else stream.kind[first:stop].copy()
+    columns = {name: getattr(stream, name)[first:stop].copy() for name in ("src", "dst", "t")}
+    return EventStream(**columns, num_nodes=4, kind=kind)

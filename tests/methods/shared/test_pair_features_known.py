@@ -1,0 +1,90 @@
+"""A run keeps the features of a pair that there were when it began; those from before there were more still score."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hopstate.errors import CheckpointError
+from hopstate.methods.method import Context
+from hopstate.methods.shared.pair_history import features_known
+from hopstate.runs.api import evaluate, fit
+from hopstate.testing.asserts import F64
+from hopstate.tokens.pair_features import EARLIER, NAMES
+from hopstate.training.checkpoint import load_checkpoint
+from hopstate.training.run_folder import RunFolder
+
+LOOP = {
+    "loop.epochs": 1,
+    "loop.optim.schedule": "constant",
+    "loop.progress": False,
+    "loop.tensorboard": "no",
+    "loop.device": "cpu",
+}
+WIDTHS = {"model.channel_dim": 4, "model.time_dim": 6, "model.out_dim": 6, "batch_size": 40, "model.pair_history": True}
+SMALL: dict[str, dict[str, Any]] = {
+    "pair_trees": {"model.max_trees": 10, "loop.progress": False},
+    "ctdg_ssm": LOOP | {"model.dim": 6, "model.time_dim": 6, "batch_size": 40, "model.pair_history": True},
+    "dyg_mamba": LOOP | WIDTHS | {"history.max_length": 6},
+    "baselines.dygformer": LOOP | WIDTHS | {"model.max_length": 6},
+    "baselines.graphmixer": LOOP | {"model.num_links": 4, "model.dim": 6, "model.pair_history": True},
+}
+WHERE = {"pair_trees": "pair_trees.method", "ctdg_ssm": "ctdg_ssm.method", "dyg_mamba": "dyg_mamba.method"}
+
+
+def _widths(path: Path) -> set[int]:
+    """Return how many features the weights are for; trees tell by the largest that they look at."""
+    found = load_checkpoint(RunFolder(path).weights).tensors["model"]
+    if "child" in found:
+        return {EARLIER if int(found["child"][..., 0].max()) < EARLIER else len(NAMES)}
+    return {len(x) for name, x in found.items() if name.endswith(("pair.mean", "pair_history.mean"))}
+
+
+@pytest.mark.parametrize("place", SMALL)
+def test_a_run_from_before_scores_as_it_did(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, file = np.random.default_rng(0), tmp_path / "events.csv"
+    columns = {
+        "src": rng.integers(0, 8, 240),
+        "dst": rng.integers(12, 20, 240),
+        "t": np.sort(rng.integers(0, 300, 240)),
+    }
+    pd.DataFrame(columns).to_csv(file, index=False)
+    method, where = place.split(".")[-1].replace("_", "-"), f"hopstate.methods.{WHERE.get(place, place)}"
+    settings = SMALL[place] | {"evaluation.strategies": ["random"]}
+    with monkeypatch.context() as before:
+        before.setattr(f"{where}.features_known", lambda *_, **__: EARLIER)  # which notes nothing
+        old = fit(method, file, out=tmp_path / "old", config=settings)
+    new = fit(method, file, out=tmp_path / "new", config=settings)
+    known = [json.loads((run.path / "data.json").read_text()).get("pair_features") for run in (old, new)]
+    assert known == [None, len(NAMES)]
+    for run, width in ((old, EARLIER), (new, len(NAMES))):
+        assert _widths(run.path) <= {EARLIER, width}
+        found = evaluate(run.path)["average_precision"]
+        assert found == pytest.approx(run.metrics["test"]["average_precision"], abs=F64)
+        score = run.score([(1, 13), (2, 19)])["score"]
+        assert len(score) == 2
+        assert np.isfinite(score).all()
+
+
+def test_a_run_that_is_resumed_goes_on_with_its_own(tmp_path: Path) -> None:
+    new = Context(run=tmp_path, cache=tmp_path)
+    assert (features_known(new), new.noted) == (len(NAMES), {"pair_features": len(NAMES)})
+    for known, count in (({}, EARLIER), ({"pair_features": EARLIER}, EARLIER), (new.noted, len(NAMES))):
+        (tmp_path / "data.json").write_text(json.dumps(known), "utf-8")
+        again = Context(run=tmp_path, cache=tmp_path)
+        assert (features_known(again), again.noted) == (count, {"pair_features": count})
+
+
+def test_another_number_is_said(tmp_path: Path) -> None:
+    def context(**known: Any) -> Context:
+        return Context(run=tmp_path, cache=tmp_path, trained=known)
+
+    assert features_known(context()) == EARLIER
+    assert features_known(context(pair_features=len(NAMES))) == len(NAMES)
+    none = context(pair_features=7)
+    assert (features_known(none, read=False), none.noted) == (len(NAMES), {})
+    with pytest.raises(CheckpointError, match="pair_features as '7'"):
+        features_known(none)
