@@ -65,7 +65,7 @@ class HistoryArena:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of memory held, spare room included."""
+        """Bytes of memory held, spare room included; not `event_times`, at most 8 bytes an event."""
         arrays = (self._codes, self._events, self._times, self._start, self._length, self._capacity)
         return sum(array.nbytes for array in arrays)
 
