@@ -25,16 +25,17 @@ def _log(count):
 
 
 @njit(cache=True, nogil=True)
-def _of_node(t, begin, end, met, first, codes, times, unit, sends, other, near, row, way, went):
+def _of_node(t, place, met, first, codes, times, unit, sends, other, near, row, way, went):
     """Write the 17 features of a node's own history; near takes its latest partners, newest first. Return how many.
 
     Args:
-        begin, end: of its latest events, at least 256 of them where there are as many.
+        place: (2,) begin and end of its latest events, at least 256 of them where there are as many.
         met, first: how many it has in all, and when the first was.
         sends: whether the node is the source asked about, so that what it sent counts; else what it received.
         other: the node at the other end.
         way, went: (1,) out: time of the latest of what counts, and whether there is one.
     """
+    end = place[1]
     back = 1
     for k in range(9):  # ages of the last event, the 2nd, 4th, ..., 256th last
         row[k] = age_of(t, times[end - back], unit) if met >= back else NONE
@@ -180,37 +181,12 @@ def latest_events(u, v, t, codes, times, where, first, seen, fades, unit, out, w
         begin_u, end_u, begin_v, end_v = where[q]
         _of_pair(now, first[q, 0], unit, seen[q], fades[q], row[:20])
         all_u, all_v = seen[q, EVENTS], seen[q, EVENTS + 1]
+        at, way, gone = where[q], ways[q], went[q]
         few_u = _of_node(
-            now,
-            begin_u,
-            end_u,
-            all_u,
-            first[q, 1],
-            codes,
-            times,
-            unit,
-            True,
-            b,
-            near_u,
-            row[20:37],
-            ways[q, :1],
-            went[q, :1],
+            now, at[:2], all_u, first[q, 1], codes, times, unit, True, b, near_u, row[20:37], way[:1], gone[:1]
         )
         few_v = _of_node(
-            now,
-            begin_v,
-            end_v,
-            all_v,
-            first[q, 2],
-            codes,
-            times,
-            unit,
-            False,
-            a,
-            near_v,
-            row[37:54],
-            ways[q, 1:],
-            went[q, 1:],
+            now, at[2:], all_v, first[q, 2], codes, times, unit, False, a, near_v, row[37:54], way[1:], gone[1:]
         )
         row[54], row[55] = _distinct(near_u, few_u), _distinct(near_v, few_v)
         _place(near_u, few_u, b, row[56:58])

@@ -16,6 +16,7 @@ from hopstate.data.lookup import Part
 from hopstate.errors import DataError
 
 ALONE = 66  # features that need no more than the histories of both ends
+WHOLE = 71  # those that count the stream's events too
 
 
 class Last(NamedTuple):
@@ -78,6 +79,5 @@ def read_pairs(
     latest_events(u, v, t, codes.reshape(-1), times.reshape(-1), where, first, seen, fades, unit, out, ways, went)
     if counts is not None:
         since, there = np.concatenate([last.times, ways], 1), np.concatenate([last.ids >= 0, went], 1)
-        found = np.log1p(counts.between(since, t[:, None]), dtype=np.float64)
-        out[:, ALONE : ALONE + found.shape[1]] = np.where(there, found, np.nan)
+        out[:, ALONE:WHOLE] = np.where(there, np.log1p(counts.between(since, t[:, None])), np.nan)
     return last
