@@ -150,7 +150,9 @@ class PairFeatures:
             some = slice(a, a + _AT_ONCE)
             found.append(read_pairs(parts, u[some], v[some], t[some], self.clock.unit, out[some], counts))
             if len(u) > _AT_ONCE:  # of mapped histories many look-ups touch most pages
-                let_go(*(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ()))
+                let_go(
+                    *(column for part in parts for column in part.arrays.values()), *(counts.pieces if counts else ())
+                )
         last = found[0] if len(found) == 1 else Last(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
         if len(self.columns):
             self._last_values(last.ids, out[:, self.known :])
