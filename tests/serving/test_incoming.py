@@ -14,7 +14,7 @@ from made_events import small_run, table
 pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
 
 import hopstate.io.files as files
-from hopstate.errors import DataError, HopstateError
+from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
 from hopstate.serving.incoming import Incoming, id_of
@@ -216,3 +216,13 @@ def test_whatever_comes_is_taken_or_refused_as_one_by_one(
     assert False in ways[0]
     assert ways[1] == {False, True}
     assert taken > 20
+
+
+def test_a_feature_with_the_name_of_an_end_or_of_the_time_is_refused(tmp_path: Path) -> None:
+    """In the log it would take the place of what has that name there."""
+    events = own("features").rename(columns={"t": "timestamp", "weight": "t"})
+    run = small_run(
+        "recency", tmp_path, events, **{"read.edge_columns": ["amount", "t"], "read.time_column": "timestamp"}
+    )
+    with pytest.raises(ConfigError, match=r"features of these names \(t\)"):
+        LiveRun(run.path)

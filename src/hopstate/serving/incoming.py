@@ -59,6 +59,11 @@ class Incoming:
         said = declared(self._reading.get("columns"))
         self._texts = {name for name, one in said.items() if one.kind in ("category", "date")}
         features = {*said, *(self._reading.get("edge_columns") or ())}
+        if taken := sorted(features.intersection(_USUAL)):
+            raise ConfigError(
+                f"a live run calls source, target and time src, dst and t, and the run in {run.path} has features of "
+                f"these names ({', '.join(taken)}); give the columns other names and train anew"
+            )
         self._kinds = [name for name in KINDS if name not in features]  # others are features of the run
         self._gaps = self._reading.get("missing", "error") != "error"
         self._facts = known_data(run)

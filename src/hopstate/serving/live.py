@@ -73,6 +73,7 @@ class LiveRun:
 
     home = "live"  # the folder in the run's
     follows = False  # a log that another one writes
+    is_current = True  # serves the model that the log is of
     _lent = False  # the log, by another one that closes it
     _at_once = True  # a start observes all that the log holds
 

@@ -131,12 +131,14 @@ def _health(app: FastAPI, doors: Doors, name: str) -> None:
     @app.head("/v2/health/ready", include_in_schema=False)
     @app.get("/v2/health/ready")
     async def ready() -> JSONResponse:
-        return JSONResponse({"ready": doors.ready}, 200 if doors.ready else 503)
+        ready = doors.ready and doors.live.is_current
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @app.get("/v2/models/{model}/ready")
     async def model_ready(model: str) -> JSONResponse:
         _check_name(model, name)
-        return JSONResponse({"name": name, "ready": doors.ready}, 200 if doors.ready else 503)
+        ready = doors.ready and doors.live.is_current
+        return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
     @app.get("/v2/models/{model}")
     async def metadata(model: str) -> dict[str, Any]:
