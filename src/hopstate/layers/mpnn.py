@@ -239,7 +239,11 @@ class WalkEncoder(nn.Module):
         return self.out(pool(self.steps(x, bits, walks, e), tokens, self.pooling))
 
     def steps(self, x: Tensor, bits: Tensor, walks: Tensor, e: Tensor | None = None) -> Tensor:
-        """Return (step, dim): what is pooled."""
+        """Return (step, dim): what is pooled.
+
+        Args:
+            x, bits, walks, e: as in `forward`.
+        """
         from hopstate.ops.conv1d import conv1d
 
         z = x + self.bits(bits.to(x.dtype))

@@ -177,7 +177,12 @@ class Known:
         self._whole: NeighborStore | None = None
 
     def histories(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return what a model's tokens are of."""
+        """Return what a model's tokens are of.
+
+        Args:
+            events: the stream, or another of its kind.
+            rows: (P,) of the events that may be seen, None for all.
+        """
         rows = _needed(events, rows)
         if rows is not None or events is not self._stream or folder_of(events) is None:
             return NeighborStore.from_stream(events, rows, deletions=self._deletions)
@@ -186,7 +191,11 @@ class Known:
         return self._whole
 
     def meetings(self, events: EventStream, rows: np.ndarray | None) -> NeighborStore:
-        """Return the same without deletions."""
+        """Return the same without deletions.
+
+        Args:
+            events, rows: as in `histories`.
+        """
         return NeighborStore.from_stream(events, _needed(events, rows))
 
 
