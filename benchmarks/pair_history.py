@@ -26,10 +26,11 @@ from hopstate.data.events import EventStream
 from hopstate.data.neighbor_store import NeighborStore
 from hopstate.methods.dyg_mamba.method import MAX_TOKENS
 from hopstate.methods.dyg_mamba.model import DyGMamba, DyGMambaConfig
-from hopstate.methods.shared.pair_history import PairHistoryTokenizer, pair_features
+from hopstate.methods.shared.pair_history import PairHistoryTokenizer
 from hopstate.sampling.mixture import Mixture, TrainingNegatives
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.tokens.pair_features import PairFeatures
 from hopstate.training.tasks.history import split_by_tokens
 from hopstate.training.tasks.training_pairs import EpochNegatives, beside
 
@@ -68,7 +69,7 @@ def stepper(stream: EventStream, args: argparse.Namespace, *, told: bool) -> Cal
     store, clock = NeighborStore.from_stream(stream), Clock.fit(stream.t, stream.time_unit)
     tokenizer: PairTokenizer = HistoryTokenizer(store, stream, HistoryConfig(max_length=args.length), clock)
     if told:
-        tokenizer = PairHistoryTokenizer(tokenizer, pair_features(store, stream, clock))
+        tokenizer = PairHistoryTokenizer(tokenizer, PairFeatures(store, stream, clock, np.empty(0, np.int64)))
     drawn = EpochNegatives(stream, rows, args.batch, 0, MIXED if told else TrainingNegatives())
     drawn.of(0)  # what a run does once
     torch.manual_seed(0)
