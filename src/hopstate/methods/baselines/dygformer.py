@@ -16,6 +16,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import HistoryConfig, HistoryTokenizer
+from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -34,7 +35,7 @@ def build(stream: EventStream, config: DyGFormerRun, context: Context) -> LinkTa
     """Return the task of training DyGFormer on stream."""
     history = HistoryConfig(max_length=config.model.max_length, target="first")
     widths = history_features(feature_dims(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history)
+    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
     return history_task(
         stream,
         config,

@@ -20,6 +20,7 @@ from hopstate.methods.pair_trees.floor import link_floors
 from hopstate.methods.shared.link import HistoryLinkRun, feature_dims, history_features, history_method, history_task
 from hopstate.methods.shared.pair_history import features_known
 from hopstate.tokens.history import Deletions
+from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.tasks.link import LinkTask
 
 
@@ -55,7 +56,7 @@ def build(stream: EventStream, config: GraphMixerRun, context: Context) -> LinkT
         return RecentLinkTokenizer(store, events, **sizes, window=window, clock=clock, deletions=deletions)
 
     widths = history_features(feature_dims(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history)
+    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
     return history_task(
         stream,
         config,

@@ -39,6 +39,7 @@ from hopstate.methods.shared.pair_history import features_known
 from hopstate.methods.space import Space
 from hopstate.streaming.history_scorer import PairTokenizer
 from hopstate.tokens.history import Deletions, HistoryConfig, HistoryTokenizer
+from hopstate.tokens.pair_features import EARLIER
 from hopstate.training.config import LoopConfig
 from hopstate.training.tasks.event_node import EventNodeTask
 from hopstate.training.tasks.history import HistoryNodes
@@ -76,7 +77,7 @@ def build(stream: EventStream, config: DyGMambaRun, context: Context) -> LinkTas
     frozen = frozen_run(stream, config, config.memory, context, what="memory", methods=MEMORIES)
     memory = None if frozen is None else FrozenMemory(frozen)
     widths = history_features(used_features(stream, context), stream, config, context)
-    known = features_known(context, read=config.model.pair_history)
+    known = features_known(context, read=config.model.pair_history, fresh=EARLIER)
     model = DyGMamba(config.model, **widths, memory_dim=0 if memory is None else memory.dim, pair_features=known)
     if memory is not None:
         model.add_module("memory", memory)

@@ -38,22 +38,24 @@ def pair_features(store: Histories, stream: EventStream, clock: Clock, head: Pai
     return PairFeatures(store, stream, clock, _NONE, head.num_features)
 
 
-def features_known(context: Context, *, read: bool = True) -> int:
+def features_known(context: Context, *, read: bool = True, fresh: int = len(NAMES)) -> int:
     """Return how many features of a pair a run knows: those that there were when it began, noted for data.json.
 
     Args:
         context: of the build.
         read: whether the run reads them at all.
+        fresh: of a run that begins; heads over past events lose by counts of the stream's events where those tell
+            little.
 
     Raises:
         CheckpointError: the run's data.json names a number that there never was.
     """
     if not read:
-        return len(NAMES)
+        return fresh
     known = context.trained
     if known is None and (context.run / "data.json").is_file():
         known = RunFolder(context.run).read_json("data.json")
-    count = len(NAMES) if known is None else known.get("pair_features", EARLIER)
+    count = fresh if known is None else known.get("pair_features", EARLIER)
     if count not in (EARLIER, len(NAMES)):
         raise CheckpointError(f"{context.run}: data.json gives pair_features as {shown(count)!r}; train again")
     if context.trained is None:
