@@ -1,5 +1,7 @@
 """Schedules hit their stated ends; impossible settings are named."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from torch import Tensor, nn
 from hopstate.errors import ConfigError
 from hopstate.layers.ssm import BidirectionalMamba, state_parameters
 from hopstate.testing.asserts import F64_SOLVED
-from hopstate.training.optim import OptimConfig, lr_at, make_optimizer
+from hopstate.training.optim import OptimConfig, lr_at, make_optimizer, set_rates
 
 
 def test_warmup_rises_then_the_schedule_falls_to_its_end() -> None:
@@ -41,6 +43,16 @@ def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
     assert lr_at(longer, 10 * 172 + 1, 12 * 172) < 1.0
 
 
+def test_a_schedule_of_state_spaces_is_theirs_alone_and_shares_warm_up_hold_and_the_end() -> None:
+    c = OptimConfig(lr=2.0, state_lr=0.5, state_schedule="linear", warmup=0.1, hold=0.2, final_lr=0.4)
+    assert {lr_at(c, step, 100) for step in range(10, 100)} == {2.0}
+    own = [lr_at(c, step, 100, states=True) for step in range(100)]
+    alone = OptimConfig(lr=0.5, schedule="linear", warmup=0.1, hold=0.2, final_lr=0.1)
+    assert own == pytest.approx([lr_at(alone, step, 100) for step in range(100)])
+    alike = OptimConfig(lr=2.0, schedule="cosine", warmup=0.1)
+    assert all(lr_at(alike, step, 50, states=True) == lr_at(alike, step, 50) for step in range(50))
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -49,6 +61,7 @@ def test_hold_keeps_the_peak_until_the_fall_begins() -> None:
         {"warmup": 1.0},
         {"final_lr": 2.0},
         {"hold": 0.5},
+        {"hold": 0.5, "state_schedule": "constant"},
         {"hold": 0.6, "warmup": 0.5, "schedule": "linear"},
     ],
 )
@@ -80,29 +93,33 @@ def test_state_spaces_name_their_own_parameters() -> None:
 
 
 def test_a_rate_of_their_own_moves_state_spaces_by_it_and_the_rest_as_before() -> None:
-    def moved(**rates: float) -> dict[str, Tensor]:
+    def moved(**rates: Any) -> dict[str, Tensor]:
         torch.manual_seed(0)
-        model, config = Small().double(), OptimConfig(lr=1e-3, weight_decay=0.0, **rates)
+        model, config = Small().double(), OptimConfig(lr=1e-3, weight_decay=0.0, schedule="linear", **rates)
         optimizer = make_optimizer(config, model.parameters(), state_parameters(model))
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
-        for group in optimizer.param_groups:
-            group["lr"] = lr_at(config, 0, 10) * group["share"]
+        set_rates(optimizer, config, 50, 101)
         model.loss(torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).double()).backward()
         optimizer.step()
         return {name: p.detach() - before[name] for name, p in model.named_parameters()}
 
     plain, same, slow = moved(), moved(state_lr=1e-3), moved(state_lr=1e-5)
+    still = moved(state_schedule="constant")
     for name, by in plain.items():
         torch.testing.assert_close(same[name], by, rtol=0, atol=0)
         if name in STATES:
             torch.testing.assert_close(slow[name], by / 100, rtol=F64_SOLVED, atol=0)
+            torch.testing.assert_close(still[name], by * 2, rtol=F64_SOLVED, atol=0)  # all else is halfway down
             assert by.any()
         else:
             torch.testing.assert_close(slow[name], by, rtol=0, atol=0)
+            torch.testing.assert_close(still[name], by, rtol=0, atol=0)
 
 
 def test_a_rate_for_state_spaces_that_are_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"state_lr=0\.1 does nothing here"):
         make_optimizer(OptimConfig(state_lr=0.1), nn.Linear(2, 2).parameters())
+    with pytest.raises(ConfigError, match=r"state_schedule=cosine does nothing here"):
+        make_optimizer(OptimConfig(state_schedule="cosine"), nn.Linear(2, 2).parameters())
     with pytest.raises(ConfigError, match="state_lr"):
         OptimConfig(state_lr=0.0)

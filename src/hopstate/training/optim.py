@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
 
 from hopstate.errors import ConfigError, check_range
+
+Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +22,10 @@ class OptimConfig:
     Args:
         name: "adamw" (decoupled weight decay) or "adam" (weight decay added to the gradient).
         lr: peak learning rate.
-        state_lr: that of state spaces' own parameters (A and what step sizes are made of), in the same schedule; null
-            takes lr.
+        state_lr: that of state spaces' own parameters (A and what step sizes are made of); null takes lr.
         weight_decay: strength of the decay.
         schedule: how lr falls after the warm-up: "constant", "linear" or "cosine" to final_lr at the last step.
+        state_schedule: how that of state spaces' own parameters falls, with the same warm-up and hold; null: alike.
         warmup: share of all steps over which lr rises linearly from 0, in [0, 1).
         hold: share of all steps, after the warm-up, at the peak before lr begins to fall.
         final_lr: learning rate of the last step of a falling schedule.
@@ -33,7 +35,8 @@ class OptimConfig:
     lr: float = 1e-3
     state_lr: float | None = None
     weight_decay: float = 1e-5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Schedule = "constant"
+    state_schedule: Schedule | None = None
     warmup: float = 0.0
     hold: float = 0.0
     final_lr: float = 0.0
@@ -45,7 +48,7 @@ class OptimConfig:
             raise ConfigError(f"optim.warmup is a share of all steps in [0, 1); got {self.warmup}")
         if not 0 <= self.hold <= 1 - self.warmup:
             raise ConfigError(f"optim.hold is a share of all steps in [0, 1 - warmup={self.warmup}]; got {self.hold}")
-        if self.hold and self.schedule == "constant":
+        if self.hold and {self.schedule, self.state_schedule} <= {"constant", None}:
             raise ConfigError("optim.hold says when lr begins to fall; with optim.schedule=constant it never does")
         if not 0 <= self.final_lr <= self.lr:
             raise ConfigError(f"optim.final_lr must lie in [0, lr={self.lr}]; got {self.final_lr}")
@@ -54,36 +57,45 @@ class OptimConfig:
 def make_optimizer(
     config: OptimConfig, parameters: Iterable[nn.Parameter], states: Iterable[nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """Return the optimiser of config over parameters; each group's "share" is its rate in multiples of lr.
+    """Return the optimiser of config over parameters, state spaces in a group of their own where config asks.
 
     Args:
         config: optimiser and rates.
         parameters: of the model.
-        states: those among them that config.state_lr is for.
+        states: those among them that config.state_lr and config.state_schedule are for.
 
     Raises:
-        ConfigError: config.state_lr is given, and states are none.
+        ConfigError: one of these is given, and states are none.
     """
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
     own, every = {id(p) for p in states}, list(parameters)
-    if config.state_lr is None:
-        groups = [{"params": every, "share": 1.0}]
-    elif not own:
-        raise ConfigError(f"loop.optim.state_lr={config.state_lr} does nothing here: the network has no state space")
-    else:
-        mine, rest = ([p for p in every if (id(p) in own) == inside] for inside in (True, False))
-        groups = [{"params": rest, "share": 1.0}, {"params": mine, "share": config.state_lr / config.lr}]
+    asked = {"state_lr": config.state_lr, "state_schedule": config.state_schedule}
+    given = [f"loop.optim.{name}={value}" for name, value in asked.items() if value is not None]
+    if given and not own:
+        raise ConfigError(f"{given[0]} does nothing here: the network has no state space")
+    if not given:
+        own = set()
+    mine, rest = ([p for p in every if (id(p) in own) == inside] for inside in (True, False))
+    groups = [{"params": rest, "states": False}, {"params": mine, "states": True}]
     return kind([group for group in groups if group["params"]], lr=config.lr, weight_decay=config.weight_decay)
 
 
-def lr_at(config: OptimConfig, step: int, total: int) -> float:
-    """Return the learning rate of step (from 0) of total steps."""
+def set_rates(optimizer: torch.optim.Optimizer, config: OptimConfig, step: int, total: int) -> None:
+    """Give each group of `make_optimizer` its learning rate of step (from 0) of total steps."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr_at(config, step, total, states=group["states"])
+
+
+def lr_at(config: OptimConfig, step: int, total: int, *, states: bool = False) -> float:
+    """Return the learning rate of step (from 0) of total steps; states: that of state spaces' own parameters."""
+    share = (config.state_lr or config.lr) / config.lr if states else 1.0
+    schedule = (states and config.state_schedule) or config.schedule
     rise = int(config.warmup * total)
     if step < rise:
-        return config.lr * (step + 1) / rise
+        return share * config.lr * (step + 1) / rise
     peak = rise + round(config.hold * total)
-    if config.schedule == "constant" or step < peak:
-        return config.lr
+    if schedule == "constant" or step < peak:
+        return share * config.lr
     done = min(1.0, (step - peak) / max(1, total - 1 - peak))
-    left = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return config.final_lr + (config.lr - config.final_lr) * left
+    left = 1 - done if schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return share * (config.final_lr + (config.lr - config.final_lr) * left)

@@ -38,7 +38,7 @@ from hopstate.training.config import LoopConfig
 from hopstate.training.divided import check_divided, check_ranks
 from hopstate.training.interrupts import interrupts
 from hopstate.training.kept_curves import curves_of
-from hopstate.training.optim import lr_at, make_optimizer
+from hopstate.training.optim import lr_at, make_optimizer, set_rates
 from hopstate.training.position import FitResult, Progress
 from hopstate.training.precision import make_fabric, matmul_precision
 from hopstate.training.progress import Reporter
@@ -174,7 +174,8 @@ class Trainer:
         row = {
             "epoch": p.epoch + 1,
             "step": p.total_steps,
-            "lr": self._rate(p.total_steps - 1, count),  # the optimiser of a run taken up right here made no step yet
+            # the optimiser of a run taken up right here made no step yet
+            "lr": lr_at(self.config.optim, p.total_steps - 1, self.config.epochs * count),
             "train_loss": p.loss_sum / p.learned if p.learned else math.nan,
         }
         p.epoch, p.step, p.loss_sum, p.learned = p.epoch + 1, 0, 0.0, 0
@@ -191,16 +192,12 @@ class Trainer:
 
     def _step(self, batch: Any, count: int) -> None:
         p = self.progress
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(p.total_steps, count) * group["share"]
+        set_rates(self.optimizer, self.config.optim, p.total_steps, self.config.epochs * count)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(batch) if self.ranks.size == 1 else self._together(batch)
         if loss is not None:
             self._learn(loss)
         p.step, p.total_steps = p.step + 1, p.total_steps + 1
-
-    def _rate(self, step: int, count: int) -> float:
-        return lr_at(self.config.optim, step, self.config.epochs * count)
 
     def _learn(self, loss: torch.Tensor) -> None:
         """Take an optimiser's step along the gradients of loss."""
