@@ -47,15 +47,15 @@ TRIES: dict[str, tuple[Settings, ...]] = {
         {"model.dim": 16},
     ),
 }
+READ = {"model.mpnn_layers": 2, "model.graph_pooling": "all", "model.features_out": True}
 FEW: dict[str, tuple[Settings, ...]] = {
     "gmn-graphs": (
         {"model.mpnn_layers": 2},
-        {"model.mpnn_layers": 2, "walks.resample_every": 1, "walks.draws": 4},
-        {"model.mpnn_layers": 2, "model.readout": "mean"},
-        {"model.mpnn_layers": 2, "loop.optim.lr": 0.01},
-        {},
+        {"model.mpnn_layers": 2, "walks.max_length": 0},
+        READ,
+        READ | {"loop.optim.lr": 0.01},
     ),
-    "gin-graphs": ({}, {"model.dim": 64}, {"loop.optim.lr": 0.01}, {"model.num_layers": 6}, {"model.num_layers": 2}),
+    "gin-graphs": ({}, {"model.dim": 64}, {"model.pooling": "all"}, {"loop.optim.lr": 0.01}),
 }
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
     parser.add_argument("--few", action="store_true", help="the short lists, for many folds")
-    parser.add_argument("--tries", type=int, default=5, help="of the short lists, of each method")
+    parser.add_argument("--tries", type=int, default=4, help="of the short lists, of each method")
     options = parser.parse_args()
     print(machine(), flush=True)
     if options.few:

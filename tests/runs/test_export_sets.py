@@ -20,7 +20,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "on
 SMALL = {"model.dim": 8, "model.num_layers": 2, "loop.epochs": 2, "loop.progress": False, "loop.device": "cpu"}
 
 
-@pytest.mark.parametrize("pooling", ["sum", "mean", "max"])
+@pytest.mark.parametrize("pooling", ["sum", "mean", "max", "all"])
 @pytest.mark.parametrize("to", ["torch", pytest.param("onnx", marks=pytest.mark.skipif(not ONNX, reason="needs onnx"))])
 def test_a_program_of_graphs_gives_the_runs_own_rows(pooling: str, to: str, tmp_path: Path) -> None:
     run = fit("gin-graphs", rings(), out=tmp_path / "run", config={**SMALL, "model.pooling": pooling}).path

@@ -23,6 +23,7 @@ from hopstate.ops.rows import segment_sum
 MessageKind = Literal["gatedgcn", "gcn", "gin", "gine", "pna", "sage"]
 READS_EDGES = ("gatedgcn", "gine", "pna")  # kinds with a place for edge features
 Pooling = Literal["mean", "sum", "max"]
+Reading = Literal["mean", "sum", "max", "all"]
 FORMS: dict[str, Normalization] = {"gcn": "symmetric", "sage": "mean"}  # others sum
 
 
@@ -166,17 +167,24 @@ class MPNN(nn.Module):
         return h if rows is None else h.index_select(0, rows)
 
 
-def pool(x: Tensor, offsets: Tensor, how: Pooling) -> Tensor:
+def read_width(width: int, how: Reading) -> int:
+    """Return the columns that `pool` makes of so many."""
+    return width * len(get_args(Pooling)) if how == "all" else width
+
+
+def pool(x: Tensor, offsets: Tensor, how: Reading) -> Tensor:
     """Reduce the rows of every segment of x to one.
 
     Args:
         x: (row, d).
         offsets: (segment + 1,) int64; segment i is rows offsets[i]..offsets[i + 1] - 1.
-        how: "mean", "sum" or "max"; an empty segment gives zeros.
+        how: "mean", "sum" or "max", or "all" of them side by side; an empty segment gives zeros.
 
     Returns:
-        (segment, d).
+        (segment, d), (segment, 3 * d) of "all".
     """
+    if how == "all":
+        return torch.cat([pool(x, offsets, one) for one in get_args(Pooling)], 1)
     sizes = offsets.diff()
     if how == "max":
         rows = torch.repeat_interleave(sizes)

@@ -5,11 +5,13 @@ The same sums, convolutions and scans as the compiled operators make, with a row
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from hopstate.layers.mpnn import Pooling, Reading
 
 
 class Sequences:
@@ -38,8 +40,10 @@ class Sequences:
         """Return (S, d) means of x (T, d), 0 of an empty sequence."""
         return self.sum(x) / self.lengths.clamp(min=1).unsqueeze(-1)
 
-    def pooled(self, x: Tensor, how: Literal["mean", "sum", "max"]) -> Tensor:
-        """Return (S, d) of x (T, d) as `layers.mpnn.pool` does, 0 of an empty sequence."""
+    def pooled(self, x: Tensor, how: Reading) -> Tensor:
+        """Return (S, d) of x (T, d), (S, 3 * d) of "all", as `layers.mpnn.pool` does; 0 of an empty sequence."""
+        if how == "all":
+            return torch.cat([self.pooled(x, one) for one in get_args(Pooling)], 1)
         if how != "max":
             return self.sum(x) if how == "sum" else self.mean(x)
         start = x.new_full((self.lengths.shape[0], x.shape[1]), float("-inf"))

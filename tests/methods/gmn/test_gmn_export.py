@@ -118,7 +118,7 @@ def test_the_module_of_a_program_gives_the_runs_own_answers(
         pytest.param("gmn", WALKED, marks=pytest.mark.slow),
         pytest.param("gmn", GPS, marks=pytest.mark.slow),
         pytest.param("gmn", {"task": "link"}, marks=pytest.mark.slow),
-        ("gmn-graphs", {}),
+        ("gmn-graphs", {"model.graph_pooling": "all", "model.features_out": True}),
         pytest.param("gmn-graphs", WALKED, marks=pytest.mark.slow),
         pytest.param("gmn-graphs", {"level": "node", "model.variant": "gmn-"}, marks=pytest.mark.slow),
         pytest.param("gmn-graphs", {"level": "edge", "model.pooling": "max"}, marks=pytest.mark.slow),

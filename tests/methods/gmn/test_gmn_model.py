@@ -135,8 +135,9 @@ def test_every_variant_is_one_setting_away_and_learns(change, edges):
     assert min(losses[-3:]) < 0.9 * losses[0]
 
 
-def test_packed_graphs_do_not_see_each_other():
-    model = GMN(GMN.Config(**SMALL, pooling="sum"), in_dim=5, out_dim=2, level="graph").eval()
+@pytest.mark.parametrize("change", [{"pooling": "sum"}, {"graph_pooling": "all", "features_out": True}])
+def test_packed_graphs_do_not_see_each_other(change):
+    model = GMN(GMN.Config(**SMALL, **change), in_dim=5, out_dim=2, level="graph").eval()
     a, b = example(), example(9, 12)
     one, two = inputs_of(a, M0), inputs_of(b, M0)
     both = GMNInputs(
@@ -208,6 +209,11 @@ def test_bad_settings_are_named():
         GMN.Config(variant="gmm")
     with pytest.raises(ConfigError, match=r"unknown model\.pooling 'avg'"):
         GMN.Config(pooling="avg")
+    with pytest.raises(ConfigError, match=r"unknown model\.graph_pooling 'every'"):
+        GMN.Config(graph_pooling="every")
+    for change in ({"graph_pooling": "sum"}, {"features_out": True}):
+        with pytest.raises(ConfigError, match="read whole graphs; outputs are of nodes"):
+            GMN(GMN.Config(**change), in_dim=3, out_dim=2)
     with pytest.raises(ConfigError, match=r"model\.token_heads=3 does not divide model\.dim=8"):
         GMN.Config(dim=8, token_heads=3)
     with pytest.raises(ConfigError, match="has no tokens of walks"):

@@ -57,6 +57,10 @@ CASES = {
     "attention": (M2, {"token_heads": 2, "local_layers": 2}, True),
     "attention on unmarked nodes": (M2, {"token_heads": 1, "local_layers": 0, "mark": False, "pooling": "max"}, False),
     "attention on walk features": (M2, {"token_heads": 2, "local": "rwf", "readout": "mean", "pooling": "max"}, True),
+    "graphs": (M2, {}, True),
+    "graphs, sums, features": (M0, {"pooling": "max", "graph_pooling": "sum", "features_out": True}, False),
+    "graphs, all": (M2, {"graph_pooling": "all"}, False),
+    "graphs, all, features": (M2, {"graph_pooling": "all", "features_out": True, "token_heads": 1}, True),
     "no message passing": (M2, {"mpnn": "none", "node_layers": 0}, False),
 }
 
@@ -69,7 +73,7 @@ def neighbours_of(graph: Graph) -> list[dict[int, int]]:
 
 def said(config: GMN.Config) -> dict:
     """Return what the written-out form needs to know of a configuration."""
-    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout", "pooling", "token_heads")
+    same = ("local_layers", "token_layers", "node_layers", "own_token", "readout", "pooling", "token_heads", "reading")
     counted = {"local": config.encoder, "mpnn_layers": config.mpnn_layers * config.uses_mpnn, "window": M2.window}
     return {name: getattr(config, name) for name in same} | counted
 
@@ -85,7 +89,10 @@ def test_the_model_is_algorithm_1(case):
     settings, change, edges = CASES[case]
     torch.manual_seed(len(case))
     graph, config = graph_of(3), GMN.Config(**{**SIZES, **change})
-    model = GMN(config, in_dim=3, out_dim=2, edge_dim=2 * edges, tokens=settings.tokens, window=settings.window)
+    level = "graph" if case.startswith("graphs") else "node"
+    model = GMN(
+        config, in_dim=3, out_dim=2, edge_dim=2 * edges, tokens=settings.tokens, window=settings.window, level=level
+    )
     model = model.double().eval()
     for name, value in model.state_dict().items():
         if "running" in name or name.endswith("norm.weight"):
@@ -95,19 +102,22 @@ def test_the_model_is_algorithm_1(case):
     if settings.tokens > 1:
         drawn = walk_tokens(table, np.arange(count), settings, kind=config.token_kind, seed=5, edges=edges)
         tokens = {**token_inputs(drawn), "token_order": token_order(count, settings, None)}
-    order = np.random.default_rng(0).permutation(count)
+    bounds = [0, 7, 7, 8] if level == "graph" else [0, 8]  # one of no node, one of a single one
+    orders = [np.random.default_rng(0).permutation(np.arange(a, b)) for a, b in pairwise(bounds)]
     x = torch.tensor(graph.x, dtype=torch.float64, requires_grad=True)
     e = torch.tensor(graph.edge_attr, dtype=torch.float64, requires_grad=True) if edges else None
     got = model(
         GMNInputs(
-            x=x, graph=Adjacency.of(graph.indptr, graph.indices), edge_attr=e, order=torch.from_numpy(order),
-            sequences=torch.tensor([0, count]), **tokens,
+            x=x, graph=Adjacency.of(graph.indptr, graph.indices), edge_attr=e, sequences=torch.tensor(bounds),
+            order=torch.from_numpy(np.concatenate(orders)), **tokens,
         )
     )  # fmt: skip
     written = WrittenOut(
         dict(model.named_parameters()) | dict(model.named_buffers()), neighbours_of(graph), said(config)
     )
-    want = written.run(list(x), None if e is None else list(e), walks_of(table, settings, count), order.tolist())
+    given = list(x), None if e is None else list(e), walks_of(table, settings, count)
+    lists = [order.tolist() for order in orders]
+    want = written.run_graphs(*given, lists) if level == "graph" else written.run(*given, lists[0])
     assert_close_rmse(got, want, name="outputs")
     leaves = {"x": x, **({"e": e} if edges else {}), **dict(model.named_parameters())}
     weights = torch.randn_like(want)

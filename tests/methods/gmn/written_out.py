@@ -17,7 +17,7 @@ class WrittenOut:
         p: weights by name, and buffers.
         neighbours: per node, a dict from each node that it receives from to the number of that edge.
         settings: dict of what the configuration says: local, local_layers, token_layers, node_layers, mpnn_layers,
-            own_token, readout, window, pooling, token_heads.
+            own_token, readout, window, pooling, token_heads, reading.
     """
 
     def __init__(self, p, neighbours, settings):
@@ -31,18 +31,40 @@ class WrittenOut:
             walks: walks[v] is a list of tokens, far ones first and the node itself last; a token is a list of walks.
             order: the nodes in the order of the sequence.
         """
+        return torch.stack([self.head(self.layer_norm("norm", row)) for row in self.rows(x, e, walks, [order])])
+
+    def run_graphs(self, x, e, walks, orders):
+        """Return one row of outputs a graph; orders holds the nodes of each in the order of its sequence."""
+        y, out = [self.layer_norm("norm", row) for row in self.rows(x, e, walks, orders)], []
+        for order in orders:
+            own = self.head(self.read([y[v] for v in order], y[0]))
+            if "features.weight" in self.p:
+                own = own + self.linear("features", self.read([x[v] for v in order], x[0]))
+            out.append(own)
+        return torch.stack(out)
+
+    def read(self, rows, like):
+        """Return one row of a graph's rows, as wide as like or, of all, three times as wide."""
+        if not rows:
+            rows = [torch.zeros_like(like)]
+        every = {"mean": sum(rows) / len(rows), "sum": sum(rows), "max": torch.stack(rows).amax(0)}
+        return torch.cat(list(every.values())) if self.c["reading"] == "all" else every[self.c["reading"]]
+
+    def rows(self, x, e, walks, orders):
+        """Return the row of each node before the last norm."""
         nodes = range(len(self.neighbours))
         h = [self.linear("embed", x[v]) for v in nodes]
         edges = None if e is None or not walks[0] else [self.linear("embed_edge", row) for row in e]
         y = [self.node(v, h, edges, walks[v]) for v in nodes]
         for number in range(self.c["node_layers"]):
-            rows = self.block(f"node_blocks.{number}.block", [y[v] for v in order])
-            for place, v in enumerate(order):
-                y[v] = rows[place]
+            for order in orders:
+                rows = self.block(f"node_blocks.{number}.block", [y[v] for v in order])
+                for place, v in enumerate(order):
+                    y[v] = rows[place]
         if self.c["mpnn_layers"]:
             psi = self.psi(x, e)
             y = [a + b for a, b in zip(y, psi, strict=True)]
-        return torch.stack([self.head(row) for row in y])
+        return y
 
     # ---- Algorithm 1, lines 11 to 16 ---------------------------------------------------------------------
     def node(self, v, h, edges, tokens):
@@ -181,8 +203,8 @@ class WrittenOut:
 
     # ---- small parts ---------------------------------------------------------------------------------------
     def head(self, row):
-        """Return the outputs of a node."""
-        hidden = self.linear("head.0", self.layer_norm("norm", row)).clamp(min=0)
+        """Return the outputs of a row after the last norm."""
+        hidden = self.linear("head.0", row).clamp(min=0)
         return self.linear("head.3", hidden)
 
     def linear(self, name, row):

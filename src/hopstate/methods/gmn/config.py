@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from hopstate.errors import ConfigError, check_range, nearest, refuse_idle
-from hopstate.layers.mpnn import READS_EDGES, Pooling
+from hopstate.layers.mpnn import READS_EDGES, Pooling, Reading
 
 Variant = Literal["gmn", "gmn-", "gps-mamba"]
 Readout = Literal["last", "mean"]
@@ -31,6 +31,8 @@ class GMNConfig:
         mark: add a learned vector to a token's own node, so that its encoder tells it from the others; runs of 0.1.0
             did not.
         pooling: over the rows of a token, and of graphs in graph tasks.
+        graph_pooling: over the rows of graphs; "all" reads mean, sum and maximum side by side; null takes pooling.
+        features_out: add a linear map of a graph's pooled features and encodings to its output, as GIN's readout does.
         token_heads: heads of an attention that weighs a token's rows by their likeness to its own node's row; what it
             finds is added to the pooled row. 0 for none.
         own_token: end each node's tokens with the node by itself (section 4.1); False keeps those of walks alone
@@ -55,6 +57,8 @@ class GMNConfig:
     walk_norm: bool = True
     mark: bool = True
     pooling: Pooling = "mean"
+    graph_pooling: Reading | None = None
+    features_out: bool = False
     token_heads: int = 0
     own_token: bool = True
     readout: Readout = "last"
@@ -70,9 +74,10 @@ class GMNConfig:
     input_dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, kind in (("variant", Variant), ("pooling", Pooling), ("readout", Readout)):
+        kinds = {"variant": Variant, "pooling": Pooling, "readout": Readout, "graph_pooling": Reading}
+        for name, kind in kinds.items():
             known = get_args(kind)
-            if (value := getattr(self, name)) not in known:
+            if (value := getattr(self, name)) not in known and value is not None:
                 raise ConfigError(f"unknown model.{name} {value!r}{nearest(value, known)}; known: {', '.join(known)}")
         check_range("model.", least=1, dim=self.dim, state_dim=self.state_dim)
         check_range("model.", above=0, expand=self.expand)
@@ -94,6 +99,11 @@ class GMNConfig:
     def uses_mpnn(self) -> bool:
         """Whether Psi is added."""
         return self.variant == "gmn" and self.mpnn != "none" and self.mpnn_layers > 0
+
+    @property
+    def reading(self) -> Reading:
+        """How a graph's rows are pooled."""
+        return self.graph_pooling or self.pooling
 
     def reads_edges(self, *, walks: bool = True) -> bool:
         """Return whether something in the network has a place for edge features; walks: nodes have tokens."""

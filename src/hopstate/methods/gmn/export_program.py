@@ -44,7 +44,8 @@ class GMNProgram(nn.Module):
         y = m.norm(y)
         if m.level == "edge":
             return m.head(torch.cat([y[told["pairs"][:, 0]], y[told["pairs"][:, 1]]], 1))
-        return m.head(_graphs(told).pooled(y[told["order"]], m.config.pooling))
+        own, order = _graphs(told), told["order"]
+        return m.of_graphs(y, x, lambda rows: own.pooled(rows[order], m.config.reading))
 
     def _over_nodes(self, told: dict[str, Tensor]) -> Tensor:
         m, h = self.model, encoded(self.model, told)

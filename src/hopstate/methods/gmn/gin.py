@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hopstate.errors import check_range
 from hopstate.layers.message import wide
-from hopstate.layers.mpnn import BatchNorm, Pooling, pool
+from hopstate.layers.mpnn import BatchNorm, Reading, pool, read_width
 from hopstate.methods.gmn.model import GMNInputs
 
 
@@ -32,13 +32,13 @@ class GIN(nn.Module):
         Args:
             dim: width; the paper searches 16, 32, 64.
             num_layers: convolutions.
-            pooling: over the nodes of a graph.
+            pooling: over the nodes of a graph; "all" reads mean, sum and maximum side by side.
             dropout: before the readout; the paper searches 0, 0.5.
         """
 
         dim: int = 32
         num_layers: int = 4
-        pooling: Pooling = "sum"
+        pooling: Reading = "sum"
         dropout: float = 0.5
 
         def __post_init__(self) -> None:
@@ -49,18 +49,18 @@ class GIN(nn.Module):
         super().__init__()
         from torch_geometric.nn import GINConv
 
-        self.config, c = config, config
+        self.config, self.in_dim, c = config, in_dim, config
         self.convs, self.norms, self.heads = (
             nn.ModuleList(),
             nn.ModuleList(),
-            nn.ModuleList([nn.Linear(in_dim, out_dim)]),
+            nn.ModuleList([nn.Linear(read_width(in_dim, c.pooling), out_dim)]),
         )
         for i in range(c.num_layers):
             width = in_dim if i == 0 else c.dim
             mlp = nn.Sequential(nn.Linear(width, c.dim), BatchNorm(c.dim), nn.ReLU(), nn.Linear(c.dim, c.dim))
             self.convs.append(GINConv(mlp, train_eps=True))
             self.norms.append(BatchNorm(c.dim))
-            self.heads.append(nn.Linear(c.dim, out_dim))
+            self.heads.append(nn.Linear(read_width(c.dim, c.pooling), out_dim))
 
     def forward(self, inputs: GMNInputs) -> Tensor:
         """Return (G, out_dim)."""

@@ -45,15 +45,13 @@ def export_form(task: GraphTask) -> ExportForm:
     model = bare(task.model)
     if not isinstance(model, GIN):
         raise ConfigError(f"{type(model).__name__} is no GIN and has no program over packed graphs")
-    head = model.heads[0]
-    assert isinstance(head, nn.Linear)
     inputs = (
-        Port(name="x", meaning=f"{head.in_features} features of each node, graph after graph", axes=("node", "")),
+        Port(name="x", meaning=f"{model.in_dim} features of each node, graph after graph", axes=("node", "")),
         Port(name="edge_index", meaning="int64 rows of x, those that send above those that receive", axes=("", "edge")),
         Port(name="sizes", meaning="int64 nodes of each graph, in the order of x", axes=("graph",)),
     )
     example = (
-        torch.randn(7, head.in_features).to(head.weight),
+        torch.randn(7, model.in_dim).to(next(model.parameters())),
         torch.tensor([[0, 1, 2, 4, 5], [1, 0, 1, 5, 6]]),
         torch.tensor([3, 2, 2]),
     )

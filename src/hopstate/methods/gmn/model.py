@@ -8,6 +8,7 @@ Deviation: LayerNorm before the head; the paper states none.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -17,7 +18,7 @@ from torch.nn import functional
 
 from hopstate.errors import ConfigError, ShapeError
 from hopstate.layers.message import Adjacency
-from hopstate.layers.mpnn import MPNN, READS_EDGES, MessageBlock, MessageKind, pool
+from hopstate.layers.mpnn import MPNN, READS_EDGES, MessageBlock, MessageKind, pool, read_width
 from hopstate.layers.ssm import BidirectionalMamba
 from hopstate.methods.gmn.config import GMNConfig
 from hopstate.methods.gmn.gps import GPSLayer, in_order, recomputed
@@ -73,8 +74,11 @@ class GMN(nn.Module):
         self.gps = nn.ModuleList(_gps_layers(c, edge_dim > 0, degrees) if gps else [])
         self.mpnn = _Augmentation(c, in_dim, edge_dim, degrees) if c.uses_mpnn else None
         self.norm = nn.LayerNorm(c.dim)
-        width = 2 * c.dim if level == "edge" else c.dim
+        if level != "graph" and (c.graph_pooling is not None or c.features_out):
+            raise ConfigError(f"model.graph_pooling and model.features_out read whole graphs; outputs are of {level}s")
+        width = {"node": c.dim, "edge": 2 * c.dim, "graph": read_width(c.dim, c.reading)}[level]
         self.head = nn.Sequential(nn.Linear(width, c.dim), nn.ReLU(), nn.Dropout(c.dropout), nn.Linear(c.dim, out_dim))
+        self.features = nn.Linear(read_width(in_dim, c.reading), out_dim) if c.features_out else None
 
     def forward(self, inputs: GMNInputs) -> Tensor:
         """Return (n, out_dim) outputs of nodes, (B, out_dim) of edges or (G, out_dim) of graphs."""
@@ -89,11 +93,17 @@ class GMN(nn.Module):
             if inputs.pairs is None:
                 raise ShapeError("a model of edges needs inputs.pairs")
             return self.head(y[inputs.pairs].flatten(1))
-        return self.head(pool(y[inputs.order], inputs.sequences, self.config.pooling))
+        order, bounds, how = inputs.order, inputs.sequences, self.config.reading
+        return self.of_graphs(y, inputs.x, lambda rows: pool(rows[order], bounds, how))
 
     def outputs(self, y: Tensor) -> Tensor:
         """Return (n, out_dim) of nodes from the sum of both halves, (n, dim)."""
         return self.head(self.norm(y))
+
+    def of_graphs(self, y: Tensor, x: Tensor, pooled: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return (G, out_dim) from rows after the norm, and of the features; pooled makes a row a graph of them."""
+        out = self.head(pooled(y))
+        return out if self.features is None else out + self.features(pooled(x))
 
     def _over_nodes(self, inputs: GMNInputs) -> Tensor:
         """Return (n, dim) after the blocks over the nodes."""
