@@ -168,7 +168,7 @@ class MPNN(nn.Module):
 
 
 def read_width(width: int, how: Reading) -> int:
-    """Return the columns that `pool` makes of so many."""
+    """Return the columns that `pool` makes of rows of some width; how: as there."""
     return width * len(get_args(Pooling)) if how == "all" else width
 
 

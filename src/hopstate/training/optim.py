@@ -81,7 +81,7 @@ def make_optimizer(
 
 
 def set_rates(optimizer: torch.optim.Optimizer, config: OptimConfig, step: int, total: int) -> None:
-    """Give each group of `make_optimizer` its learning rate of step (from 0) of total steps."""
+    """Give each group of an optimizer of `make_optimizer` its learning rate of step (from 0) of total steps."""
     for group in optimizer.param_groups:
         group["lr"] = lr_at(config, step, total, states=group["states"])
 

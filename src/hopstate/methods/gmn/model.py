@@ -101,7 +101,7 @@ class GMN(nn.Module):
         return self.head(self.norm(y))
 
     def of_graphs(self, y: Tensor, x: Tensor, pooled: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return (G, out_dim) from rows after the norm, and of the features; pooled makes a row a graph of them."""
+        """Return (G, out_dim) from y after the norm, and x, the features; pooled makes a row a graph of either."""
         out = self.head(pooled(y))
         return out if self.features is None else out + self.features(pooled(x))
 
