@@ -1,8 +1,9 @@
 """What single events left in a node memory, told from its latest updates.
 
 To take an event out of a memory, all since would have to be replayed. Instead a node's latest events are replayed
-alone, once with the event and once without, from the memory as it is now, and the difference is taken from the memory.
-A memory that moves linearly, as CTDG-SSM's first layer does but for the graph's change, differs by just that.
+alone, once with the event and once without, and the difference is taken from the memory. Where these are all the events
+that the node ever had they are replayed from an empty memory, which is exact but for the nodes around it and for the
+batches that events fell into; else from the memory as it is now, as that from before them is gone.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class MemoryInfluence:
 
     def _replayed(self, node: int) -> dict[int, Tensor]:
         here = np.array([node])
-        found = self.past.store().last(here, np.array([self.t]), LATEST)
-        rows = np.flatnonzero(found.event_ids < self.moved)
+        found = self.past.store().last(here, np.array([self.t]), LATEST + 1)
+        whole_life = len(found.event_ids) <= LATEST and not self.past.has_deletes
+        rows = np.flatnonzero(found.event_ids < self.moved)[-LATEST:]
         if not len(rows):
             return {}
         ids, others, times = found.event_ids[rows], found.nodes[rows], found.times[rows]
@@ -80,13 +82,18 @@ class MemoryInfluence:
                 variants.append((row, number, [self._made(past, batch) for batch in left if len(batch)]))
         made = [*whole, *(batch for _, _, batches in variants for batch in batches)]
         state = self._start(np.unique(np.concatenate([batch.nodes.numpy() for batch in made])))
+        at = state.place(torch.tensor([node], device=state.output.device))
+        if whole_life:
+            zero = state.output.new_zeros(())
+            state = replace(
+                state, memory=state.memory.index_fill(1, at, zero), output=state.output.index_fill(0, at, zero)
+            )
         states = [state]
         for batch in whole:
             states.append(self._after(states[-1], [batch]))
-        place = states[-1].place(torch.tensor([node], device=state.output.device))[0]
-        with_all, shares = states[-1].output[place], {}
+        with_all, shares = states[-1].output[at[0]], {}
         for row, number, batches in variants:
-            share = with_all - self._after(states[number], batches).output[place]
+            share = with_all - self._after(states[number], batches).output[at[0]]
             shares[int(ids[row])] = torch.nan_to_num(share)
         return shares
 

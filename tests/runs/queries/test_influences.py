@@ -51,11 +51,11 @@ def _logit(p: float) -> float:
     return float(np.log(p / (1 - p)))
 
 
-def _without(run: Run, number: int, pair: tuple[str, str], when: int) -> float:
-    """Return what a run scores a pair where an event is missing in its own file."""
+def _without(run: Run, events: pd.DataFrame, number: int, pair: tuple[str, str], when: int) -> float:
+    """Return what a run scores a pair where one of its events is missing in its own file."""
     file = run.path.parent / "own.csv"
     whole = file.read_text()
-    _table().drop(index=number).to_csv(file, index=False)
+    events.drop(index=number).to_csv(file, index=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", HopstateWarning)  # the file has changed since
@@ -81,12 +81,47 @@ def test_the_event_that_weighs_most_moves_the_score_more_than_the_least(name: st
         assert len(weights) > 8
         ordered = sorted(weights, key=lambda one: abs(one.weight))
         least, most = ordered[0], ordered[-1]
-        moved = [plainly(whole[i]) - plainly(_without(run, one.event.id, PAIRS[i], when)) for one in (least, most)]
+        moved = [
+            plainly(whole[i]) - plainly(_without(run, _table(), one.event.id, PAIRS[i], when)) for one in (least, most)
+        ]
         assert abs(moved[1]) > abs(moved[0]) or most.weight == 0
-        if name == "ctdg-ssm":
-            assert abs(most.weight - moved[1]) < max(0.2 * abs(moved[1]), 0.01)  # of what its memory is told from
+        if name == "ctdg-ssm":  # of nodes with longer lives than are replayed, and with nodes around them
+            assert abs(most.weight - moved[1]) < max(0.2 * abs(moved[1]), 0.01)
         else:
             np.testing.assert_allclose([slope * least.weight, slope * most.weight], moved, atol=2 * F32_TIGHT)
+
+
+def test_of_short_lives_a_memory_s_weights_are_just_what_the_score_loses(tmp_path: Path) -> None:
+    """No graph, an event a batch and at most eight events a node: then all is replayed from where it began."""
+    rng = np.random.default_rng(3)
+    src, dst = (np.repeat(np.arange(15), 8) for _ in range(2))  # eight events of each
+    made = pd.DataFrame(
+        {"src": [f"u{i}" for i in rng.permutation(src)], "dst": [f"v{i}" for i in rng.permutation(dst)]}
+    )
+    made["t"] = 10 * np.arange(len(made)) + rng.integers(0, 9, len(made))
+    alone = {
+        "model.order": 0,
+        "model.num_layers": 2,
+        "batch_size": 1,
+        "evaluation.batch_size": 1,
+        "model.node_gaps": True,
+    }
+    run = small_run("ctdg-ssm", tmp_path, made, **alone)
+    last = made.iloc[-3]
+    pairs = [(last.src, last.dst), ("u2", last.dst)]
+    with session(run.path) as asked:
+        when = int(asked.now()) + 5
+        assert asked.past.node_ids is not None
+        u, v = (asked.past.node_ids.rows(np.array(ends)) for ends in zip(*pairs, strict=True))
+        found = finished(influences(asked.queries, u, v, np.full(len(u), when)))
+    whole = run.score(pairs, when)["score"]
+    for pair, score, weights in zip(pairs, whole, found, strict=True):
+        assert len(weights) > 12
+        some = weights[::4]
+        weighed = [one.weight for one in some]
+        moved = [_logit(score) - _logit(_without(run, made, one.event.id, pair, when)) for one in some]
+        assert np.ptp(moved) > 100 * F32_TIGHT
+        np.testing.assert_allclose(weighed, moved, atol=2 * F32_TIGHT)
 
 
 @pytest.mark.parametrize("name", METHODS)
