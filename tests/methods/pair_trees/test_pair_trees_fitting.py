@@ -69,3 +69,17 @@ def test_of_standardised_features_the_first_are_looked_at() -> None:
     node = np.zeros(5000, np.int64)
     stream = EventStream(src=node, dst=node + 1, t=np.arange(5000), num_nodes=2, edge_attr=x)
     assert varied_columns(stream, np.arange(5000), 4).tolist() == [0, 1, 2, 9]
+
+
+def test_what_a_few_new_nodes_say_hardly_chooses_how_many_trees_are_kept() -> None:
+    """Of nine events the average precision is mostly chance: they have a fiftieth of the say of five hundred."""
+    model = PairTrees(PairTrees.Config(max_trees=40), 3, np.empty(0, np.int64))
+    training, (events, others) = pairs(2000, False, 0), pairs(1000, False, 1)
+    validation = Pairs(
+        events={"val": events, "new_val": events[:9]},
+        others={("val", "random"): others, ("new_val", "random"): others[:9]},
+    )
+    rows = grow(model, (training[0], {"random": training[1]}), validation, historical=0.0, seed=0)
+    for row in rows:
+        expected = (500 * row["average_precision"] + 9 * row["new_average_precision"]) / 509
+        assert row["mean_average_precision"] == pytest.approx(expected)

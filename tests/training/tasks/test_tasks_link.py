@@ -204,19 +204,10 @@ def test_the_epoch_is_chosen_by_the_first_strategy_or_by_all():
     kinds = ("random", "historical", "many")
     task = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3, choose="mean"))
     assert task.metric == "mean_average_precision"
-    found = task.evaluate("val")
-    four = [
-        found[name]
-        for name in (
-            "average_precision",
-            "new_average_precision",
-            "historical_average_precision",
-            "new_historical_average_precision",
-        )
-        if name in found
-    ]
-    assert found["mean_average_precision"] == pytest.approx(np.mean(four))
-    assert len(four) >= 2
+    found, rows = task.evaluate("val"), [row for row in task.report("val").rows if "average_precision" in row]
+    assert len(rows) >= 2
+    four = [row["average_precision"] * min(row["events"], 500) for row in rows]  # a kind that few events tell says less
+    assert found["mean_average_precision"] == pytest.approx(np.sum(four) / sum(min(row["events"], 500) for row in rows))
     assert "many_mrr" not in found
     assert {"mean_average_precision", "many_mrr"} <= set(task.evaluate("test"))
     first = _task(evaluation=LinkEvaluation(strategies=kinds, num_negatives=3))

@@ -3,7 +3,7 @@
 Each training event stands beside a random pair and one that met before (both drawn as in evaluation, the past one from
 what is strictly earlier), weighing 1 - w and w. Features of training see training events alone, strictly before each.
 Validation, which sees all that is strictly earlier, chooses how many trees are kept: the mean average precision over
-random, historical and inductive pairs, over all events and over those with new nodes.
+random, historical and inductive pairs, over all events and over those with new nodes (`mean_over_kinds`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from hopstate.data.event_splits import EventSplit
 from hopstate.data.events import EventStream
 from hopstate.errors import ConfigError, DataError, HopstateError
-from hopstate.evaluation.metrics import average_precision
+from hopstate.evaluation.metrics import average_precision, mean_over_kinds
 from hopstate.io.scratch import let_go
 from hopstate.methods.pair_trees.trees import PairTrees, platt
 from hopstate.random import named_rng
@@ -194,13 +194,14 @@ def _stages(model: PairTrees, validation: Pairs, width: int) -> list[dict[str, f
 
 def _figures(validation: Pairs, at: dict[Any, slice], scores: np.ndarray) -> dict[str, float]:
     """Return average precisions by strategy, of all events and of those with new nodes, and their mean."""
-    found = {}
+    found, events = {}, []
     for split, strategy in validation.others:
         own, other = scores[at[split]], scores[at[split, strategy]]
         kind = ("new_" if split == "new_val" else "") + ("" if strategy == "random" else f"{strategy}_")
         labels = np.repeat([1, 0], [len(own), len(other)])
         found[f"{kind}average_precision"] = average_precision(labels, np.concatenate([own, other]))
-    return found | {"mean_average_precision": float(np.mean(list(found.values()))) if found else 0.0}
+        events.append(len(own))
+    return found | {"mean_average_precision": mean_over_kinds(list(found.values()), events) if found else 0.0}
 
 
 def _calibrate(model: PairTrees, validation: Pairs, historical: float) -> None:

@@ -19,7 +19,7 @@ from hopstate.data.ties import as_in_file
 from hopstate.errors import ConfigError, check_range, nearest
 from hopstate.evaluation import summaries
 from hopstate.evaluation.link import LinkProtocol, LinkReport, evaluate_link, score_split
-from hopstate.evaluation.metrics import average_precision, roc_auc
+from hopstate.evaluation.metrics import average_precision, mean_over_kinds, roc_auc
 from hopstate.evaluation.probabilities import Curve
 from hopstate.sampling.negative_sets import Negatives
 from hopstate.sampling.negatives import STRATEGIES, draw_negatives
@@ -41,7 +41,7 @@ class LinkEvaluation:
         bootstrap: resamples for confidence intervals of the test split; 0 gives none.
         batch_size: events scored, then seen, together; where nodes are classified, the run's batch_size is that.
         choose: what validation chooses the epoch by: the "first" strategy, or the "mean" average precision over all but
-            many, of all events and of those with new nodes.
+            many, of all events and of those with new nodes; kinds told from fewer than 500 events count less in it.
     """
 
     protocol: LinkProtocol = "pooled"
@@ -160,12 +160,14 @@ class LinkTask(EventTask[LinkFollower]):
         if split not in ("val", "test"):
             raise ConfigError(f"links are evaluated on train, val or test, not {split!r}")
         found: dict[str, float] = {}
-        for row in self.report("val" if split == "val" else "test").rows:
+        table = self.report("val" if split == "val" else "test").rows
+        for row in table:
             names = [name for name in row if name not in ("split", "setting", "strategy", "events")]
             found |= {_column(row, name): float(row[name]) for name in names}
         if self.evaluation.choose == "mean":
-            own = [value for name, value in found.items() if name.endswith("average_precision")]
-            found["mean_average_precision"] = float(np.mean(own))
+            own = [row for row in table if "average_precision" in row]
+            kinds = [row["average_precision"] for row in own], [row["events"] for row in own]
+            found["mean_average_precision"] = mean_over_kinds(*kinds)
         return found
 
     def predict(self, split: str) -> dict[str, np.ndarray]:
