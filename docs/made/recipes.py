@@ -63,19 +63,19 @@ MEASURED: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
     (
         "who meets whom next, 60,000 messages (UCI)",
         "hopstate reproduce pair-trees/uci",
-        "AP 96.35 / 94.48 random, 98.22 / 93.84 historical, known / new nodes",
-        "16.5 to 17.2 s of training",
-        "2026-11-22-pair-trees.md",
-        ("96.35 ± 0.20 / 94.48 ± 0.11", "98.22 ± 0.15 / 93.84 ± 0.07", "16.5 to 17.2 s"),
+        "AP 96.60 / 94.69 random, 98.38 / 94.03 historical, known / new nodes",
+        "15.8 s of training",
+        "2026-11-24-pair-features.md",
+        ("96.60 ± 0.04 / 94.69 ± 0.08", "98.38 ± 0.06 / 94.03 ± 0.09", "the same command: 15.8 s"),
     ),
     (
         "the same, above the trees on random pairs",
         "hopstate fit ctdg-ssm --data uci --split.kind dyglib --model.pair_history true --loop.epochs 8 "
         "--negatives.mixture '{random: 0.75, historical: 0.25}' --evaluation.choose mean",
-        "AP 97.01 / 95.21 random, 98.22 / 93.37 historical, three seeds",
-        "two minutes a run",
-        "2026-11-23-pair-history.md",
-        ("97.01 ± 0.02 / 95.21 ± 0.03", "98.22 ± 0.08** / 93.37 ± 0.09", "two minutes a run on UCI"),
+        "AP 97.33 / 95.50 random, 97.98 / 92.76 historical, three seeds",
+        "three minutes a run",
+        "2026-11-24-pair-features.md",
+        ("97.33 ± 0.08 / 95.50 ± 0.12", "97.98 ± 0.18 / 92.76 ± 0.25", "three minutes a run on UCI"),
     ),
     (
         "one time stamp a year, pairs that hardly ever meet again",
