@@ -13,10 +13,14 @@ FULL = 500  # events from which on a kind of pairs counts whole in a mean over k
 
 
 def mean_over_kinds(values: Sequence[float], events: Sequence[int]) -> float:
-    """Return the mean of a metric (k,) over kinds of pairs; a kind that fewer than `FULL` events (k,) tell counts less.
+    """Return the mean of a metric over kinds of pairs; a kind that fewer than `FULL` events tell counts less.
 
     What a few events say, as those of the few nodes that are new in a part, is mostly chance, and a mean in which each
     kind has the same say would choose by it.
+
+    Args:
+        values: (k,) of the metric.
+        events: (k,) that each is told from.
 
     >>> mean_over_kinds([0.8, 0.6], [9_000, 700]), round(mean_over_kinds([0.8, 0.6], [9_000, 5]), 3)
     (0.7, 0.798)
