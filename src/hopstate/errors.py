@@ -72,6 +72,10 @@ class TimeOrderError(DataError):
     """Events offered out of time order where order is a promise."""
 
 
+class FutureTimeError(TimeOrderError):
+    """An event of a live run whose time is further ahead than may be: all before it would be late from then on."""
+
+
 class LeakError(HopstateError, AssertionError):
     """A prediction that changed although only events at or after its time were changed."""
 

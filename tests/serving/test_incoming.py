@@ -17,7 +17,8 @@ import hopstate.io.files as files
 from hopstate.errors import ConfigError, DataError, HopstateError
 from hopstate.runs.api import Run
 from hopstate.serving.event_columns import Columns
-from hopstate.serving.incoming import Incoming, id_of
+from hopstate.serving.event_values import id_of
+from hopstate.serving.incoming import Incoming
 from hopstate.serving.live import LiveRun
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -194,7 +195,7 @@ def test_whatever_comes_is_taken_or_refused_as_one_by_one(
         LiveRun(run.path, folder=tmp_path / "a", late=LATE[name]) as quick,
         LiveRun(run.path, folder=tmp_path / "b", late=LATE[name]) as slow,
     ):
-        monkeypatch.setattr(slow._incoming, "together", lambda events, past: None)
+        monkeypatch.setattr(slow._incoming, "together", lambda events, past, **_: None)
         for k in range(60):
             given: list[Any] = plain(name, quick.past, 1 + k % 4, rng)
             if k % 3 == 0:

@@ -155,7 +155,7 @@ def test_what_an_event_means_does_not_depend_on_what_it_is_read_with(runs: dict[
         usual | {"src": "+7", "t": 906},
         usual | {"src": "007", "t": 907},
     ]
-    with LiveRun(runs["graphmixer"].path, folder=tmp_path) as live:
+    with LiveRun(runs["graphmixer"].path, folder=tmp_path, other_fields="ignore") as live:
         found = [live.take([event])[0].score for event in events]
         assert found[2] is None  # a deletion is not scored
         assert live.past.num_nodes == 18 + 4

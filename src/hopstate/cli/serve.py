@@ -71,6 +71,10 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", default=None, help="file with a token that requests must bear")
     late = "events earlier than the last one: reject (default), clamp (take its time) or park (keep aside)"
     parser.add_argument("--late", default="reject", help=late)
+    ahead = "how far ahead an event may be: auto (a day beyond the clock where times are dates), 12h, a number, never"
+    parser.add_argument("--ahead", default="auto", metavar="12h", help=ahead)
+    fields = "events with fields that the run does not read: refuse (default) or ignore; of a source they are left out"
+    parser.add_argument("--other-fields", choices=("refuse", "ignore"), default="refuse", help=fields)
     every = "events between two snapshots (default: 100000)"
     parser.add_argument("--snapshot-every", type=int, default=100_000, metavar="N", help=every)
     retain = "events of the log to keep, a number or a time such as 30d, and what snapshots need (default: all)"
@@ -108,7 +112,7 @@ def _served(o: argparse.Namespace, token: str | None, place: socket.socket) -> A
         raise MissingExtraError(f"serving needs {error.name}: pip install 'hopstate[serve]'") from None
 
     options = {"late": o.late, "snapshot_every": o.snapshot_every, "device": o.device, "method": o.method, "log": o.log}
-    options |= {"retain": o.retain}
+    options |= {"retain": o.retain, "ahead": o.ahead, "other_fields": o.other_fields}
     options |= {} if o.sink is None else {"sink": open_sink(o.sink)}
     opened: Callable[[], LiveRun] = partial(Replica if o.follow else LiveRun, o.run, folder=o.folder, **options)
     lines = Lines(o.log_format)

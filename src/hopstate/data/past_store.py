@@ -74,7 +74,9 @@ def save_past(past: Past, folder: str | Path, *, before: Callable[[], None] = la
     head[SUM] = _sum(head)
     before()
     write_text(folder / HEAD, json.dumps(head))
-    _clear(folder, {head["x"], *(layer["file"] for layer in head["layers"])}.union(*map(_files, earlier_heads(folder))))
+    _clear(
+        folder, {head["x"], *(layer["file"] for layer in head["layers"])}.union(*map(files_of, earlier_heads(folder)))
+    )
     return kept
 
 
@@ -83,12 +85,20 @@ def earlier_heads(folder: Path) -> list[Path]:
     return sorted(folder.glob(EARLIER.format("*")), reverse=True)
 
 
-def _files(head: Path) -> set[str]:
-    """Return the files that an earlier past consists of, as far as its head can be read."""
+def files_of(head: Path) -> set[str]:
+    """Return the files that a past consists of, as far as its head can be read."""
     with contextlib.suppress(HopstateError, LookupError, TypeError):
         told = read_json(head)
-        return {told["x"], *(layer["file"] for layer in told["layers"])}
+        return {told["x"], *(layer["file"] for layer in told["layers"])} - {None}
     return set()
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether one of these files is there as it was written: it is read through."""
+    with contextlib.suppress(HopstateError, OSError, ValueError):
+        _tensors(path, math.inf)
+        return True
+    return False
 
 
 def load_past(folder: str | Path, *, model: str | None = None, head: str = HEAD, whole: bool = False) -> Past:

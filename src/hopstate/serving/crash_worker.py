@@ -18,6 +18,7 @@ import torch
 
 from hopstate.errors import StorageError
 from hopstate.random import named_rng
+from hopstate.serving.ahead import NEVER
 from hopstate.serving.faulty_disk import VFS, Fault, FaultyDisk
 from hopstate.serving.live import LiveRun
 from hopstate.serving.log import SqliteLog
@@ -94,7 +95,8 @@ def work(job: Job, pipe: Connection) -> None:
 
 def _open(job: Job) -> LiveRun:
     log = _Log(job.folder, syncs=job.fault.syncs)
-    return LiveRun(job.run, folder=job.folder, snapshot_every=_SNAPSHOTS, log=log, device="cpu", method=job.method)
+    options: dict[str, Any] = {"snapshot_every": _SNAPSHOTS, "device": "cpu", "method": job.method, "ahead": NEVER}
+    return LiveRun(job.run, folder=job.folder, log=log, **options)
 
 
 def _tried(call: Callable[[], Any]) -> Any:

@@ -30,8 +30,9 @@ from hopstate.errors import DurabilityError, HopstateError, HopstateWarning
 from hopstate.io.files import make_folder
 from hopstate.random import named_rng
 from hopstate.serving.crash_worker import Job, work
+from hopstate.serving.event_columns import ID
 from hopstate.serving.faulty_disk import Fault, Kind
-from hopstate.serving.live import ID, LiveRun
+from hopstate.serving.live import LiveRun
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _EACH = 200  # events that one process takes at most

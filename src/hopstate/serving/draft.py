@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hopstate.data.past import Past
 from hopstate.serving.event_log import Entry, EventLog
+
+Note = Literal["late", "ahead", "unreadable", "differs"]
 
 
 class Receipt(NamedTuple):
@@ -20,11 +22,25 @@ class Receipt(NamedTuple):
         position: in the log; of one that was there already, the first; None of one that was kept aside.
         score: from what came before it; None where it was there already, or nothing is scored (a deletion).
         again: it was there already.
+        note: why it was kept aside, or that what was there already "differs" from it.
     """
 
     position: int | None
     score: float | None = None
     again: bool = False
+    note: Note | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """Return it as a request is told it: the note where there is one."""
+        told = {"position": self.position, "score": self.score, "again": self.again}
+        return told if self.note is None else told | {"note": self.note}
+
+
+class Aside(NamedTuple):
+    """An event that is kept aside, and why."""
+
+    entry: Entry
+    why: Note
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,7 @@ class Draft:
         bodies: of those, as they are logged; none where nobody asks for them.
         entries: the same for the log.
         aside: what is kept aside, and at which places it stood.
+        differing: places of those whose id came before with other contents.
         scores: of the new ones, NaN where none is.
         told: whether scores are told.
         after: the past after them, None where there are none.
@@ -61,7 +78,8 @@ class Draft:
     new: Sequence[int] = ()
     bodies: Sequence[Mapping[str, Any]] = ()
     entries: Sequence[Entry] = ()
-    aside: Mapping[int, Entry] = field(default_factory=dict)
+    aside: Mapping[int, Aside] = field(default_factory=dict)
+    differing: Collection[int] = ()
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
     told: bool = True
     after: Past | None = None
@@ -78,8 +96,9 @@ class Draft:
             first = log.append(self.entries, self.facts)
         elif self.facts:
             log.tell(self.facts)
-        if self.aside:  # last: a request that fails is sent again, and what has no id would be kept twice
-            log.park(list(self.aside.values()), "late")
+        for why in dict.fromkeys(one.why for one in self.aside.values()):
+            # last: a request that fails is sent again, and what has no id would be kept twice
+            log.park([one.entry for one in self.aside.values() if one.why == why], why)
         return first
 
     def receipts(self, first: int) -> list[Receipt]:
@@ -89,7 +108,7 @@ class Draft:
         new = map(Receipt, range(first, last), scores)
         if len(self.new) == len(self.ids):
             return list(new)
-        made = dict(zip(self.new, new)) | {place: Receipt(None) for place in self.aside}
+        made = dict(zip(self.new, new)) | {at: Receipt(None, note=one.why) for at, one in self.aside.items()}
         first_of = {one: k for k, one in reversed(list(enumerate(self.ids))) if one is not None}
         found = []
         for k, one in enumerate(self.ids):
@@ -98,5 +117,5 @@ class Draft:
             else:
                 assert one is not None
                 where = self.known[one] if one in self.known else made[first_of[one]].position
-                found.append(Receipt(where, again=True))
+                found.append(Receipt(where, again=True, note="differs" if k in self.differing else None))
         return found

@@ -25,7 +25,10 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 class Fields(NamedTuple):
-    """Which fields of an event are source, target, time and kind, which are left, and the names of its features."""
+    """Which fields of an event are source, target, time and kind, which are left, and the names of its features.
+
+    `others` are those left that no run reads.
+    """
 
     src: str
     dst: str
@@ -33,6 +36,7 @@ class Fields(NamedTuple):
     kinds: list[str]
     left: list[str]
     features: list[str]
+    others: list[str]
 
 
 class Columns(NamedTuple):

@@ -45,7 +45,9 @@ class Commit:
 
 
 class EventLog(Protocol):
-    """What a live run asks of a log."""
+    """What a live run asks of a log; `place` names it in messages."""
+
+    place: str
 
     def __len__(self) -> int:
         """Events that were ever taken: the position of the next one."""
@@ -74,6 +76,10 @@ class EventLog(Protocol):
 
     def positions(self, ids: Sequence[str]) -> dict[str, int]:
         """Return the positions of those ids that the log holds."""
+        ...
+
+    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
+        """Return the events at those positions that are kept."""
         ...
 
     def commits(self, first: int | None = None) -> Iterator[Commit]:

@@ -6,10 +6,9 @@ numbers), so that what an event means does not depend on which others it is read
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,16 +22,19 @@ from hopstate.data.readers.event_tables import FEATURE, KINDS, SOURCES, TARGETS,
 from hopstate.data.readers.read_events import read_events
 from hopstate.data.validate import beyond_clock
 from hopstate.data.vocabulary import Vocabulary
-from hopstate.errors import ConfigError, DataError, HopstateWarning, TimeOrderError
+from hopstate.errors import ConfigError, DataError, FutureTimeError, HopstateWarning, TimeOrderError
 from hopstate.io.files import is_broken
-from hopstate.runs.asking import LAST, times_in
 from hopstate.runs.data import config_of_run, known_data, reading, settings_of_run
 from hopstate.runs.going_on import own_reading
 from hopstate.runs.prepare import prepared_as
+from hopstate.serving.ahead import Ahead
+from hopstate.serving.draft import Note
 from hopstate.serving.event_columns import ID, LONGEST, Columns, Fields, columns
+from hopstate.serving.event_values import id_as_read, listed, number_as_read, times_as_read
 from hopstate.training.run_folder import RunFolder
 
 Late = Literal["reject", "clamp", "park"]
+OtherFields = Literal["refuse", "ignore"]
 _LARGEST = float(np.finfo(np.float32).max)
 _REMEMBERED = 256  # orders of fields
 _USUAL = ("src", "dst", "t")
@@ -43,6 +45,17 @@ _ENDS = (
 )
 
 
+def check_handling(late: str, other_fields: str) -> None:
+    """Refuse what is no way to handle late events, or fields that are not read.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    for name, given, known in (("late", late, Late), ("other_fields", other_fields, OtherFields)):
+        if given not in get_args(known):
+            raise ConfigError(f"{name} is one of {', '.join(get_args(known))}; got {given!r}")
+
+
 class Incoming:
     """How a run's further events are read.
 
@@ -50,10 +63,13 @@ class Incoming:
         run: the run folder.
         method: as in `hopstate.evaluate`.
         late: what becomes of late ones; see `LiveRun`.
+
+    ahead: how far ahead one may be, None for no bound.
     """
 
     def __init__(self, run: RunFolder, method: str | None, late: Late) -> None:
         self.run, self.late = run, late
+        self.ahead: Ahead | None = None
         self._columns, self._reading = _reading_of(run, method)
         self._fields: dict[tuple[str, ...], Fields] = {}
         said = declared(self._reading.get("columns"))
@@ -80,15 +96,20 @@ class Incoming:
         found = None if self._texts else self._of_numbers(bodies, past)
         return self._as_read(bodies, past) if found is None else found
 
-    def together(self, events: Sequence[Mapping[str, Any]], past: Past) -> tuple[Columns, EventStream] | None:
+    def together(
+        self, events: Sequence[Mapping[str, Any]], past: Past, *, strict: bool = False
+    ) -> tuple[Columns, EventStream] | None:
         """Return events as they are logged and as `stream` gives them; None where they must be read one by one.
 
         Args:
             events: as they came.
             past: what they come after.
+            strict: as in `in_order`.
         """
-        found = None if self._texts else columns(events, past, lambda body: self._fields_of(body, 0))
+        found = None if self._texts else columns(events, past, lambda body: self._fields_of(body, 0, strict))
         if found is None or not set(self._kinds[:1]).isdisjoint(found.names):
+            return None
+        if self.ahead is not None and not self.ahead.allows(found.t, past.last_time if len(past) else None):
             return None
         stream = self._of_columns(
             [found.src, found.dst], found.t, found.names, np.ascontiguousarray(found.values.T), past
@@ -156,43 +177,78 @@ class Incoming:
             return prepared_as(events, self._facts)
 
     def in_order(
-        self, bodies: list[dict[str, Any]], past: Past, places: Sequence[int]
-    ) -> tuple[list[dict[str, Any]], set[int]]:
-        """Return events by the names src, dst and t, in the past's unit, and which of them are late and left out.
+        self, bodies: list[dict[str, Any]], past: Past, places: Sequence[int], *, strict: bool = False
+    ) -> tuple[list[dict[str, Any]], dict[int, Note]]:
+        """Return events by the names src, dst and t, in the past's unit, and which are kept aside: "late" or "ahead".
 
         Args:
             bodies: the events.
             past: what they come after.
             places: where each stands in its request, for messages.
+            strict: refuse fields that the run does not read.
 
         Raises:
-            TimeOrderError: one is late, and such are rejected.
-            DataError: one has no source, target or time.
+            TimeOrderError: one is late, or too far ahead, and such are rejected.
+            DataError: one has no source, target or time, or fields of no meaning.
         """
-        text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
-        named = [self._named(body, place, text) for place, body in zip(places, bodies, strict=True)]
-        t = _times(past, [body["t"] for body in named], places)
-        last, late = past.last_time if len(past) else None, set()
+        named, t = self._all_named(bodies, past, places, strict=strict)
+        last, aside = past.last_time if len(past) else None, dict[int, Note]()
         for k, body in enumerate(named):
             now = t[k].item()
-            if last is not None and now < last:
-                if self.late == "reject":
-                    raise TimeOrderError(
-                        f"event {places[k]} is of time {body['t']!r}, but the one before it is of "
-                        f"{shown_time(last, past.time_unit or '', self._dates)}; events come in order of time (serve "
-                        "with --late clamp or --late park to take others)"
-                    )
-                if self.late == "park":
-                    late.add(k)
-                    continue
+            why = self._kept_out(now, last, body["t"], places[k], past.time_unit or "")
+            if why == "late" and self.late == "clamp":
                 now = last
+            elif why:
+                aside[k] = why
+                continue
             body["t"] = last = now
-        return named, late
+        return named, aside
 
-    def _named(self, body: Mapping[str, Any], k: int, text: bool) -> dict[str, Any]:
+    def _kept_out(self, now: float, last: float | None, given: Any, place: int, unit: str) -> Note | None:
+        """Return why an event is not taken as it is, None where it is; one that cannot be kept aside is refused."""
+        if last is not None and now < last:
+            if self.late == "reject":
+                shown = shown_time(last, unit, self._dates)
+                raise TimeOrderError(
+                    f"event {place} is of time {given!r}, but the one before it is of {shown}; events come in order of "
+                    "time (serve with --late clamp or --late park to take others)"
+                )
+            return "late"
+        if self.ahead is not None and self.ahead.beyond(now, last):
+            if self.late != "park":
+                raise FutureTimeError(f"event {place} is of time {given!r}, {self.ahead.said(last)}")
+            return "ahead"
+        return None
+
+    def as_logged(self, event: Mapping[str, Any], past: Past) -> dict[str, Any]:
+        """Return an event as it would be logged, whatever came before it.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        (body,), t = self._all_named([{k: v for k, v in event.items() if k != ID}], past, [0])
+        return body | {"t": t[0].item()}
+
+    def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the fields of events that the run does not read."""
+        forms = {tuple(name for name in event if name != ID) for event in events}
+        return sorted({name for form in forms for name in self._fields_of(dict.fromkeys(form), 0).others})
+
+    def _all_named(
+        self, bodies: Sequence[Mapping[str, Any]], past: Past, places: Sequence[int], *, strict: bool = False
+    ) -> tuple[list[dict[str, Any]], np.ndarray]:
+        text = past.node_ids is not None and past.node_ids.ids.dtype.kind == "U"
+        named = [self._named(body, place, text, strict) for place, body in zip(places, bodies, strict=True)]
+        return named, times_as_read(past, [body["t"] for body in named], places)
+
+    def _named(self, body: Mapping[str, Any], k: int, text: bool, strict: bool) -> dict[str, Any]:
         """Return an event with source, target and time under the names src, dst and t, its kind, and its features."""
-        src, dst, t, kinds, left, features = self._fields_of(body, k)
-        found = {"src": _id(body[src], "src", k, text), "dst": _id(body[dst], "dst", k, text), "t": body[t]}
+        src, dst, t, kinds, left, features, _ = self._fields_of(body, k, strict)
+        found = {
+            "src": id_as_read(body[src], "src", k, text),
+            "dst": id_as_read(body[dst], "dst", k, text),
+            "t": body[t],
+        }
         said = [body[name] for name in kinds]
         if len(said) > 1 or (said and said[0] not in ("add", "delete")):
             raise DataError(f"event {k}: its kind is 'add' or 'delete'; got {said[-1]!r}")
@@ -202,13 +258,19 @@ class Incoming:
         rest = {name: body[name] for name in left}
         return found | {name: self._feature(rest, name, k, said) for name in features}
 
-    def _fields_of(self, body: Mapping[str, Any], k: int) -> Fields:
+    def _fields_of(self, body: Mapping[str, Any], k: int, strict: bool = False) -> Fields:
         fields = tuple(body)
         known = self._fields.get(fields)
         if known is None:
             known = self._read_fields(body, k)
             if len(self._fields) < _REMEMBERED:  # whoever sends may have no end of them
                 self._fields[fields] = known
+        if strict and known.others:
+            read = ", ".join([known.src, known.dst, known.t, *self._kinds[:1], ID, *known.features])
+            raise DataError(
+                f"event {k} has fields that this run does not read: {listed(known.others)}; it reads {read}. Leave "
+                "the others out (or serve with --other-fields ignore)"
+            )
         return known
 
     def _read_fields(self, body: Mapping[str, Any], k: int) -> Fields:
@@ -224,7 +286,8 @@ class Incoming:
         kinds = [name for name in rest if name.lower() in self._kinds]
         left = [name for name in rest if name not in kinds]
         src, dst, t = ends
-        return Fields(src, dst, t, kinds, left, self._features(left, k))
+        features = self._features(left, k)
+        return Fields(src, dst, t, kinds, left, features, [name for name in left if name not in features])
 
     def _feature(self, body: Mapping[str, Any], name: str, k: int, kinds: list[Any]) -> float | str | None:
         value = body.get(name)
@@ -232,7 +295,7 @@ class Incoming:
             if value is not None and (len(value) > LONGEST or is_broken(value)):
                 raise DataError(f"event {k}: feature {name} is a text of at most {LONGEST} characters")
             return value
-        return None if value is None and self._gaps and name in body else _number(value, name, k, kinds)
+        return None if value is None and self._gaps and name in body else number_as_read(value, name, k, kinds)
 
     def _features(self, left: Sequence[str], k: int) -> list[str]:
         """Return the names of an event's features among its fields, in the order of the run's own."""
@@ -251,51 +314,6 @@ class Incoming:
         return found
 
 
-def _id(value: Any, end: str, k: int, text: bool) -> str | int:
-    """Return an id as the run has them, texts or whole numbers; a text is never read as a number it looks like."""
-    if not text and type(value) is int and 0 <= value < LAST:
-        return value
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise DataError(f"event {k}: {end} is an id, text or a whole number; got {value!r}")
-    if text:
-        found = str(value) if isinstance(value, str) or abs(value) <= LAST else ""
-        if not found or "\0" in found or len(found) > LONGEST or (not found.isascii() and is_broken(found)):
-            raise DataError(f"event {k}: {end} is an id without NUL of 1 to {LONGEST} characters; got {found[:40]!r}")
-        return found
-    if isinstance(value, str) and not (value.isascii() and value.isdecimal() and str(int(value[:20])) == value):
-        raise DataError(f"event {k}: {end}: ids of this run are whole numbers; got {value[:40]!r}")
-    if not 0 <= int(value) < LAST:
-        raise DataError(f"event {k}: {end}: {value} is no id of this run, whose ids are whole numbers of 63 bits")
-    return int(value)
-
-
-def _number(value: Any, name: str, k: int, kinds: list[Any]) -> float | None:
-    if value is None and kinds == ["delete"]:
-        return None
-    try:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise OverflowError
-        return float(value)
-    except OverflowError:
-        raise DataError(f"event {k}: feature {name} is a finite number; got {value!r}") from None
-
-
-def _times(past: Past, given: list[Any], places: Sequence[int]) -> np.ndarray:
-    for k, value in zip(places, given, strict=True):
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise DataError(f"event {k}: t is a number in the unit of the run's own data, or a date; got {value!r}")
-        if isinstance(value, int) and abs(value) > LAST:
-            raise DataError(f"event {k}: {value} is no time of this run, whose times are of 64 bits")
-    try:
-        if len(set(map(type, given))) == 1 and not isinstance(given[0], str):
-            return times_in(past, np.array(given))
-        # each by itself: whole numbers beside others would be rounded as these are
-        each = [times_in(past, np.array([value], object if isinstance(value, str) else None)) for value in given]
-        return np.concatenate(each)
-    except ConfigError as error:
-        raise DataError(str(error)) from None
-
-
 def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ...], dict[str, Any]]:
     """Return the columns of source, target and time in a run's own file, and how its later events are read."""
     method, settings = settings_of_run(run, named)
@@ -303,21 +321,3 @@ def _reading_of(run: RunFolder, named: str | None) -> tuple[tuple[str | None, ..
     names = tuple(own.get(option) for _, option, *_ in _ENDS)
     config = config_of_run(run, method, settings | {"read": own | {option: usual for _, option, usual, _ in _ENDS}})
     return names, {key: value for key, value in reading(config.read).items() if key != "label_column"}
-
-
-def id_of(event: Mapping[str, Any]) -> str | None:
-    """Return an event's own id, None where it has none.
-
-    Raises:
-        DataError: it is no object, or the id is none.
-    """
-    if not isinstance(event, Mapping):
-        raise DataError(f"an event is an object with fields; got {event!r}")
-    found = event.get(ID)
-    if found is not None and (isinstance(found, bool) or not isinstance(found, (str, int))):
-        raise DataError(f"an event's {ID} is text or a whole number; got {found!r}")
-    if isinstance(found, int) and abs(found) > LAST:
-        raise DataError(f"an event's {ID} is text, or a whole number of 64 bits")
-    if isinstance(found, str) and (len(found) > LONGEST or (not found.isascii() and is_broken(found))):
-        raise DataError(f"an event's {ID} has up to {LONGEST} characters; got {found[:40]!r}")
-    return None if found is None else str(found)

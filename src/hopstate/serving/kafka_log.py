@@ -13,8 +13,8 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 from hopstate.errors import BusyError, CheckpointError, DataError, MissingFileError, StorageError
@@ -163,7 +163,16 @@ class KafkaLog:
         known = self._known().ids
         return {one: known[one] for one in ids if one in known}
 
-    def commits(self, first: int | None = None) -> Iterator[Commit]:
+    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
+        """See `EventLog.bodies`; each commit that holds one is read."""
+        index, found = self._known(), dict[int, str]()
+        for k in sorted({index.commit_of(at) for at in positions if index.start <= at < index.length}):
+            with closing(self.commits(index.firsts[k])) as commits:
+                commit = next(commits)
+            found |= dict(enumerate(commit.bodies, commit.first))
+        return {at: found[at] for at in positions if at in found}
+
+    def commits(self, first: int | None = None) -> Generator[Commit]:
         """See `EventLog.commits`."""
         index = self._known()
         at, end = check_start(first, index.start, self.place), index.length

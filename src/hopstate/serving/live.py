@@ -10,13 +10,13 @@ and goes on over what the log holds beyond.
 
 from __future__ import annotations
 
-import json
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,14 +31,16 @@ from hopstate.runs.going_on import check_temporal, own_past
 from hopstate.runs.load import load_run
 from hopstate.runs.queries.session import Session
 from hopstate.runs.queries.shown import dates_of
+from hopstate.serving.ahead import AUTO, Ahead
 from hopstate.serving.draft import Draft, Receipt
-from hopstate.serving.event_columns import ID
-from hopstate.serving.event_log import Entry, EventLog, bulks
-from hopstate.serving.incoming import Incoming, Late, id_of
+from hopstate.serving.event_log import EventLog, bulks
+from hopstate.serving.incoming import Incoming, Late, OtherFields, check_handling
+from hopstate.serving.logged import rows, sound
 from hopstate.serving.logs import open_log
+from hopstate.serving.reading import read
 from hopstate.serving.retention import check_duration, check_retain, retained
 from hopstate.serving.sinks import Sink
-from hopstate.serving.snapshots import keep, newest
+from hopstate.serving.snapshots import keep, kept_at, newest
 from hopstate.serving.whose import OtherModelError, check_signed, own_events, signed, state_folder
 from hopstate.streaming.live import fingerprint, going_on
 from hopstate.streaming.slices import Pace, Steps, each_in, finished
@@ -60,10 +62,13 @@ class LiveRun:
         retain: how many of the log's last events are kept, or for how long ("30d"), None for ever; cut with a snapshot.
         log: another log than the file in the folder, or its place (see `logs.open_log`).
         sink: where scores of all events go, whether they were asked for or not; closed with the run.
+        ahead: how far ahead an event may be (see `Ahead`); one beyond it is refused, or with late "park" kept aside.
+        other_fields: "refuse" an event with fields that the run does not read, or "ignore" them.
         device, method: as in `hopstate.score`.
 
     past: what is known.
     kept: events of the log in the last snapshot.
+    kept_at: when that was kept, Unix seconds, None where there is none.
 
     Raises:
         ConfigError: the run's method scores no pairs, or the log is another run's.
@@ -87,16 +92,18 @@ class LiveRun:
         retain: str | int | None = None,
         log: EventLog | str | None = None,
         sink: Sink | None = None,
+        ahead: str | float = AUTO,
+        other_fields: OtherFields = "refuse",
         device: str | None = None,
         method: str | None = None,
     ) -> None:
-        if late not in get_args(Late):
-            raise ConfigError(f"late is one of {', '.join(get_args(Late))}; got {late!r}")
+        check_handling(late, other_fields)
         if snapshot_every < 1:
             raise ConfigError(f"snapshot_every is a number of events, at least 1; got {snapshot_every}")
         check_retain(retain)
         self.run, self.late, self.snapshot_every, self.retain = RunFolder.open(run), late, snapshot_every, retain
         self.folder = self.run.path / self.home if folder is None else Path(folder)
+        self.ahead, self.other_fields = ahead, other_fields
         check_temporal(self.run, method)
         self._open, self.sink = ExitStack(), sink
         if sink is not None:
@@ -162,34 +169,35 @@ class LiveRun:
         if not is_known:
             self._begin({"model": self.model, "own_events": known} | signed(self.run, self.model))
         self.own_events, self.past = known, past
-        if self.sink is not None and (dates := dates_of(self.run, self.method)):
-            self.sink.clock = past.time_unit or "", dates
+        dates = dates_of(self.run, self.method)
+        self._incoming.ahead = Ahead(self.ahead, past, known, dates)
         if self.position > len(self.log):
             raise CheckpointError(
                 f"the snapshot in {self.folder} has seen {self.position} events and the log holds {len(self.log)}: "
                 "it has been cut; put the whole log back, or move the folder away"
             )
-        if self.sink is not None and self.sink.next > len(self.log):
-            raise ConfigError(
-                f"the sink holds scores up to event {self.sink.next - 1}, the log {len(self.log)} events: they are of "
-                "another log; give another sink"
-            )
-        self.kept = self.position
+        if self.sink is not None:
+            self.sink.begin(len(self.log), past.time_unit or "", dates)
+        self.kept, self.kept_at = self.position, kept_at(self.state)
         if self._at_once:
             self._catch_up()
 
     def _catch_up(self) -> None:
         """Observe what the log holds beyond what was observed."""
         for bodies in () if not self.lag else bulks(self.log, self.position, BULK):
-            self.observe([json.loads(body) for body in bodies])
+            self._observe_logged(bodies)
 
     def follow(self, most: int | None = None) -> int:
         """Observe some of what the log holds beyond what was observed; return how many events are left."""
         for bodies in bulks(self.log, self.position, most or BULK):
-            self.observe([json.loads(body) for body in bodies])
+            self._observe_logged(bodies)
             break
         self._keep()
         return self.lag
+
+    def _observe_logged(self, bodies: Sequence[str]) -> None:
+        with sound(self.log.place, self.position, len(bodies)):
+            self.observe(rows(bodies, self.position, self.log.place))
 
     @property
     def lag(self) -> int:
@@ -215,10 +223,19 @@ class LiveRun:
         if self.sink is not None:
             self.sink.flush()  # first: what is lost of it later is scored again from here on
         self.past = keep(self.past, self.state)
-        self.kept = self.position
+        self.kept, self.kept_at = self.position, time.time()
         if self.retain is not None:
             retained(self.log, self.past, self.state, self.own_events, self.retain)
         return self.kept
+
+    def tick(self) -> None:
+        """Do what is due without an event: the sink's. To be called now and then.
+
+        Raises:
+            StorageError: it cannot be written now.
+        """
+        if self.sink is not None:
+            self.sink.tick()
 
     def close(self, *, snapshot: bool = True) -> None:
         """Let go of the run."""
@@ -239,6 +256,10 @@ class LiveRun:
         """Names of the features of an event."""
         return self._incoming.features
 
+    def others(self, events: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the fields of events that the run does not read."""
+        return self._incoming.others(events)
+
     @property
     def position(self) -> int:
         """Events of the log that have been observed."""
@@ -246,7 +267,12 @@ class LiveRun:
 
     # ---- events in ----------------------------------------------------------------------------------------
     def take(
-        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+        self,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        score: bool = True,
+        facts: Mapping[str, Any] | None = None,
+        strict: bool = True,
     ) -> list[Receipt]:
         """Score events, commit them, observe them: all of them, or on any error none.
 
@@ -255,20 +281,26 @@ class LiveRun:
                 which it is taken once however often it is given.
             score: False only stores them, which is quicker; it changes no later score.
             facts: what the log is told in the same commit.
+            strict: refuse fields that the run does not read, where `other_fields` says so.
 
         Raises:
-            TimeOrderError: one is earlier than the one before it, and late ones are rejected.
+            TimeOrderError: one is earlier than the one before it, or too far ahead, and such are rejected.
             DataError: one cannot be read.
             StorageError: the log cannot be written.
         """
-        draft = finished(self.drafting(events, score=score, facts=facts))
+        draft = finished(self.drafting(events, score=score, facts=facts, strict=strict))
         first = draft.written(self.log)
         self.accept(draft)
         self.settle(draft, first)
         return draft.receipts(first)
 
     def drafting(
-        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+        self,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        score: bool = True,
+        facts: Mapping[str, Any] | None = None,
+        strict: bool = True,
     ) -> Steps[Draft]:
         """Return events scored and observed beside the run, in slices; they are then written, accepted and settled.
 
@@ -276,39 +308,14 @@ class LiveRun:
         draft at a time.
         """
         self._catch_up()  # a commit of which we were told that it failed may be on the disk
+        strict = strict and self.other_fields == "refuse"
+        bodies = self.sink is not None
+        stream, told = read(events, self.past, self._incoming, self.log, strict=strict, bodies=bodies)
         given: dict[str, Any] = {"facts": facts or {}, "told": score}
-        if (found := self._incoming.together(events, self.past)) is not None:
-            columns, stream = found
-            if columns.ids is None or not self.log.positions(columns.ids):
-                scores, after = yield from self._going_on(stream, score=score or self.sink is not None)
-                ids: Sequence[str | None] = columns.ids or [None] * len(events)
-                places = range(len(events))
-                given |= {"ids": ids, "new": places, "bodies": () if self.sink is None else columns.bodies()}
-                entries = list(map(Entry, columns.texts(), ids))
-                return Draft(**given, known={}, entries=entries, scores=scores, after=after)
-        return (yield from self._one_by_one(events, given))
-
-    def _one_by_one(self, events: Sequence[Mapping[str, Any]], given: dict[str, Any]) -> Steps[Draft]:
-        """Do what `drafting` does, of events of any form; what is wrong with one is said."""
-        ids = [id_of(event) for event in events]
-        known = self.log.positions([i for i in ids if i is not None])
-        first = {one: k for k, one in reversed(list(enumerate(ids))) if one is not None}
-        fresh = [k for k, one in enumerate(ids) if one is None or (one not in known and first[one] == k)]
-        given |= {"ids": ids, "known": known}
-        if not fresh:
-            return Draft(**given)
-        bodies = [{key: value for key, value in events[k].items() if key != ID} for k in fresh]
-        bodies, late = self._incoming.in_order(bodies, self.past, fresh)
-        given["aside"] = {fresh[k]: Entry(json.dumps(dict(events[fresh[k]])), ids[fresh[k]]) for k in sorted(late)}
-        rest = [k for k in range(len(fresh)) if k not in late]
-        if not rest:
-            return Draft(**given)
-        new = [bodies[k] for k in rest]
-        stream = self._incoming.stream(new, self.past)
-        scores, after = yield from self._going_on(stream, score=given["told"] or self.sink is not None)
-        entries = [Entry(json.dumps(bodies[k]), ids[fresh[k]]) for k in rest]
-        given |= {"new": [fresh[k] for k in rest], "bodies": new, "entries": entries}
-        return Draft(**given, scores=scores, after=after)
+        if stream is not None:
+            scores, after = yield from self._going_on(stream, score=score or bodies)
+            given |= {"scores": scores, "after": after}
+        return Draft(**told, **given)
 
     def accept(self, draft: Draft) -> None:
         """Stand on what was committed from here on; any thread may call it, while the run's own does nothing else."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from hopstate.errors import CheckpointError, DataError, MissingExtraError, MissingFileError, StorageError
+from hopstate.errors import CheckpointError, DataError, HopstateError, MissingExtraError, MissingFileError, StorageError
 from hopstate.io.files import named_errors, sync_folder
 from hopstate.io.lock import file_lock
 from hopstate.serving.event_log import PAGE, Commit, Entry, check_entries, check_start, paged, taken
@@ -48,6 +48,7 @@ class SqliteLog:
 
     def __init__(self, folder: str | Path, *, read_only: bool = False, vfs: str | None = None) -> None:
         self.path = Path(folder) / NAME
+        self.place = str(self.path)
         apsw = _apsw()
         if read_only and not self.path.is_file():
             raise MissingFileError(f"no log in {folder}; `hopstate serve` makes one")
@@ -115,6 +116,12 @@ class SqliteLog:
         with self._one_by_one, _named(self.path):
             return dict(self._file.executemany(query, [(one,) for one in ids]))
 
+    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
+        """See `EventLog.bodies`."""
+        query = "select position, body from events where position = ?"
+        with self._one_by_one, _named(self.path):
+            return dict(self._file.executemany(query, [(at,) for at in positions]))
+
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
         return paged(self._page, check_start(first, self.start, self.path))
@@ -180,6 +187,15 @@ class _TakenError(Exception):
     """An id is there already."""
 
 
+_DAMAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    RecursionError,
+    StopIteration,
+)  # of values of other kinds than was written
+
+
 class _named:  # noqa: N801 - a context manager
     """Within it errors of SQLite are told by name."""
 
@@ -193,7 +209,7 @@ class _named:  # noqa: N801 - a context manager
         apsw = _apsw()
         if isinstance(error, apsw.ConstraintError):
             raise _TakenError from error
-        if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        if isinstance(error, (apsw.CorruptError, apsw.NotADBError, *_DAMAGE)) and not isinstance(error, HopstateError):
             raise CheckpointError(f"{self.path} is damaged ({error}); use a copy, or move it away") from error
         if isinstance(error, apsw.Error):
             raise StorageError(

@@ -137,6 +137,11 @@ class PostgresLog:
         found = self._rows("select id, position from {log}.events where id = any(%s)", ([_bytes(i) for i in ids],))
         return {bytes(one).decode(): position for one, position in found}
 
+    def bodies(self, positions: Sequence[int]) -> dict[int, str]:
+        """See `EventLog.bodies`."""
+        query = "select position, body from {log}.events where position = any(%s)"
+        return dict(self._rows(query, (list(positions),))) if positions else {}  # type: ignore[arg-type]
+
     def commits(self, first: int | None = None) -> Iterator[Commit]:
         """See `EventLog.commits`."""
         return paged(self._page, check_start(first, self.start, self.place))

@@ -6,8 +6,9 @@ What cannot be read is kept aside in the log, with the reason.
 from __future__ import annotations
 
 import json
+import warnings
 
-from hopstate.errors import ConfigError, HopstateError, StorageError
+from hopstate.errors import ConfigError, HopstateError, HopstateWarning, StorageError
 from hopstate.serving.draft import Receipt
 from hopstate.serving.event_log import Entry
 from hopstate.serving.live import LiveRun
@@ -33,6 +34,7 @@ class Pump:
             raise ConfigError("a source cannot be told that an event is late: give --late clamp or --late park")
         self.live, self.source, self.score = live, source, score
         self._held: list[Arrived] = []
+        self._others: set[str] = set()  # fields that were told of
 
     def step(self) -> list[Receipt]:
         """Take what comes next; return receipts, none where nothing came.
@@ -57,7 +59,13 @@ class Pump:
 
     def _take(self, arrived: list[Arrived]) -> list[Receipt]:
         facts = {self.source.key: arrived[-1].offset}
-        return self.live.take([named(one) for one in arrived], score=self.score, facts=facts)
+        events = [named(one) for one in arrived]
+        found = self.live.take(events, score=self.score, facts=facts, strict=False)
+        if new := set(self.live.others(events)) - self._others:
+            self._others |= new
+            told = f"fields of the source that the run does not read are left out: {', '.join(sorted(new))[:500]}"
+            warnings.warn(told, HopstateWarning, stacklevel=4)
+        return found
 
     def _one_by_one(self) -> list[Receipt]:
         found = []
@@ -72,5 +80,5 @@ class Pump:
                 body = json.dumps({"text": one.text, "error": str(error)})
                 self.live.log.park([Entry(body, one.id)], "unreadable")
                 self.live.log.tell({self.source.key: one.offset})
-                found.append(Receipt(None))
+                found.append(Receipt(None, note="unreadable"))
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from hopstate.errors import ConfigError
 from hopstate.runs.data import known_data
 from hopstate.serving.event_log import bulks
 from hopstate.serving.live import BULK, LiveRun
+from hopstate.serving.logged import rows, sound
 from hopstate.serving.logs import open_log
 from hopstate.serving.retention import past_at_start
 from hopstate.serving.whose import check_signed, own_events, state_folder
@@ -56,10 +56,11 @@ def replayed(
             state = state_folder(Path(folder or RunFolder.open(run).path / "live"), facts, live.model)
             live.past = past_at_start(kept, state, live.model, live.own_events)
         for bodies in bulks(kept, live.position, BULK):
-            first, rows = live.position, [json.loads(body) for body in bodies]
-            scores, live.past = live._after(rows, score=True)
-            table = pd.DataFrame({name: [row[name] for row in rows] for name in ("src", "dst", "t")})
+            first, events = live.position, rows(bodies, live.position, kept.place)
+            with sound(kept.place, first, len(events)):
+                scores, live.past = live._after(events, score=True)
+            table = pd.DataFrame({name: [row[name] for row in events] for name in ("src", "dst", "t")})
             table["t"] = shown_times(table["t"], live.past.time_unit or "", dates)
-            yield table.assign(position=np.arange(first, first + len(rows)), score=scores)
+            yield table.assign(position=np.arange(first, first + len(events)), score=scores)
             live.kept = live.position  # nothing to be kept
     kept.close()

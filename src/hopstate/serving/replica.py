@@ -57,7 +57,12 @@ class Replica(LiveRun):
             raise MissingFileError(f"the log of {self.run.path} has not been begun; start its writer first")
 
     def take(
-        self, events: Sequence[Mapping[str, Any]], *, score: bool = True, facts: Mapping[str, Any] | None = None
+        self,
+        events: Sequence[Mapping[str, Any]],
+        *,
+        score: bool = True,
+        facts: Mapping[str, Any] | None = None,
+        strict: bool = True,
     ) -> list[Receipt]:
         """Refuse events.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from pathlib import Path
 
 from hopstate.data.event_windows import parse_duration
 from hopstate.data.past import Past
-from hopstate.errors import CheckpointError, ConfigError
+from hopstate.errors import CheckpointError, ConfigError, HopstateWarning
 from hopstate.serving.event_log import EventLog
-from hopstate.serving.snapshots import kept_events, oldest
+from hopstate.serving.logged import rows
+from hopstate.serving.snapshots import double, kept_events, oldest
 
 
 def check_retain(retain: str | int | None) -> None:
@@ -46,7 +47,15 @@ def retained(log: EventLog, past: Past, state: Path, own_events: int, retain: st
     Raises:
         ConfigError: a duration, and the run's unit of time is unknown.
         StorageError: the log cannot be written.
+
+    Warns:
+        HopstateWarning: a snapshot is damaged: all of the log stays, which has what it held.
     """
+    try:
+        double(state)  # what is cut stands nowhere else
+    except CheckpointError as error:
+        warnings.warn(f"the log is not cut: {error}", HopstateWarning, stacklevel=5)
+        return log.start
     snapshots = kept_events(state)
     if len(snapshots) < 2 or len(log) == log.start:
         return log.start
@@ -57,7 +66,7 @@ def retained(log: EventLog, past: Past, state: Path, own_events: int, retain: st
     low, high = log.start, max(limit, log.start)
     while low < high:  # the first event that is young enough; times do not fall
         middle = (low + high) // 2
-        if json.loads(next(iter(log.commits(middle))).bodies[0])["t"] >= since:
+        if rows([log.bodies([middle])[middle]], middle, log.place)[0]["t"] >= since:
             high = middle
         else:
             low = middle + 1

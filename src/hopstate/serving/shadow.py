@@ -40,7 +40,8 @@ class Shadow(LiveRun):
         self, run: str | Path, beside: LiveRun, *, device: str | None = None, method: str | None = None
     ) -> None:
         self._beside = beside
-        options: dict[str, Any] = {"late": beside.late, "snapshot_every": beside.snapshot_every}
+        options: dict[str, Any] = {"late": beside.late, "snapshot_every": beside.snapshot_every, "ahead": beside.ahead}
+        options["other_fields"] = beside.other_fields
         super().__init__(run, folder=beside.folder / "shadow", device=device, method=method, **options)
         try:
             if self.precision != beside.precision:

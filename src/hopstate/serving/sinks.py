@@ -38,7 +38,7 @@ class Sink:
 
     Args:
         together: rows that are written at once.
-        seconds: how long a row waits for others at most, once more come.
+        seconds: how long a row waits for others at most (see `tick`).
 
     next: the first position that is not there.
     clock: unit and zone (`EventStream.dates`) in which times are written as dates, None for numbers.
@@ -53,6 +53,19 @@ class Sink:
         self._held: list[pd.DataFrame] = []
         self._since = 0.0
         self.next = self._end()
+
+    def begin(self, events: int, unit: str, dates: str) -> None:
+        """Take up where a log of so many events stands, whose times are dates in a unit and zone, or "" for numbers.
+
+        Raises:
+            ConfigError: what is there is of another log.
+        """
+        self.clock = (unit, dates) if dates else None
+        if self.next > events:
+            raise ConfigError(
+                f"the sink holds scores up to event {self.next - 1}, the log {events} events: they are of another log; "
+                "give another sink"
+            )
 
     def take(self, first: int, bodies: Sequence[Mapping[str, Any]], scores: np.ndarray) -> None:
         """Take events of a log and (Q,) scores; what is there already is left out.
@@ -73,11 +86,23 @@ class Sink:
         if not self._held:
             self.next, self._since = int(table["position"].iloc[0]), time.monotonic()
         self._held.append(table)
-        if sum(map(len, self._held)) >= self.together or time.monotonic() - self._since > self.seconds:
+        if sum(map(len, self._held)) >= self.together or self._is_due():
             try:
                 self.flush()
             except StorageError as error:
                 warnings.warn(f"scores wait: {error}", HopstateWarning, stacklevel=3)
+
+    def _is_due(self) -> bool:
+        return bool(self._held) and time.monotonic() - self._since >= self.seconds
+
+    def tick(self) -> None:
+        """Write what has waited long enough, where no more events come; to be called now and then.
+
+        Raises:
+            StorageError: it cannot be written; it goes on waiting.
+        """
+        if self._is_due():
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits.

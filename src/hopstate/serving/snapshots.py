@@ -1,22 +1,25 @@
 """Snapshots of a live run: the past as it was after some event of the log, the last three of them.
 
 They lie in one folder and share what they have in common (`data.past_store`). Each file carries a checksum, and a
-start reads all of them: what is damaged is passed over for the one before.
+start reads all of them: what is damaged is passed over for the one before. Where the log is cut, so that nothing else
+holds what they share, each file is kept twice (`double`), and a damaged one is put back from its copy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import warnings
 from pathlib import Path
 
 from hopstate.data.past import Past
-from hopstate.data.past_store import EARLIER, HEAD, earlier_heads, load_past, save_past
+from hopstate.data.past_store import EARLIER, HEAD, earlier_heads, files_of, is_whole, load_past, save_past
 from hopstate.errors import CheckpointError, DataError, HopstateWarning, MissingFileError
-from hopstate.io.files import remove_file, write_text
+from hopstate.io.files import make_folder, remove_file, replace_file, write_text
 from hopstate.io.opening import read_json
 
 KEPT = 3
+COPIES = "copies"  # folder beside the files
 
 
 def keep(past: Past, folder: Path) -> Past:
@@ -26,6 +29,52 @@ def keep(past: Past, folder: Path) -> Past:
         StorageError: it could not be written; the snapshots so far are untouched.
     """
     return save_past(past, folder, before=lambda: _turn(folder))
+
+
+def double(folder: Path) -> None:
+    """Keep every file that a snapshot consists of once more, on the disk when this returns.
+
+    Raises:
+        StorageError: a copy could not be written.
+        CheckpointError: a file is damaged, and there is no copy of it.
+    """
+    copies, named = folder / COPIES, _named(folder)
+    make_folder(copies)
+    for name in sorted(named):
+        if not (copies / name).is_file():
+            if not is_whole(folder / name):
+                raise CheckpointError(f"{folder / name} of the snapshots is damaged; the log, which has it too, stays")
+            replace_file(copies / name, lambda part, name=name: shutil.copyfile(folder / name, part))  # type: ignore[misc]
+    for path in copies.iterdir():
+        if path.name not in named:
+            remove_file(path)
+
+
+def _named(folder: Path) -> set[str]:
+    heads = [folder / HEAD, *earlier_heads(folder)]
+    return {name for head in heads for name in files_of(head) if name is not None and Path(name).name == name}
+
+
+def _mended(folder: Path, head: Path) -> list[str]:
+    """Put damaged files of a snapshot back from their copies; return which were."""
+    found = []
+    for name in sorted(filter(None, files_of(head))):
+        copy = folder / COPIES / name
+        if Path(name).name == name and not is_whole(folder / name) and is_whole(copy):
+            replace_file(folder / name, lambda part, copy=copy: shutil.copyfile(copy, part))  # type: ignore[misc]
+            found.append(name)
+    return found
+
+
+def _loaded(folder: Path, head: Path, model: str) -> Past:
+    """Return a snapshot that is whole, or has become so by copies."""
+    try:
+        return load_past(folder, model=model, head=head.name, whole=True)
+    except CheckpointError as error:
+        if not (mended := _mended(folder, head)):
+            raise
+        warnings.warn(f"{error}: put back from {COPIES}: {', '.join(mended)}", HopstateWarning, stacklevel=7)
+    return load_past(folder, model=model, head=head.name, whole=True)
 
 
 def _turn(folder: Path) -> None:
@@ -52,7 +101,7 @@ def newest(folder: Path, model: str) -> Past | None:
     heads = [folder / HEAD, *earlier_heads(folder)]
     for place, path in enumerate(heads):
         try:
-            past = load_past(folder, model=model, head=path.name, whole=True)
+            past = _loaded(folder, path, model)
         except MissingFileError:
             continue
         except CheckpointError as error:
@@ -84,7 +133,15 @@ def oldest(folder: Path, model: str, least: int) -> Past | None:
     """
     for name in [*(path.name for path in reversed(earlier_heads(folder))), HEAD]:
         with contextlib.suppress(MissingFileError, CheckpointError):
-            past = load_past(folder, model=model, head=name, whole=True)
+            past = load_past(folder, model=model, head=name, whole=True)  # as it lies: a replay changes nothing
             if len(past) >= least:
                 return past
     return None
+
+
+def kept_at(folder: Path) -> float | None:
+    """Return when the newest snapshot was kept, Unix seconds, None where there is none."""
+    try:
+        return (folder / HEAD).stat().st_mtime
+    except OSError:
+        return None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hopstate.errors import ConfigError
+from hopstate.errors import CheckpointError, ConfigError
 from hopstate.runs.data import known_data
 from hopstate.training.run_folder import RunFolder
 
@@ -20,9 +20,15 @@ class OtherModelError(ConfigError):
 
 
 def own_events(facts: Mapping[str, Any], model: str) -> int | None:
-    """Return how many events of its own data a model had when it came to a log, None where it never did."""
+    """Return how many events of its own data a model had when it came to a log, None where it never did.
+
+    Raises:
+        CheckpointError: the log holds another thing there.
+    """
     found = facts.get("own_events") if facts.get("model") == model else facts.get(f"own_events {model}")
-    return None if found is None else int(found)
+    if found is not None and (type(found) is not int or found < 0):
+        raise CheckpointError(f"the log says that model {model} had {found!r} events of its own; use a copy of it")
+    return found
 
 
 def state_folder(folder: Path, facts: Mapping[str, Any], model: str) -> Path:

@@ -1,0 +1,231 @@
+"""Events of the far future, and what is told of an event that comes again with other contents or has more fields."""
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from made_events import small_run, table
+
+pytest.importorskip("apsw", reason="needs apsw: pip install 'hopstate[serve]'")
+
+from hopstate.errors import ConfigError, DataError, FutureTimeError, TimeOrderError
+from hopstate.runs.api import Run
+from hopstate.serving.ahead import Ahead
+from hopstate.serving.live import LiveRun
+from hopstate.serving.log import SqliteLog
+from hopstate.serving.pump import Pump
+from hopstate.serving.sources import Arrived
+
+DAY = 86_400
+NOW = 1_700_000_000
+
+
+def own(first: int, step: int = 3_600) -> pd.DataFrame:
+    found = table(0, 60)
+    return found.assign(t=first + np.arange(60) * step)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    made = {
+        "dates": (own(NOW - 400 * DAY).assign(t=lambda f: pd.to_datetime(f["t"], unit="s").astype(str)), {}),
+        "since 1970": (own(NOW - 400 * DAY), {"read.time_unit": "s"}),
+        "ms": (own(NOW - 400 * DAY).assign(t=lambda f: f["t"] * 1000), {"read.time_unit": "ms"}),
+        "from 0": (own(0), {"read.time_unit": "s"}),
+        "no unit": (own(NOW - 400 * DAY), {}),
+        "to come": (own(4_000_000_000), {"read.time_unit": "s"}),
+    }
+    homes = {name: tmp_path_factory.mktemp("run") for name in made}
+    return {name: small_run("recency", homes[name], events, **how) for name, (events, how) in made.items()}
+
+
+def at(t: Any, **more: Any) -> dict[str, Any]:
+    return {"src": "u1", "dst": "v1", "t": t, **more}
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LiveRun]:
+    monkeypatch.setattr(time, "time", lambda: float(NOW))
+
+    count = itertools.count()
+
+    def made(run: Run, **options: Any) -> LiveRun:
+        live = LiveRun(run.path, folder=tmp_path / str(next(count)), **options)
+        if live._incoming.ahead is not None:
+            live._incoming.ahead._clock = time.time
+        return live
+
+    return made
+
+
+CLOCKS = {"dates": 1, "since 1970": 1, "ms": 1_000}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_an_event_of_the_far_future_is_refused(name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
+    """Read together with others or alone; one that old data, or a clock that is a little off, has is taken."""
+    unit = CLOCKS[name]
+    with opened(runs[name]) as live:
+        live._incoming.ahead = Ahead("auto", live.past, live.own_events, "", lambda: float(NOW))
+        assert live._incoming.ahead.by_clock
+        good = [at((NOW - 300 * DAY) * unit), at((NOW - 3) * unit), at((NOW + DAY) * unit)]
+        live.take(good)
+        far = at(NOW * 1_000 * unit)
+        for request in ([far], [at((NOW + DAY) * unit), far], [far, at((NOW + DAY) * unit, kind="add")]):
+            with pytest.raises(FutureTimeError, match=r"event \d is of time .* more than 1d after this machine"):
+                live.take(request)
+        assert [r.position for r in live.take([at((NOW + DAY) * unit)])] == [3]
+
+
+@pytest.mark.parametrize("name", ["from 0", "no unit", "to come"])
+def test_times_of_no_clock_have_no_bound_by_default(
+    name: str, runs: dict[str, Run], opened: Callable[..., LiveRun]
+) -> None:
+    with opened(runs[name]) as live:
+        assert live._incoming.ahead is not None
+        assert not live._incoming.ahead.by_clock
+        assert [r.position for r in live.take([at(10**15), at(10**17)])] == [0, 1]
+
+
+def test_a_bound_of_times_of_no_clock_is_from_the_event_before(
+    runs: dict[str, Run], opened: Callable[..., LiveRun]
+) -> None:
+    """So that what becomes of an event does not depend on what it shares a commit with."""
+    last = 59 * 3_600
+    given = [at(last + k * DAY) for k in (1, 2, 3)]
+    with opened(runs["from 0"], ahead="1d") as live:
+        assert len(live.take(given)) == 3
+        with pytest.raises(FutureTimeError, match="1d after the event before it"):
+            live.take([given[-1], at(last + 4 * DAY + 1)])
+        with pytest.raises(FutureTimeError):
+            live.take([given[-1], at(2**62)])
+    with pytest.raises(ConfigError, match="what a time counts in is unknown"):
+        opened(runs["no unit"], ahead="1d")
+    with opened(runs["no unit"], ahead=100) as live, pytest.raises(FutureTimeError):
+        live.take([at(NOW)])
+
+
+def test_steps_beyond_64_bits_are_steps() -> None:
+    class Known:
+        time_unit = ""
+
+        def __len__(self) -> int:
+            return 1
+
+        def events(self, *_: int) -> Any:
+            return pd.DataFrame({"t": np.zeros(1, np.int64)})
+
+    bound = Ahead("never", Known(), 0, "")  # type: ignore[arg-type]
+    bound.length = 5
+    assert bound.allows(np.array([-(2**62), -(2**62) + 5]), -(2**62))
+    assert not bound.allows(np.array([-(2**63), 2**62]), -(2**63))
+
+
+@pytest.mark.parametrize("late", ["park", "clamp"])
+def test_one_is_kept_aside_where_late_ones_are(late: str, runs: dict[str, Run], opened: Callable[..., LiveRun]) -> None:
+    """It cannot be moved; from a source, which cannot be told, it is kept aside in any case."""
+    far, near = at((NOW + 9 * DAY) * 1), at(NOW)
+    with opened(runs["since 1970"], late=late) as live:
+        live._incoming.ahead._clock = lambda: float(NOW)  # type: ignore[union-attr]
+        if late == "park":
+            assert [(r.position, r.note) for r in live.take([far, near])] == [(None, "ahead"), (0, None)]
+            why = live.log._file.execute("select why from parked").fetchall()  # type: ignore[attr-defined]
+            assert (why, [r.note for r in live.take([at(NOW - 9)])]) == ([("ahead",)], ["late"])
+        else:
+            with pytest.raises(FutureTimeError):
+                live.take([far])
+            live.take([near])
+            read = [Arrived(far, "{}", "a", 1), Arrived(near, "{}", "b", 2)]
+            source = type("S", (), {"key": "source x", "read": lambda self, most: read})()
+            assert [(r.position, r.note) for r in Pump(live, source).step()] == [(None, "unreadable"), (1, None)]
+        assert live.log.parked() == (2 if late == "park" else 1)
+        assert live.past.last_time == NOW
+
+
+# ---- the same id, and more fields ---------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    events = table(0, 160, amount=True)
+    return small_run("recency", tmp_path_factory.mktemp("run"), events, **{"read.edge_columns": ["amount"]})
+
+
+def event(**more: Any) -> dict[str, Any]:
+    return {"src": "u1", "dst": "v1", "t": 300, "amount": 0.5, "event_id": "e1", **more}
+
+
+OTHERS: dict[str, Any] = {
+    "target": event(dst="v2"),
+    "time": event(t=301),
+    "earlier": event(t=299),
+    "feature": event(amount=0.25),
+    "kind": event(kind="delete"),
+    "nothing else": {"event_id": "e1"},
+    "no number": event(amount="much"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_an_id_that_comes_again_with_other_contents_is_told(what: str, run: Run, tmp_path: Path) -> None:
+    """And changes nothing; in the log, and beside the first in the same request."""
+    with LiveRun(run.path, folder=tmp_path) as live:
+        live.take([event()])
+        same = {"target": "v1", "user": "u1", "time": 300.0, "amount": 0.5, "event_id": "e1", "kind": "add"}
+        for again in (event(), same):
+            assert [(r.position, r.again, r.note) for r in live.take([again])] == [(0, True, None)]
+        assert [(r.position, r.again, r.note) for r in live.take([OTHERS[what]])] == [(0, True, "differs")]
+        first, other = event(event_id="e2"), OTHERS[what] | {"event_id": "e2"}
+        found = live.take([first, first, other, event()])
+        assert [(r.position, r.again, r.note) for r in found] == [
+            (1, False, None),
+            (1, True, None),
+            (1, True, "differs"),
+            (0, True, None),
+        ]
+        assert len(live.log) == 2
+
+
+def test_one_that_was_late_and_moved_is_the_same(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
+        live.take([event(event_id="e0", t=400), event()])
+        assert [r.note for r in live.take([event(), event(t=500), event(dst="v3")])] == [None, "differs", "differs"]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_fields_that_are_not_read_are_refused_by_name(
+    together: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field of no meaning may be one that was written wrong: an id, a deletion."""
+    with LiveRun(run.path, folder=tmp_path) as live:
+        if not together:
+            monkeypatch.setattr(live._incoming, "together", lambda *_, **__: None)
+        for field in ("event-id", "knd", "weight"):
+            given = [event(event_id=f"{field} {k}", **{field: 1}) for k in range(2)]
+            with pytest.raises(DataError, match=f"event 0 has fields that this run does not read: '{field}'"):
+                live.take(given)
+            assert len(live.log) == 0
+            assert live.log.positions([f"{field} 0"]) == {}
+        live.take([event()])
+        with pytest.raises(DataError, match="'a', 'b', 'c', 'd', 'e' and 2 more; it reads src, dst, t, kind, event_id"):
+            live.take([event(event_id="x", **dict.fromkeys("abcdefg"))])
+    with LiveRun(run.path, folder=tmp_path, other_fields="ignore") as live:
+        assert live.take([event(event_id="y", weight=1)])[0].position == 1
+        assert live.others([event(weight=1), {"src": 1, "dst": 2, "t": 3, "amount": 4, "a": 5}]) == ["a", "weight"]
+    with pytest.raises(ConfigError, match="other_fields is one of refuse, ignore"):
+        LiveRun(run.path, folder=tmp_path, other_fields="keep")  # type: ignore[arg-type]
+
+
+def test_fields_of_a_source_are_left_out_and_told_once(run: Run, tmp_path: Path) -> None:
+    with LiveRun(run.path, folder=tmp_path, late="clamp") as live:
+        read = [Arrived(event(event_id=f"e{k}", colour="red"), "", "", k) for k in range(2)]
+        pump = Pump(live, type("S", (), {"key": "source x", "read": lambda self, most: [read.pop()]})())
+        with pytest.warns(UserWarning, match="the run does not read are left out: colour") as told:
+            assert [pump.step()[0].position for _ in range(2)] == [0, 1]
+        assert len(told) == 1
+    assert SqliteLog(tmp_path).parked() == 0
+    assert issubclass(FutureTimeError, TimeOrderError)
